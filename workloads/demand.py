@@ -142,22 +142,30 @@ def _users_per_start(start: str, values: Mapping[str, float]) -> float:
     return per_second / values["tokens_per_request"] * cycle_s
 
 
-def demand(*, assumed: Mapping[str, tuple[float, str]] | None = None, **given: float | None) -> Demand:
-    """The chain from exactly one of CHAINS; the other links of LINKS are given, in `assumed`, or have a default.
-
-    `assumed` has a value and its source by link, such as the workload's think time. Raises InputError for an unknown
-    link, none or two to start from, a link that does not belong, is missing, or is out of its range.
-    """
+def check_links(given: Mapping[str, float | None]) -> str:
+    """Which of CHAINS the chain starts from. Raises InputError for what `demand` refuses in what is given alone."""
     check_names(given, LINKS, "link")
     named = {name: value for name, value in given.items() if value is not None}
     starts = [name for name in CHAINS if name in named]
     if len(starts) != 1:
         found = f"{' and '.join(map(_flag, starts))} are given" if starts else "nothing says how many people there are"
         raise InputError(f"{found}; give one of {', '.join(map(_flag, CHAINS))}")
-    start = starts[0]
-    foreign = next((name for name in named if name not in (start, *CHAINS[start])), None)
+    foreign = next((name for name in named if name not in (starts[0], *CHAINS[starts[0]])), None)
     if foreign is not None:
-        raise InputError(f"{_flag(foreign)} does not belong to {_flag(start)}; leave out one or the other")
+        raise InputError(f"{_flag(foreign)} does not belong to {_flag(starts[0])}; leave out one or the other")
+    for name, value in named.items():
+        _checked(name, value)
+    return starts[0]
+
+
+def demand(*, assumed: Mapping[str, tuple[float, str]] | None = None, **given: float | None) -> Demand:
+    """The chain from exactly one of CHAINS; the other links of LINKS are given, in `assumed`, or have a default.
+
+    `assumed` has a value and its source by link, such as the workload's think time. Raises InputError for an unknown
+    link, none or two to start from, a link that does not belong, is missing, or is out of its range.
+    """
+    start = check_links(given)
+    named = {name: value for name, value in given.items() if value is not None}
     chain = Demand(links=tuple(_link(name, named, assumed or {}) for name in (start, *CHAINS[start])))
     if not 0 < chain.users <= MOST_PEOPLE:
         allowed = f"it must be above 0, at most {MOST_PEOPLE:,}"

@@ -10,7 +10,7 @@ from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.builds import builds
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.parameters import active_parameters, total_parameters
-from simulator.latency.gpu_constants import GENERAL, constants_for, has_measured_times
+from simulator.latency.gpu_constants import GENERAL, constants_for, measured_text
 
 GIB = 2**30
 
@@ -64,9 +64,8 @@ def _gpus() -> str:
 def _evidence(gpu: GPU) -> str:
     """What the GPU's step times rest on."""
     constants = constants_for(gpu)
-    if constants.is_measured:
-        return "measured" if constants.covariance != GENERAL else "one dense model measured"
-    return "kernels measured" if has_measured_times(gpu) else "scaled"
+    is_of_one = constants.is_measured and constants.covariance == GENERAL
+    return f"{measured_text(gpu)}{', of one dense model' if is_of_one else ''}"
 
 
 def _models() -> str:

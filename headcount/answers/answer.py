@@ -11,7 +11,7 @@ from functools import cached_property, wraps
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
 
 from boundary.outputs import check_out_files
 from headcount import __version__
@@ -53,8 +53,10 @@ class Progress:
     is_estimate: bool = False  # the note has a figure that nothing was simulated for
     found: str = ""  # what was found just now, in a line
     so_far: "Answer | None" = None  # the answer if the work were stopped here
+    what: str = ""  # what is counted, where it is not what the command counts
 
 
+SCREENING: Final = "layouts screened by estimate"  # what progress counts before anything is simulated
 Watch = Callable[[Progress], None]
 
 

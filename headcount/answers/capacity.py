@@ -20,7 +20,7 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import Study, study_json
 from headcount.answers.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
-from headcount.answers.varied.lifts import LIFTS_LEGEND, Lift, find_lifts, lift_lines
+from headcount.answers.varied.lifts import LIFTS_LEGEND, TRIED, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, engine_json, subject
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.traffic import TrafficChanges
@@ -36,7 +36,7 @@ from simulator.study.capacity_table import (
     CapacityRow,
     best_row,
     capacity_rows,
-    deployments,
+    plans_of,
 )
 from simulator.study.points import Point
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
@@ -304,8 +304,8 @@ def capacity(
         hours_met=hours_met,
         seed=seed,
     )
+    searched = _searched(wanted)
     if strict:
-        searched = [plan for count in wanted.gpus for plan in deployments(wanted, count)]
         find_notes(facts_about(asked, plans=searched), strict=True)
 
     effects = cache(partial(traffic_effects, found.table if isinstance(found, Trace) else found))
@@ -327,9 +327,20 @@ def capacity(
     with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
         rows = _watched(wanted, progress, answer, simulations)
         if lifts:
-            progress(Progress(done=0, total=1, so_far=answer(rows)))
+            progress(Progress(done=0, total=1, so_far=answer(rows), what=TRIED))
         tried = find_lifts(wanted, best_row(rows), progress, simulations) if lifts else None
     return replace(answer(rows, strict=strict), lifts=tried, simulations=simulations)
+
+
+def _searched(asked: CapacityQuestion) -> list[Deployment]:
+    """Every layout of a replica. Raises ValueError where none runs on any GPU count, with why not on the last."""
+    found = {gpus: list(plans_of(asked, gpus).values()) for gpus in asked.gpus}
+    plans = [plan for each in found.values() for plan in each if isinstance(plan, Deployment)]
+    if not plans:
+        last, reasons = list(found.items())[-1]
+        why = str(reasons[-1]) if reasons else "no tensor-parallel size divides it"
+        raise ValueError(why if len(found) == 1 else f"no GPU count runs it; {counted(last, 'GPU')}: {why}")
+    return plans
 
 
 def _watched(

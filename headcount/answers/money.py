@@ -109,10 +109,13 @@ class BreakEven:
 
     own_usd_per_month: float
     api_usd_per_month: float
+    input_tokens_per_month: float
+    output_tokens_per_month: float
+    """Of the given load; all input at one price, though an API may bill cached input less."""
     load_share: float | None
     """Of the given load, from which own GPUs are cheaper; above 1 they are not at this load; None if API is free."""
     users: float | None
-    """From which own GPUs are cheaper; None where that is beyond the load that these GPUs were given for."""
+    """The same in users, perhaps more than these GPUs serve; None if API is free."""
 
     @property
     def own_is_cheaper(self) -> bool:
@@ -142,8 +145,10 @@ def break_even(
     return BreakEven(
         own_usd_per_month=own_usd_per_month,
         api_usd_per_month=api,
+        input_tokens_per_month=traffic.input_tokens_per_month,
+        output_tokens_per_month=traffic.output_tokens_per_month,
         load_share=share,
-        users=share * traffic.users if share is not None and share <= 1 else None,
+        users=None if share is None else share * traffic.users,
     )
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 from headcount.answers import plan_text
-from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.answer import SCREENING, Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details import plan_page
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
@@ -248,35 +248,37 @@ def plan(
         growth=growth, headroom=headroom, spare=spare,
     )  # fmt: skip
     money = money_of(api_input_price, api_output_price, utilization, people.mean_over_peak)
+    args, architecture, offers = engine_args(engine), load_model(model), read_offers(names_of(gpu, "gpu"), price)
+    formats = names_of(quantization, "quantization"), names_of(kv_cache_dtype, "kv_cache_dtype")
+    apart = asked_choices(pools, kv_transfer_rate, dispatch_s, decider)
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
     load = AskedWorkload(
         workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
     )
-    found, mean_s = load.load()
-    args = engine_args(engine)
+    found, mean_s = load.load()  # last of what is checked: a trace may be long
     asked = FleetQuestion(
-        architecture=load_model(model),
-        offers=read_offers(names_of(gpu, "gpu"), price),
-        variants=tuple(
-            variants(args, names_of(quantization, "quantization"), names_of(kv_cache_dtype, "kv_cache_dtype"))
-        ),
+        architecture=architecture,
+        offers=offers,
+        variants=tuple(variants(args, *formats)),
         workload=found,
         think_time_s=mean_s,
         users=1,  # until the chain is known
         spare=spare,
-        apart=asked_choices(pools, kv_transfer_rate, dispatch_s, decider),
-        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
+        apart=apart,
+        slo=limits,
         router=router,
         precision=precision,
         replications=replications,
         seed=seed,
     )
 
-    def estimated(layout: Layout, users: float) -> None:
+    def estimated(layout: Layout, users: float, done: int, total: int) -> None:
         about = plan_text.server_text(layout, users)
-        progress(Progress(done=0, total=1, note=about, is_estimate=True))
+        progress(Progress(done=done, total=total, note=about, is_estimate=True, what=SCREENING))
 
-    request = mean_request(asked, estimated)
-    chain = people.chain(think_time_s=mean_s, asked_think_time_s=think_time_s, slo=asked.slo, request=lambda: request)
+    mean = cache(lambda: mean_request(asked, estimated))
+    chain = people.chain(think_time_s=mean_s, asked_think_time_s=think_time_s, slo=limits, request=mean)
+    request = mean()
     asked = replace(asked, users=chain.users * people.factor)
     if strict:
         searched, _ = every_layout(asked)

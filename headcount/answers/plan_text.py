@@ -179,18 +179,24 @@ def api_text(answer: "PlanAnswer") -> str:
     flag = " (assumed; --utilization)" if answer.money.utilization_is_assumed else ""
     at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
     verdict = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
-    bill = f"the API bills ${found.api_usd_per_month:,.0f} a month for these tokens, {at}: {verdict} at this load"
-    return f"{bill}; {_break_even_text(answer, found)}"
+    tokens = f"{_millions(found.input_tokens_per_month)} input and {_millions(found.output_tokens_per_month)} output"
+    bill = f"the API bills ${found.api_usd_per_month:,.0f} a month for {tokens} tokens, {at}: {verdict} at this load"
+    return f"{bill}; {_break_even_text(answer, found)}; lower prices of cached input are not counted"
+
+
+def _millions(tokens: float) -> str:
+    """A month's tokens, such as `1,234 M`: exact enough to check a bill by hand."""
+    return f"{_figure(tokens / 1e6)} M"
 
 
 def _break_even_text(answer: "PlanAnswer", found: BreakEven) -> str:
     """The load from which own GPUs cost less, as a share of the load asked for and in users."""
-    if found.load_share is None:
+    if found.load_share is None or found.users is None:
         return "own GPUs cost more at any load"
-    users = found.load_share * answer.demand.users
-    text = f"break-even at {percent(round(found.load_share, 2))} of this load ({counted(math.ceil(users), 'user')})"
+    share = percent(round(found.load_share, 2))
+    text = f"break-even at {share} of this load ({counted(math.ceil(found.users), 'user')})"
     safe = (answer.best.users_low or 0) / answer.people.factor if answer.best else 0
-    return f"{text}, more than this fleet safely serves" if users > safe else text
+    return f"{text}, more than this fleet safely serves" if found.users > safe else text
 
 
 def layouts_table(answer: "PlanAnswer") -> Table:

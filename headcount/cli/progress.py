@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from time import monotonic
-from typing import Protocol
+from typing import Final, Protocol
 
 import click
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.progress import Progress as RichProgress
 from headcount.answers.answer import Answer, Progress, Watch
 
 LINE_EVERY_S = 10.0  # where stderr is no terminal
+CHECKING: Final = "reading the question"  # until the first progress is told
 
 
 class Listener(Protocol):
@@ -36,7 +37,8 @@ def listener() -> Listener | None:
 class Bar(Protocol):
     """How much is done, what is being simulated."""
 
-    def show(self, *, done: int, total: int, note: str) -> None: ...
+    def show(self, *, done: int, total: int, note: str, what: str = "") -> None:
+        """`what` is counted; "" where it is what the bar's title says."""
 
     def advance(self) -> None: ...
 
@@ -52,12 +54,13 @@ class DrawnBar:
 
     progress: RichProgress
     task: TaskID
+    title: str
 
     def advance(self) -> None:
         self.progress.advance(self.task)
 
-    def show(self, *, done: int, total: int, note: str) -> None:
-        self.progress.update(self.task, completed=done, total=total, note=note)
+    def show(self, *, done: int, total: int, note: str, what: str = "") -> None:
+        self.progress.update(self.task, description=what or self.title, completed=done, total=total, note=note)
 
     def note(self, text: str) -> None:
         self.progress.update(self.task, note=text)
@@ -74,14 +77,18 @@ class Lines:
     total: int
     done: int = 0
     said: str = ""
+    what: str = ""  # is counted; "": the title
     _began_s: float = field(default_factory=monotonic)
+    _counts_since_s: float | None = None  # None: since the beginning
     _ended: Event = field(default_factory=Event)
 
     def advance(self) -> None:
         self.done += 1
 
-    def show(self, *, done: int, total: int, note: str) -> None:
-        self.done, self.total, self.said = done, total, note
+    def show(self, *, done: int, total: int, note: str, what: str = "") -> None:
+        if what != self.what:
+            self._counts_since_s = monotonic()
+        self.done, self.total, self.said, self.what = done, total, note, what
 
     def note(self, text: str) -> None:
         self.said = text
@@ -91,10 +98,11 @@ class Lines:
 
     def line(self, now_s: float) -> str:
         """What is done after so many seconds, and what is left at this pace."""
-        passed_s = now_s - self._began_s
-        left = f", about {_duration(passed_s / self.done * (self.total - self.done))} left" if self.done else ""
+        passed_s, since_s = now_s - self._began_s, self._counts_since_s
+        counted_s = passed_s if since_s is None else now_s - since_s
+        left = f", about {_duration(counted_s / self.done * (self.total - self.done))} left" if self.done else ""
         note = f"; {self.said}" if self.said else ""
-        return f"{self.title}: {self.done} of {self.total} after {_duration(passed_s)}{left}{note}"
+        return f"{self.what or self.title}: {self.done} of {self.total} after {_duration(passed_s)}{left}{note}"
 
     def run(self) -> None:
         while not self._ended.wait(LINE_EVERY_S):
@@ -127,7 +135,7 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
         TextColumn("{task.fields[note]}"),
     )  # fmt: skip
     with RichProgress(*columns, console=console, transient=True) as progress:
-        yield DrawnBar(progress, progress.add_task(title, total=total, note=""))
+        yield DrawnBar(progress, progress.add_task(title, total=total, note=""), title)
 
 
 @contextmanager
@@ -145,9 +153,10 @@ def watched(
     told = [] if told is None else told
     try:
         with progress_bar(title, total=1) as bar:
+            bar.show(done=0, total=1, note="", what=CHECKING)
 
             def watch(now: Progress) -> None:
-                bar.show(done=now.done, total=now.total, note=now.note)
+                bar.show(done=now.done, total=now.total, note=now.note, what=now.what)
                 if now.found:
                     bar.say(now.found)
                     told.append(now.found)

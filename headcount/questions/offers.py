@@ -18,6 +18,13 @@ def names_of(given: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
     return names
 
 
+def catalog_names(given: str | Sequence[str]) -> str | tuple[str, ...]:
+    """GPUs under the catalog's names, of which each has several; one or several, as given."""
+    if isinstance(given, str):
+        return find_gpu(given).name
+    return tuple(dict.fromkeys(find_gpu(name).name for name in given))
+
+
 def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None) -> tuple[Offer, ...]:
     """The GPUs with their prices; by default those with a price and step times. Raises ValueError without a price."""
     asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {
@@ -27,6 +34,8 @@ def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None)
         given = {find_gpu(name).name: usd for name, usd in price.items()}
         check_names(given, asked, "GPU of the plan")
     else:
+        if price is not None:
+            _check("--price", price)
         given = {} if price is None else dict.fromkeys(asked, price)
     return tuple(Offer(gpu=gpu, usd_per_hour=_price(gpu, given)) for gpu in asked.values())
 
@@ -35,8 +44,10 @@ def _price(gpu: GPU, given: Mapping[str, float]) -> float:
     usd = given.get(gpu.name, gpu.usd_per_hour)
     if usd is None:
         raise ValueError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
-    if not 0 < usd <= 1e6:
-        raise ValueError(
-            f"the price of {gpu.name} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000"
-        )
+    _check(f"the price of {gpu.name}", usd)
     return usd
+
+
+def _check(what: str, usd: float) -> None:
+    if not 0 < usd <= 1e6:
+        raise ValueError(f"{what} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000")

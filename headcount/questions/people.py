@@ -8,7 +8,7 @@ from boundary.names import readable
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
 from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile
-from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, demand
+from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, check_links, demand
 
 MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
 MOST_SPARE: Final = 1000  # servers
@@ -42,6 +42,11 @@ class People:
                 )
         if not 0 <= self.spare <= MOST_SPARE:
             raise ValueError(f"--spare is {self.spare}; give a number of servers from 0 to {MOST_SPARE:,}")
+        check_links(self._given)
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {name: getattr(self, name, None) for name in LINKS if name not in _NOT_ASKED}
 
     @property
     def factor(self) -> float:
@@ -55,9 +60,9 @@ class People:
             return None
         return (self.daily_profile or WORKING_DAY).mean_over_peak(self.time_zones or ONE_ZONE)
 
-    def _hours(self, start: str | None) -> dict[str, float]:
+    def _hours(self, start: str) -> dict[str, float]:
         """The links that the day's profile and the time zones tell."""
-        chain, found = CHAINS[start] if start else (), {}
+        chain, found = CHAINS[start], {}
         if self.daily_profile is not None and self.peak_hour_share is None and "peak_hour_share" in chain:
             found["peak_hour_share"] = self.daily_profile.busiest_hour_share
         if self.time_zones is not None:
@@ -68,11 +73,11 @@ class People:
         self, *, think_time_s: float, asked_think_time_s: float | None, slo: SLO, request: Callable[[], Request]
     ) -> Demand:
         """The links from what is given to users; `request` is asked only where a link needs it."""
-        given: dict[str, Any] = {name: getattr(self, name, None) for name in LINKS if name not in _NOT_ASKED}
-        start = next((name for name in CHAINS if given[name] is not None), None)
+        given = self._given
+        start = check_links(given)
         given |= self._hours(start)
         assumed: dict[str, tuple[float, str]] = {}
-        if start is not None and "response_time_s" in CHAINS[start]:
+        if "response_time_s" in CHAINS[start]:
             given["think_time_s"] = asked_think_time_s
             assumed["think_time_s"] = (think_time_s, "the workload")
             needs = [name for name in ("response_time_s", "tokens_per_request") if name in CHAINS[start]]

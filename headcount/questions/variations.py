@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from boundary.names import UnknownNameError, check_names, one_line, shortened
 from headcount.questions.traffic import read_amount
+from kvcache.gpus.gpu import find_gpu
 from simulator.engines.argument import arguments_of
 from simulator.engines.engines import ENGINES, TITLES
 from simulator.engines.values import COUNT, ROUTER, Duration, Kind, Number, Switch, Text, TokenCount, list_parts
@@ -23,7 +24,7 @@ _SHORT: Final = {
     "tensor_parallel_size": "TP {}",
     "pipeline_parallel_size": "PP {}",
     "data_parallel_size": "DP {}",
-    "quantization": "weights {}",
+    "quantization": "{} weights",
     "kv_cache_dtype": "KV {}",
     "gpu": "{}",
     "router": "{}",
@@ -36,9 +37,12 @@ _SHORT: Final = {
 }
 _NONE: Final = {
     "speculation": "no drafts",
+    "quantization": "the checkpoint's weights",
     "kv_offloading_size": "no KV in host memory",
     "kv_transfer_config": "host memory by LRU",
 }
+OWN_FORMATS: Final = (None, "none", "auto")  # the checkpoint's
+FORMATS: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
 STEP_TIMES: Final = "step_times"
 _KINDS: Final[dict[str, Kind]] = {
     "users": TokenCount("N", is_decimal=True),
@@ -174,6 +178,8 @@ def _read(name: str, given: Any, kind: Kind | None) -> Any:
     if isinstance(kind, Switch) and isinstance(given, str):
         check_names([given], ("on", "off"), "value")
         return given == "on"
+    if name == "gpu":
+        return find_gpu(str(given)).name
     known = _KINDS.get(name, kind)
     return known.read(given.strip()) if known is not None and isinstance(given, str) else given
 
@@ -182,6 +188,8 @@ def value_text(name: str, value: Any) -> str:
     """Such as `TP 2`, `KV fp8` or `max_num_seqs 128`."""
     if name == STEP_TIMES:
         return f"step times x{value:g}"
+    if name == "quantization" and value == "none":
+        value = None
     if name in _NONE and value is None:
         return _NONE[name]
     if name == "kv_offloading_size":

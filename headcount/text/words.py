@@ -25,6 +25,7 @@ SAFE, BEST, UPPER = "safe to promise", "best estimate", "upper end"
 PER_SAFE_USER: Final = "$/safe user"
 PER_SAFE_MEANING: Final = f"{PER_SAFE_USER}: a month, for each user who is safe to promise."
 """The one meaning of a cost per user: a month's dollars by users_low."""
+PRECISION_REMARK: Final = "answers change with the format: test their quality"
 STEP_TIME_ERROR: Final = "step-time error"
 COVERED: Final = f"simulation noise, {STEP_TIME_ERROR} and the error of the KV cache's size"
 NOT_COVERED: Final = (
@@ -121,7 +122,7 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
     within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT) of the simulated ones"
     within += f", with {ERROR_SEQUENCES} sequences running" if sequences is None else ""
     if not latency.is_measured:
-        return f"step times of this deployment are not measured; by judgement, {within}"
+        return f"no runs of this deployment were measured; by judgement, {within}"
     if latency.calibrated:
         count = len(latency.warnings)
         outside = f"; {counted(count, 'setting')} {'lies' if count == 1 else 'lie'} outside it" if count else ""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from boundary.documents import parse_json
-from boundary.names import nearest_hint, shortened
+from boundary.names import nearest_hint, one_line, shortened
 
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.ASCII | re.IGNORECASE)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -228,6 +228,8 @@ class Listed:
         if isinstance(given, tuple):  # read already
             return given
         parts = list_parts(str(given)) if getattr(self.each, "takes_parameters", False) else str(given).split(",")
+        if len(parts) > 1 and not all(part.strip() for part in parts):
+            raise ValueError(f"'{shortened(one_line(str(given)))}' has an empty entry; leave out a comma")
         return tuple(dict.fromkeys(self.each.read(part.strip()) for part in parts))
 
 

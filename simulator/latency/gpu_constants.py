@@ -107,6 +107,16 @@ def constants_for(gpu: GPU) -> Constants:
     raise AssertionError("the fallback constants are part of the package")
 
 
+RUNS, KERNELS, SPECIFICATIONS = "runs measured", "kernels measured", "specifications only"
+
+
+def measured_text(gpu: GPU) -> str:
+    """What the GPU's step times rest on."""
+    if constants_for(gpu).is_measured:
+        return RUNS
+    return KERNELS if has_measured_times(gpu) else SPECIFICATIONS
+
+
 def has_measured_times(gpu: GPU) -> bool:
     """Whether whole runs, or at least kernels, were measured on this very GPU."""
     for stem in (gpu.name, gpu.family):

@@ -287,11 +287,6 @@ def plans_of(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | st
     return {tp: plan if isinstance(plan, str) else plan.with_step_times(factor) for tp, plan in found.items()}
 
 
-def deployments(question: CapacityQuestion, gpus: int) -> list[Deployment]:
-    """The layouts of a replica that are searched for so many GPUs."""
-    return [found for found in plans_of(question, gpus).values() if isinstance(found, Deployment)]
-
-
 def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, how: How) -> Evaluator:
     """Simulates loads on so many replicas."""
     return Evaluator(

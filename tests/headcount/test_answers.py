@@ -107,7 +107,7 @@ def test_a_misspelt_engine_argument_is_told_with_the_nearest(ask: Callable[..., 
 
 
 def test_strict_refuses_by_what_a_note_is() -> None:
-    with pytest.raises(RefusedError, match="--strict: step times of l4 are scaled from its specifications"):
+    with pytest.raises(RefusedError, match="--strict: step times of l4: specifications only"):
         hc.simulate("llama-3.1-8b", "l4", strict=True, max_model_len=2048, **LOAD)
     note = next(note for note in hc.simulate("qwen3-0.6b", "l4", max_model_len=2048, **LOAD).notes if note.remedy)
     assert (note.code, note.severity) == ("step-times-not-measured", hc.Severity.ASSUMPTION)
@@ -178,3 +178,23 @@ def test_only_the_command_line_and_the_drawing_of_text_print(path: Path) -> None
         late |= {"from jinja2 import Environment, PackageLoader, StrictUndefined", "from weasyprint import HTML"}
         late |= {"import resource", "from tokenizers import Tokenizer as Read"}  # not on every system; of an extra
         assert set(late_imports(tree)) <= late
+
+
+@pytest.mark.parametrize(
+    ("gpu", "text"),
+    [
+        ("h100-sxm", "runs measured"),
+        ("rtx-4090", "runs measured"),
+        ("a100-80gb", "kernels measured"),
+        ("l40s", "kernels measured"),
+        ("l4", "specifications only"),
+    ],
+)
+def test_what_step_times_rest_on_has_one_name_in_the_table_of_gpus_and_in_notes(gpu: str, text: str) -> None:
+    assert measured_text(find_gpu(gpu)) == text
+    rows = Path("docs/reference/gpus.md").read_text(encoding="utf-8").splitlines()
+    assert f"| {text}" in next(row for row in rows if row.startswith(f"| `{gpu}` |"))
+    plan = resolve("qwen2.5-3b", gpu, max_model_len=4096)
+    notes = [said for said, _ in find(Facts(plans=[plan]))]
+    assert all(f"step times of {gpu}: {text}" in note for note in notes)
+    assert bool(notes) == (text != "runs measured")

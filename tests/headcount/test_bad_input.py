@@ -339,6 +339,16 @@ def test_a_model_that_does_not_fit_says_by_how_much_and_what_would(headcount: Ca
         assert_told(headcount(*arguments), "GiB short per GPU; fits with --tensor-parallel-size 4")
 
 
+def test_sizes_that_no_gpu_count_takes_are_told_once(headcount: Callable[..., Any]) -> None:
+    for gpus, part in (
+        ("1,2,4", "no GPU count runs it; 4 GPUs: tensor parallel size 3 does not divide 4 GPUs; leave it out"),
+        ("4", "headcount: tensor parallel size 3 does not divide 4 GPUs; leave it out to try each that does"),
+    ):
+        ran = headcount("capacity", *ON, "--gpus", gpus, "-tp", "3")
+        assert_told(ran, part)
+        assert ran.out == ""
+
+
 def test_an_slo_that_nothing_meets_is_exit_1_with_the_table(headcount: Callable[..., Any]) -> None:
     small = ("--max-num-seqs", "2", "--max-model-len", "2048", "--workload", SHORT_ANSWERS)
     ran = headcount(*CAPACITY, "--tpot", "0.001ms", "--json", *small)

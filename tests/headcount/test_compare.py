@@ -11,11 +11,17 @@ import pytest
 
 import headcount as hc
 from headcount.answers.varied.compare import MOST_LAYOUTS
+from headcount.answers.varied.layouts import Layouts
 from headcount.answers.varied.pages import spoken
 from headcount.answers.varied.ranking import SORTS, ranked
-from headcount.questions.variations import axes_of, choices, value_text
+from headcount.questions.loads import AskedWorkload
+from headcount.questions.offers import catalog_names
+from headcount.questions.variations import Axis, axes_of, choices, value_text, varied
+from headcount.text.words import PRECISION_REMARK
+from kvcache.gpus.gpu import find_gpu
 from simulator.engines.values import Objects
 from simulator.engines.vllm.speculation import SpeculativeConfig
+from simulator.study.slo import find_slo
 from tests.headcount.conftest import SHORT_ANSWERS
 
 QUICK: dict[str, Any] = {
@@ -110,6 +116,51 @@ def test_values_are_named_as_people_say_them() -> None:
     assert value_text("kv_cache_dtype", "fp8") == "KV fp8"
     assert value_text("enable_prefix_caching", False) == "enable_prefix_caching off"
     assert value_text("max_num_batched_tokens", 16384) == "max_num_batched_tokens 16,384"
+
+
+def test_what_no_layout_can_answer_is_an_error_with_each_reason_once() -> None:
+    with pytest.raises(ValueError, match=r"^tensor parallel size 3 does not divide 1 GPU; leave it out to try each"):
+        hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, tensor_parallel_size=3, **QUICK)
+    with pytest.raises(ValueError, match=r"^none of 2 layouts runs; 1 GPU: tensor .* divide 1 GPU; .*; 2 GPUs: tensor"):
+        hc.compare("qwen3-0.6b", "h100-sxm", gpus=[1, 2], tensor_parallel_size=3, **QUICK)
+
+
+def test_formats_that_the_checkpoint_has_of_itself_are_named() -> None:
+    layouts = Layouts(
+        model="qwen3-0.6b",
+        asked=AskedWorkload(workload=SHORT_ANSWERS),
+        base={"gpu": "h100-sxm", "gpus": 1, "router": None, "max_model_len": 4096},
+        study={"slo": find_slo("chat"), "precision": 0.9, "replications": 2, "seed": 0},
+    )
+    own = layouts.screened({"quantization": "none", "kv_cache_dtype": "auto"})
+    assert own.name == spoken(own) == "bfloat16 weights, KV bfloat16"
+    assert layouts.screened({"quantization": "fp8", "kv_cache_dtype": "fp8"}).name == "fp8 weights, KV fp8"
+    assert value_text("quantization", "none") == "the checkpoint's weights"
+
+
+def test_formats_side_by_side_come_with_a_word_on_their_quality(answer: hc.CompareAnswer) -> None:
+    formats = replace(answer, axes=(Axis("kv_cache_dtype", ("auto", "fp8")),))
+    assert PRECISION_REMARK in map(str, formats.head())
+    assert PRECISION_REMARK not in str(answer)
+
+
+def test_gpus_side_by_side_come_with_a_word_on_their_number(answer: hc.CompareAnswer) -> None:
+    best, *others = answer.layouts
+    assert best.asked is not None
+    other = replace(best, asked=replace(best.asked, gpu=find_gpu("l40s")))
+    both = replace(answer, layouts=(best, other, *others))
+    said = "The order of GPUs may change with their number and layout; for a number of users ask headcount plan --users"
+    assert said in " ".join(str(both).split())
+    options = both.first_page().options
+    assert options is not None
+    assert said in options.note
+    assert said not in " ".join(str(answer).split())
+
+
+def test_a_gpu_is_named_as_the_catalog_has_it() -> None:
+    assert catalog_names("h100") == "h100-sxm"
+    assert catalog_names(["h100", "l40s", "h100-sxm"]) == ("h100-sxm", "l40s")
+    assert [axis.values for axis in varied({"gpu": "h100,l40s"})] == [("h100-sxm", "l40s")]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_the_larger_pool_takes_the_larger_share_and_the_fleet_serves_more_than_e
     assert "3 × h100-sxm and 1 × l40s" in str(answer)
     page = answer.first_page()
     assert page.answer == f"{answer.users_low:,} users at once on 3 × NVIDIA H100 SXM and 1 × NVIDIA L40S together"
-    assert {"safe to promise", "model", "servers", "rent", "price of a GPU's hour", "each is promised"} == {
+    assert {"safe to promise", "model", "servers", "rent", "price of a GPU's hour", "what each user gets"} == {
         name for name, _ in page.figures
     }
     assert len(page.confirm) == 3 and page.confirm_together

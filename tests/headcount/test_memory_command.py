@@ -245,7 +245,7 @@ def test_strict_refuses_step_times_that_were_not_measured(headcount: Run, comman
     small = ("--model", "llama-3.1-8b", "--max-model-len", "2K", "--strict")
     ran = headcount(*command, *small, "--gpu", "l4")
     assert (ran.code, ran.out, ran.err.count("\n")) == (4, "", 1)
-    assert "--strict: step times of l4 are scaled from its specifications, not measured" in ran.err
+    assert "--strict: step times of l4: specifications only" in ran.err
 
 
 def test_strict_takes_what_is_known_measured_or_given(headcount: Run) -> None:

@@ -95,13 +95,15 @@ def test_at_the_break_even_load_both_cost_the_same() -> None:
     assert there.api_usd_per_month == pytest.approx(own)
 
 
-def test_where_own_gpus_never_pay_no_number_of_users_is_told() -> None:
+def test_break_even_beyond_the_load_is_told_in_users_too_and_a_free_api_has_none() -> None:
     found = break_even(1e9, LOAD, api_usd_per_million_input_tokens=0.1, api_usd_per_million_output_tokens=0.4)
     assert found is not None
-    assert (found.own_is_cheaper, found.users) == (False, None)
+    assert not found.own_is_cheaper
+    assert found.load_share is not None and found.load_share > 1
+    assert found.users == pytest.approx(found.load_share * LOAD.users)
     free = break_even(10.0, LOAD, api_usd_per_million_input_tokens=0, api_usd_per_million_output_tokens=0)
     assert free is not None
-    assert free.load_share is None
+    assert (free.load_share, free.users) == (None, None)
 
 
 @given(busy=st.floats(0, 1))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from headcount.answers.answer import SCREENING, Progress
 from headcount.answers.plan_rows import DROPPED, SCREENED
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.capacity_table import CapacityQuestion
@@ -110,9 +111,52 @@ def test_an_api_is_compared_at_the_same_tokens() -> None:
     head = "\n".join(map(str, answer.head()))
     assert f"{cheaper} at this load; break-even at" in head
     assert users in head
+    assert found.users == found.load_share * 500
+    tokens = re.search(r"for ([\d,.]+) M input and ([\d,.]+) M output tokens, at 50 % of the peak", head)
+    assert tokens is not None
+    millions = [float(each.replace(",", "")) for each in tokens.groups()]
+    assert millions[0] * 0.1 + millions[1] * 0.4 == pytest.approx(found.api_usd_per_month, rel=0.005)
+    assert "lower prices of cached input are not counted" in head
     page = answer.first_page()
     assert f"${found.api_usd_per_month:,.0f}" in page.answer
     assert users in dict(page.figures)["API instead"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"users": 100, "employees": 2000}, "--employees and --users are given"),
+        ({}, "nothing says how many people there are"),
+        ({"users": 100, "active_share": 0.2}, "--active-share does not belong to --users"),
+        ({"employees": 100, "peak_share": 1.5}, "--peak-share is 1.5"),
+        ({"users": 100, "time_zones": "+1=60%,-5=40%"}, "--time-zones does not belong to --users"),
+        ({"users": 100, "workload": "chatt"}, "no workload 'chatt'"),
+        ({"users": 100, "price": {"h101-sxm": 2.0}}, "no GPU 'h101-sxm'"),
+        ({"users": 100, "price": -1.0}, "--price is -1 USD"),
+        ({"users": 100, "api_input_price": 0.1}, "give both --api-input-price and --api-output-price"),
+        ({"users": 100, "slo": "chta"}, "no SLO 'chta'"),
+        ({"users": 10**8, "growth": 1.0}, "growth and headroom make 200,000,000 users"),
+    ],
+    ids=str,
+)
+def test_what_needs_no_estimate_is_checked_before_any(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], said: str
+) -> None:
+    def estimate(*_: Any) -> None:
+        raise AssertionError("a layout was estimated")
+
+    monkeypatch.setattr("headcount.answers.plan.mean_request", estimate)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        hc.plan("llama-3.1-8b", **given, **GIVEN)
+
+
+def test_progress_counts_screened_layouts_before_fleets() -> None:
+    seen: list[Progress] = []
+    hc.plan("llama-3.1-8b", users=500, progress=seen.append, **GIVEN)
+    screened = [each for each in seen if each.what == SCREENING]
+    assert [(each.done, each.total) for each in screened] == [(1, 2), (2, 2)]
+    assert all("users by estimate" in each.note for each in screened)
+    assert not any(each.what for each in seen[len(screened) :])
 
 
 def test_a_price_decides_which_fleet_is_cheapest() -> None:
@@ -206,7 +250,8 @@ def test_a_large_fleet_says_from_how_many_servers_it_follows() -> None:
         (("--users", "0"), "'0' is not a whole number of at least 1"),
         (("--users", "-3"), "'-3' is not a whole number of at least 1"),
         (("--users", "1000000000"), "at most 100,000,000"),
-        (("--users", "5", "--gpu", ","), "gpu has an empty name or none"),
+        (("--users", "5", "--gpu", ""), "gpu has an empty name or none"),
+        (("--users", "5", "--gpu", "h100-sxm,,l40s"), "'h100-sxm,,l40s' has an empty entry; leave out a comma"),
         (("--users", "5", "--gpu", "h100-sxm,h10"), "no GPU 'h10'; did you mean"),
         (("--users", "5", "--gpu", "a30"), "give --price a30=USD"),
         (("--users", "5", "--gpu", "t4", "--price", "0"), "give one above 0"),

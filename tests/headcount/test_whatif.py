@@ -41,6 +41,12 @@ def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.Whati
     assert [need.users for need in answer.needs[0]] == [10, 500, 5000]
 
 
+def test_a_context_beyond_the_longest_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headcount.answers.varied.layouts.simulated", lambda *_: pytest.fail("simulated"))
+    with pytest.raises(ValueError, match=r"context is 262,144 tokens on average, beyond the longest .* 4,096"):
+        hc.whatif("qwen3-0.6b", "h100-sxm", gpus=1, vary={"context": "256K"}, **QUICK)
+
+
 def test_a_grid_of_a_million_cells_is_refused_with_its_size() -> None:
     vary = {"max_num_seqs": list(range(1, 1001)), "max_num_batched_tokens": list(range(2000, 3000))}
     with pytest.raises(ValueError, match=r"1,000,000 cells \(1,000 of max_num_seqs × 1,000 of .*\) are too many"):
@@ -104,7 +110,7 @@ def test_text_that_varies_nothing_is_told_with_an_example() -> None:
 
 def test_what_is_varied_twice_is_told() -> None:
     assert read_varied(["context=x1", "users=5,6"]) == {"context": "x1", "users": "5,6"}
-    with pytest.raises(ValueError, match="context is given twice; give all its values at once: context=x1,x2,x4"):
+    with pytest.raises(ValueError, match=r"context is given twice; give all its values at once: context=x1,x2,x4"):
         read_varied(["context=x1,x2", "context=x4"])
 
 

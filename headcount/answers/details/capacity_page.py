@@ -10,7 +10,7 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    at_full_use,
+    if_all_come,
     served_page,
     up_to,
 )
@@ -37,7 +37,7 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
     bought = Bought(
         gpu=asked.gpu, gpus=best.gpus, servers=best.replicas, usd_per_gpu_hour=asked.gpu.usd_per_hour,
         usd_per_month=month, usd_per_head=usd_per_user_month(month, best.users_low),
-        heads=at_full_use(best.users_low),
+        heads=if_all_come(best.users_low),
     )  # fmt: skip
     several = len(answer.capacity) > 1
     return served_page(

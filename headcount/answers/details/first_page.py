@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_TO_CONFIRM: Final = 3
 MOST_OPTIONS: Final = 8
+EACH_GETS: Final = "what each user gets"
 LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 APART_RISK: Final = (
     "What is computed of a prompt goes to the other servers over a network whose speed is assumed: measure it on yours."
@@ -164,7 +165,7 @@ def rent_words(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
     if not listed:
         return (("rent", "no price of this GPU is known; give one with --price."),)
     return (
-        ("rent", f"for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
+        ("rent", f"of all GPUs for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
          "Staff, storage, network and taxes are not in it."),
     )  # fmt: skip
 
@@ -209,7 +210,7 @@ def served_page(
             (label, f"{whom}, workload {name}"),
             ("model", precision_text(plan)),
             *figures,
-            ("each is promised", promise_text(slo)),
+            (EACH_GETS, promise_text(slo)),
         ),
         options=options,
         sure=f"{about}{sureness(headroom, found)}",
@@ -301,7 +302,7 @@ def money_figures(
     if usd_per_month is None:
         return ()
     each = "" if usd_per_head is None else f": ${usd_per_head:,.2f} for {heads}"
-    return (("rent", f"${usd_per_month:,.0f} a month{each}"),)
+    return (("rent", f"${usd_per_month:,.0f} a month, if all GPUs run all month{each}"),)
 
 
 def up_to(users: int) -> tuple[str, str]:
@@ -309,9 +310,9 @@ def up_to(users: int) -> tuple[str, str]:
     return "safe to promise", f"up to {counted(users, 'user')} at once"
 
 
-def at_full_use(users: int) -> str:
+def if_all_come(users: int) -> str:
     """Whom a cost is divided by: those that are safe to promise."""
-    return f"each of the {users:,} safe to promise, at full use"
+    return f"each of the {users:,} safe to promise, if all of them come"
 
 
 def confirmed_first(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from headcount.answers.details.first_page import (
     Options,
     Part,
     Priced,
-    at_full_use,
+    if_all_come,
     risk_of,
     served_page,
 )
@@ -53,7 +53,7 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
         usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
         usd_per_head=usd_per_user_month(best.usd_per_month, heads),
         heads=f"each of the {heads:,.0f} {'people' if is_people else 'asked for'}"
-        f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} for {at_full_use(low)}",
+        f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} for {if_all_come(low)}",
         parts=_parts(best),
         beside=_beside(answer),
     )  # fmt: skip

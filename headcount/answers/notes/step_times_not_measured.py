@@ -1,9 +1,10 @@
-"""Step times of this GPU, or parts of them, are scaled from its specifications."""
+"""Of this GPU, or of parts of the step times on it, no whole runs were measured: kernels alone, or nothing."""
 
 from collections.abc import Iterator
 
 from headcount.answers.notes import Facts, Severity
 from simulator.latency.evidence import EVERY_KERNEL
+from simulator.latency.gpu_constants import KERNELS, measured_text
 
 SEVERITY = Severity.ASSUMPTION
 REMEDY = "take a measured GPU, or give --latency-model constant with your own --step-s"
@@ -13,5 +14,8 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for plan in facts.plans:
         if not (plan.latency.is_measured or plan.latency.is_given):
             parts = [part for part in plan.latency.unmeasured if part != EVERY_KERNEL]
-            what = f"{', '.join(parts)} on {plan.gpu.name}" if parts else plan.gpu.name
-            yield f"step times of {what} are scaled from its specifications, not measured", ""
+            text = measured_text(plan.gpu)
+            if parts:
+                yield f"step times of {', '.join(parts)} on {plan.gpu.name}: specifications only; the rest: {text}", ""
+            else:
+                yield f"step times of {plan.gpu.name}: {text}{', no whole runs' if text == KERNELS else ''}", ""

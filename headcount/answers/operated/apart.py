@@ -7,7 +7,7 @@ from typing import Any
 from headcount.answers.answer import Progress, Watch, question, unwatched
 from headcount.answers.details.apart import apart_blocks, apart_json, apart_parts, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
-from headcount.answers.details.first_page import Bought, FirstPage, at_full_use
+from headcount.answers.details.first_page import Bought, FirstPage, if_all_come
 from headcount.answers.details.sensitivity import swings_apart
 from headcount.answers.money import usd_per_user_month
 from headcount.answers.notes import facts_about, find_notes
@@ -106,7 +106,7 @@ class ApartAnswer(PooledAnswer):
         return Bought(
             gpu=gpu, gpus=self.apart.gpus, servers=sum(self.apart.counts), usd_per_gpu_hour=gpu.usd_per_hour,
             usd_per_month=self.usd_per_month, usd_per_head=usd_per_user_month(self.usd_per_month, self.users_low),
-            heads=at_full_use(self.users_low), parts=apart_parts(self.apart),
+            heads=if_all_come(self.users_low), parts=apart_parts(self.apart),
         )  # fmt: skip
 
     @property

@@ -12,7 +12,7 @@ from headcount.answers.details.first_page import (
     Headroom,
     Options,
     Priced,
-    at_full_use,
+    if_all_come,
     money_figures,
     served_page,
     up_to,
@@ -141,7 +141,7 @@ class PooledAnswer(Answer):
     def rent(self) -> tuple[tuple[str, str], ...]:
         """What all GPUs cost a month, and each user who is safe to promise."""
         each = usd_per_user_month(self.usd_per_month, self.users_low)
-        return money_figures(self.usd_per_month, each, at_full_use(self.users_low))
+        return money_figures(self.usd_per_month, each, if_all_come(self.users_low))
 
     def pooled_details(self, fleet: str, terms: Sequence[dict[str, str]], swings: Mapping[str, Any]) -> dict[str, Any]:
         """Where the figures come from, and which assumptions move them."""

@@ -14,13 +14,15 @@ from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.pages import bought_of, compared_options, layout_page, layouts_json, spoken
+from headcount.answers.varied.pages import GPUS_REMARK, bought_of, compared_options, layout_page, layouts_json, spoken
 from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.apart import check_compared
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
+from headcount.questions.offers import catalog_names
 from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import (
+    FORMATS,
     Axis,
     Choice,
     axes_of,
@@ -36,6 +38,7 @@ from headcount.text.words import (
     COVERED,
     PER_SAFE_MEANING,
     PER_SAFE_USER,
+    PRECISION_REMARK,
     SAFE,
     found_text,
     load_text,
@@ -136,7 +139,8 @@ class CompareAnswer(Answer):
         said = f": {counted(best.users, 'user')} on {counted(best.gpus, 'GPU')}" + (
             f", ${cost:,.2f} per safe user and month" if cost else ""
         )
-        return [title, Line(f"{said}; {ORDERS[self.sort]} of {counted(len(self.layouts), 'layout')}", bold=best.name)]
+        of = f"{ORDERS[self.sort]} of {counted(len(self.layouts), 'layout')}"
+        return [title, Line(f"{said}; {of}", bold=best.name), *remarks_on(self.axes)]
 
     def body(self) -> list[Block]:
         reasons = [Line(f"{layout.name}: {layout.reason}") for layout in self.layouts if layout.reason]
@@ -237,6 +241,7 @@ class CompareAnswer(Answer):
             ),
             f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
             f"over replications. Errors of step times are not in it: {shared}",
+            *([GPUS_REMARK] if self.is_of_several_gpus else []),
             *([HITS_LEGEND] if self.shows_hits else []),
             *([screened] if any(layout.is_screened_only for layout in self.layouts) else []),
         ]
@@ -298,7 +303,14 @@ def compare(
     asked_pools = () if not pools else values_of("pools", pools)
     deciders = () if not decider else values_of("decider", decider)
     between = check_compared(asked_pools, deciders, gpus, kv_transfer_rate, dispatch_s)
-    given = {"gpu": gpu, "gpus": gpus, **engine, "router": router, "pools": pools or None, "decider": decider or None}
+    given = {
+        "gpu": catalog_names(gpu),
+        "gpus": gpus,
+        **engine,
+        "router": router,
+        "pools": pools or None,
+        "decider": decider or None,
+    }
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
@@ -312,7 +324,7 @@ def compare(
         study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
         between=between,
     )
-    found = [layouts.screened(choice) for choice in asked]
+    found = layouts.all_screened(asked, progress)
 
     def answer(rows: Sequence[Layout], gained: Attribution | None = None, *, strict: bool = False) -> CompareAnswer:
         order = ranked(rows, sort)
@@ -377,6 +389,11 @@ def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort
     return attribution(found[0], best, at, by_cost=sort in ("cost", "month"))
 
 
+def remarks_on(axes: Sequence[Axis]) -> list[Block]:
+    """What to mind where formats are varied."""
+    return [Line(PRECISION_REMARK)] if any(axis.name in FORMATS for axis in axes) else []
+
+
 def found_line(layout: Layout) -> str:
     """A layout, told as soon as it is found."""
     row = layout.row
@@ -395,11 +412,11 @@ def verdict_of(layouts: Sequence[Layout]) -> Verdict:
     return Verdict.TARGET_MISSED if any(layout.row for layout in layouts) else Verdict.BAD_INPUT
 
 
-def noted(progress: Watch, done: int, total: int, name: str) -> Watcher:
+def noted(progress: Watch, done: int, total: int, name: str, what: str = "") -> Watcher:
     """Tells progress of each load that is simulated for a layout."""
 
     def watch(point: Point, unit: str) -> None:
         note = f"{name}: {load_text(point, unit)}"
-        progress(Progress(done=done, total=total, note=note))
+        progress(Progress(done=done, total=total, note=note, what=what))
 
     return watch

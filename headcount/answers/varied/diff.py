@@ -7,7 +7,7 @@ from typing import Any
 
 from boundary.files import InputError
 from headcount.answers.answer import Answer, question
-from headcount.answers.details.first_page import FirstPage
+from headcount.answers.details.first_page import EACH_GETS, FirstPage
 from headcount.report.source import read_answer
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted
@@ -19,7 +19,7 @@ _MEANS = {
     "attainment": "requests within the SLO", "requests_per_s": "requests/s", "kv_usage": "KV blocks used",
     "prefix_hit_rate": "prompt tokens found in the cache", "host_hit_rate": "prompt tokens found in host memory",
 }  # fmt: skip
-_SAID = ("buy", "for", "each is promised")  # of the question, or said in the answer's own line
+_SAID = ("buy", "for", EACH_GETS)  # of the question, or said in the answer's own line
 
 
 @dataclass(frozen=True)

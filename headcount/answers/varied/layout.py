@@ -8,7 +8,7 @@ from headcount.answers.details.apart import apart_text
 from headcount.answers.details.study import Study
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.questions.deployments import Subject
-from headcount.questions.variations import Choice, choice_text
+from headcount.questions.variations import OWN_FORMATS, Choice, choice_text
 from headcount.text.words import hits_text, layout_text
 from simulator.study.capacity_table import CapacityRow, latency_summary
 from simulator.study.statistics import Interval
@@ -31,7 +31,20 @@ class Layout:
 
     @property
     def name(self) -> str:
-        return choice_text(self.choice)
+        return choice_text({**self.choice, **self._own_formats})
+
+    @property
+    def _own_formats(self) -> Choice:
+        """What the checkpoint's own formats are called, where they are chosen."""
+        plan = self.looked.plan if self.looked else None
+        if plan is None:
+            return {}
+        own = {"quantization": plan.budget.quantization, "kv_cache_dtype": plan.budget.kv_cache_dtype}
+        return {
+            name: plan.architecture.dtype if value in OWN_FORMATS else value
+            for name, value in own.items()
+            if name in self.choice and self.choice[name] in OWN_FORMATS
+        }
 
     @property
     def reason(self) -> str | None:

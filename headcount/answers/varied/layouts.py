@@ -4,20 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Final
 
 from boundary.names import UnknownNameError
-from headcount.answers.answer import Verdict
+from headcount.answers.answer import SCREENING, Progress, Verdict, Watch
 from headcount.answers.notes import Facts, facts_about
 from headcount.answers.varied.layout import Layout
 from headcount.questions.apart import compared_pools
 from headcount.questions.deployments import ENGINE_ARGUMENTS, Subject, subject
 from headcount.questions.loads import AskedWorkload, trace_notes
-from headcount.questions.variations import STEP_TIMES, Choice
+from headcount.questions.variations import STEP_TIMES, Choice, choice_text
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.apart import Between
-from simulator.study.capacity_table import CapacityQuestion, How
+from simulator.deployment import Deployment
+from simulator.study.capacity_table import CapacityQuestion, How, plans_of
 from simulator.study.points import Watcher
 from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
@@ -28,7 +29,9 @@ from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 from workloads.traffic import changed, changed_trace
-from workloads.traffic_changes import CHANGES
+from workloads.traffic_changes import CHANGES, Amount
+
+MOST_REASONS: Final = 3
 
 
 @dataclass(kw_only=True)
@@ -68,6 +71,7 @@ class Layouts:
             asked = subject(self.model, given["gpu"], engine, is_shared="engine" in choice)
             apart = compared_pools(asked, given.get("pools"), given.get("decider"), self.between)
             question = self._question(given, asked, load)
+            _check_context((self.asked.changes | dict(choice)).get("context"), question)
             found = look(question) if apart is None else look_apart(question, apart)
         except UnknownNameError:
             raise
@@ -75,6 +79,16 @@ class Layouts:
             return Layout(choice=choice, gpus=gpus, refusal=str(error))
         traffic = _effects(found.question.workload, found.plan.engine.max_model_len) if found.plan else None
         return Layout(choice=choice, gpus=found.gpus, asked=asked, looked=found, traffic=traffic)
+
+    def all_screened(self, choices: Sequence[Choice], progress: Watch) -> list[Layout]:
+        """Each of them. Raises ValueError where none of them runs, with the reasons."""
+        found: list[Layout] = []
+        for choice in choices:
+            progress(Progress(done=len(found), total=len(choices), note=choice_text(choice), what=SCREENING))
+            found.append(self.screened(choice))
+        if not any(layout.looked and layout.looked.plan for layout in found):
+            raise ValueError(_none_runs(found))
+        return found
 
     def _workload(self, given: Choice) -> tuple[Population | Trace, float]:
         """With the traffic that is asked for, and the mean think time."""
@@ -108,6 +122,29 @@ class Layouts:
         if layout.looked is None or layout.looked.plan is None or layout.row is not None:
             return layout
         return replace(layout, row=simulated(layout.looked, replace(self._how, watcher=watcher)))
+
+
+def _check_context(asked: Amount | None, question: CapacityQuestion) -> None:
+    """Raise ValueError where conversations should be longer on average than the longest context."""
+    if asked is None or asked.is_factor:
+        return
+    for plan in plans_of(question, question.gpus[0]).values():
+        if isinstance(plan, Deployment) and asked.value > plan.engine.max_model_len:
+            raise ValueError(
+                f"context is {asked.value:,.0f} tokens on average, beyond the longest context, max_model_len "
+                f"{plan.engine.max_model_len:,}; give a shorter one, or a model that takes it"
+            )
+
+
+def _none_runs(layouts: Sequence[Layout]) -> str:
+    """Why nothing can be answered: each reason once, with the first layout that it is of."""
+    reasons: dict[str, str] = {}
+    for layout in layouts:
+        reasons.setdefault(layout.reason or "", layout.name)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    told = "; ".join(f"{name}: {reason}" for reason, name in list(reasons.items())[:MOST_REASONS])
+    return f"none of {len(layouts):,} layouts runs; {told}{'; …' if len(reasons) > MOST_REASONS else ''}"
 
 
 @lru_cache(maxsize=64)

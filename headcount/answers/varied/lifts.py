@@ -8,9 +8,10 @@ from headcount.answers.answer import Progress, Watch
 from headcount.answers.varied.candidates import candidates, change_text, look_at
 from headcount.answers.varied.compare import noted
 from headcount.answers.varied.layout import Layout
+from headcount.questions.variations import FORMATS
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent
-from headcount.text.words import BEST, SAFE, ratio_text
+from headcount.text.words import BEST, PRECISION_REMARK, SAFE, ratio_text
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import Interval
@@ -18,6 +19,7 @@ from simulator.study.variations.ratios import users_ratio
 from simulator.study.variations.variation import look, simulated
 
 MOST_TRIED: Final = 3
+TRIED: Final = "changes of one setting tried"  # what progress counts
 MOST_TOLD: Final = 3
 LEAST_FOUND: Final = 0.01  # more of the prompt tokens in a cache: with less, that is not why
 PREFILL: Final = "prefill"  # in what binds
@@ -26,8 +28,6 @@ LIFTS_LEGEND: Final = (
     "what lifts it: one setting changed at a time, the most promising simulated with the same users; then how the "
     "best estimate changes, with its 95 % interval."
 )
-PRECISION_REMARK: Final = "answers change with the format: test their quality"
-LOWERS_PRECISION: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +70,7 @@ class Lift:
     @property
     def remark(self) -> str:
         """What to mind beside the gain."""
-        return PRECISION_REMARK if self.argument in LOWERS_PRECISION else ""
+        return PRECISION_REMARK if self.argument in FORMATS else ""
 
     def to_json(self) -> dict[str, Any]:
         row, ratio = self.layout.row, self.ratio
@@ -81,7 +81,7 @@ class Lift:
             "users": row.users if row else 0,
             "ratio": vars(ratio) if ratio else None,
             "gains": self.gains,
-            "lowers_precision": self.argument in LOWERS_PRECISION,
+            "lowers_precision": self.argument in FORMATS,
         }
 
 
@@ -106,9 +106,9 @@ def find_lifts(
     worth.sort(key=lambda lift: (lift.argument != "router", -lift.layout.users))  # estimates know nothing of routers
     tried = []
     for place, lift in enumerate(worth := worth[:MOST_TRIED]):
-        watcher = noted(progress, place, len(worth), lift.change)
+        watcher = noted(progress, place, len(worth), lift.change, TRIED)
         tried.append(_simulated(lift, How(watcher=watcher, simulations=simulations)))
-        progress(Progress(done=place + 1, total=len(worth)))
+        progress(Progress(done=place + 1, total=len(worth), what=TRIED))
     return tuple(sorted(tried, key=lambda lift: -(lift.ratio.mean if lift.ratio else 0.0)))
 
 

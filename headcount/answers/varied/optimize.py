@@ -13,7 +13,6 @@ from headcount.answers.varied.attribution import Attribution, attribution
 from headcount.answers.varied.compare import FAR_BEHIND, CompareAnswer, noted, verdict_of
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
-from headcount.answers.varied.lifts import LOWERS_PRECISION, PRECISION_REMARK
 from headcount.answers.varied.pages import compared_options, layout_page, layouts_json
 from headcount.answers.varied.racing import leader, race, simplest, simulate_in
 from headcount.answers.varied.ranking import ranked
@@ -21,10 +20,10 @@ from headcount.answers.varied.search import check_space, searched
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
-from headcount.questions.variations import Axis, Choice, varied
+from headcount.questions.variations import FORMATS, Axis, Choice, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import dollars, milliseconds, seconds
-from headcount.text.words import PER_SAFE_USER, SAFE, model_title, ratio_text, settings_text
+from headcount.text.words import PER_SAFE_USER, PRECISION_REMARK, SAFE, model_title, ratio_text, settings_text
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -67,6 +66,17 @@ class OptimizeAnswer(Answer):
         """The command that starts one of the best servers; nothing where nobody is served."""
         looked = self.best.looked
         return looked.plan.serve_line if self.best.users and looked and looked.plan else ""
+
+    @property
+    def _settings(self) -> list[Line]:
+        """The values of the arguments as given, of which a serve line leaves out the defaults."""
+        plan = self.base.looked.plan if self.base.looked else None
+        return [Line(f"as given: {settings_text(plan)}")] if plan else []
+
+    @property
+    def _with_defaults(self) -> str:
+        """Why they are more than the listed values make: the default of each argument is one more."""
+        return " (with each default)" if self.compared.axes else ""
 
     @property
     def frontier(self) -> tuple[Layout, ...]:
@@ -124,25 +134,24 @@ class OptimizeAnswer(Answer):
         if best is base:
             tried = sum(each.row is not None for each in self.compared.layouts if each is not base)
             said = (
-                f" users safe to promise; of {self.num_looked_at:,} choices looked at by estimate, and {tried:,} "
-                "simulated, none surely raises the best estimate by more than 1 %"
+                f" users safe to promise; of {self.num_looked_at:,} choices{self._with_defaults} looked at by "
+                f"estimate, and {tried:,} simulated, none surely raises the best estimate by more than 1 %"
             )
-            return [title, Line(said, bold=f"as given: {base.users:,}"), Line(self.serve_line)]
+            return [title, Line(said, bold=f"as given: {base.users:,}"), *self._settings, Line(self.serve_line)]
         cost = f", ${dollars(best.usd_per_user_month)} per safe user and month" if best.usd_per_user_month else ""
         gain = f"; beside {base.users:,} as given, {ratio_text(self.gain)}" if base.users else ""
         return [
             title,
             Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users safe to promise"),
             Line(self.serve_line),
-            *([Line(PRECISION_REMARK)] if any(name in best.choice for name in LOWERS_PRECISION) else []),
+            *([Line(PRECISION_REMARK)] if any(name in best.choice for name in FORMATS) else []),
         ]
 
     def body(self) -> list[Block]:
         rows = [frontier_cells(layout) for layout in self.frontier]
         table = Table(columns=FRONTIER_COLUMNS, rows=rows, text_columns=(0, 1), bold_column=2)
         frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if rows else []
-        given = self.base.looked.plan if self.base.looked else None
-        values = [Line(f"as given: {settings_text(given)}", dim=True)] if given else []
+        values = [replace(each, dim=True) for each in self._settings] if self.best is not self.base else []
         is_kept_simple = any(each.users > self.best.users for each in self.compared.layouts)
         remark = [Line(KEPT_SIMPLE, dim=True)] if is_kept_simple else []
         return [*frontier, *self.compared.body(), *values, *remark]

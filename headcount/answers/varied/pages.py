@@ -1,9 +1,8 @@
 """Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers.details.apart import apart_parts
 from headcount.answers.details.first_page import (
@@ -12,7 +11,7 @@ from headcount.answers.details.first_page import (
     FirstPage,
     Headroom,
     Options,
-    at_full_use,
+    if_all_come,
     risk_of,
     served_page,
     up_to,
@@ -26,6 +25,10 @@ from simulator.engines.engines import engine_of
 if TYPE_CHECKING:
     from headcount.answers.answer import Answer
     from simulator.study.slo import SLO
+
+GPUS_REMARK: Final = (
+    "The order of GPUs may change with their number and layout; for a number of users ask headcount plan --users N."
+)
 
 
 def layout_page(
@@ -72,12 +75,9 @@ def layout_page(
 
 
 def spoken(layout: Layout) -> str:
-    """Its name, with the GPU's as its vendor has it and the weights' own format."""
-    if layout.asked is None:
-        return layout.name
-    gpu, own = layout.asked.gpu, layout.asked.architecture.dtype
-    name = layout.name.replace(gpu.name, gpu.title).replace("weights none", f"weights {own}")
-    return re.sub(r"\bweights (\w+)", r"\1 weights", name)
+    """Its name, with the GPU's as its vendor has it."""
+    gpu = layout.asked.gpu if layout.asked else None
+    return layout.name if gpu is None else layout.name.replace(gpu.name, gpu.title)
 
 
 def bought_of(layout: Layout) -> Bought:
@@ -90,7 +90,7 @@ def bought_of(layout: Layout) -> Bought:
         usd_per_gpu_hour=layout.asked.gpu.usd_per_hour,
         usd_per_month=layout.usd_per_month,
         usd_per_head=layout.usd_per_user_month,
-        heads=at_full_use(layout.users),
+        heads=if_all_come(layout.users),
         parts=apart_parts(layout.looked.apart) if layout.looked and layout.looked.apart else (),
     )
 
@@ -110,8 +110,14 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
             for each in rows
         ),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
-        note=" ".join([PER_SAFE_MEANING, *_engines_texts(rows)]),
+        note=" ".join([PER_SAFE_MEANING, *_gpus_texts(rows), *_engines_texts(rows)]),
     )  # fmt: skip
+
+
+def _gpus_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """That another number of them may be ranked otherwise."""
+    if len({each.asked.gpu.name for each in layouts if each.asked}) > 1:
+        yield GPUS_REMARK
 
 
 def _engines_texts(layouts: Sequence[Layout]) -> Iterator[str]:

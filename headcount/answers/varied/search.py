@@ -9,6 +9,7 @@ from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts
 from headcount.questions.variations import Axis, Choice, choices
 
+LOOKED_AT: Final = "choices looked at by estimate"  # what progress counts
 DEFAULT: Final = None  # of an axis: the argument is left out
 
 
@@ -37,7 +38,7 @@ def searched(
     count = math.prod(1 + len(axis.values) for axis in axes)
     sought = _every(axes, users) if count <= trials else _by_optuna(axes, users, trials, seed, count)
     for done, _ in enumerate(sought, 1):
-        progress(Progress(done=done, total=min(count, trials), note="estimates"))
+        progress(Progress(done=done, total=min(count, trials), what=LOOKED_AT))
     return list(found.values())
 
 

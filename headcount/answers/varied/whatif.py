@@ -12,7 +12,7 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import find_notes
-from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted
+from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted, remarks_on
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of
 from headcount.answers.varied.whatif_page import context_text, whatif_page
@@ -159,6 +159,7 @@ class WhatifAnswer(Answer):
         return [
             title,
             Line(f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout})", bold=counted(base.users, "user")),
+            *remarks_on(self.axes),
         ]
 
     def body(self) -> list[Block]:
@@ -267,7 +268,7 @@ def whatif(
         )
 
     layouts = layouts_on(gpus) if gpus else _smallest(layouts_on, asked[0])
-    found = [layouts.screened(choice) for choice in asked]
+    found = layouts.all_screened(asked, progress)
     if strict:
         find_notes(facts_of(found, Verdict.DONE), strict=True)
     tried = _swung(layouts, asked[0], limits) if tornado else []

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headcount.answers.details.first_page import MOST_OPTIONS, FirstPage, Options
+from headcount.answers.details.first_page import EACH_GETS, MOST_OPTIONS, FirstPage, Options
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.pages import bought_of, layout_page
 from headcount.questions.variations import Axis, value_text
@@ -52,7 +52,7 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
         page,
         figures=(
             ("first row" if answer.axes else "as given", first),
-            *(pair for pair in page.figures if pair[0] in ("model", "each is promised")),
+            *(pair for pair in page.figures if pair[0] in ("model", EACH_GETS)),
         ),
     )
 

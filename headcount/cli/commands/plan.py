@@ -71,7 +71,7 @@ _people_options = section(
 _choice_options = section(
     "Choice",
     model_option,
-    option("--gpu", Listed(Text()), "GPUs to choose from.  [default: each with a price and measured step times]"),
+    option("--gpu", Listed(Text()), "GPUs to choose from.  [default: each with a price, and runs or kernels measured]"),
     option("--quantization -q", Listed(Text()), "Weight formats to choose from.  [default: the checkpoint's]"),
     option("--kv-cache-dtype", Listed(Text()), "KV-cache formats to choose from.  [default: auto]"),
 )

@@ -16,7 +16,7 @@ from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
 from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, SGLANG_TPOT, SGLANG_TTFT, unmeasured_parts
 from simulator.latency.expert_kernels import ExpertKernel, expert_kernel
-from simulator.latency.gpu_constants import GENERAL, Constants, constants_for
+from simulator.latency.gpu_constants import GENERAL, Constants, constants_for, measured_text
 from simulator.latency.measured import is_measured, scheme_of
 from simulator.latency.model import (
     COMPUTE,
@@ -292,7 +292,8 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
         why = "kernel times of all-reduces over 2, 4, 8 L40S; they grow far more than those of a ring"
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))
     if not constants.is_measured:
-        rows.append(("step times", f"not measured on {gpu.name}", f"shares of its peaks as in {where}"))
+        found = f"not measured in runs on {gpu.name}: {measured_text(gpu)}"
+        rows.append(("step times", found, f"shares of its peaks as in {where}"))
     if len(set(arch.windows)) > 1:
         rows.append(("attention windows", f"one of {window_class(arch)[1]} tokens", "mean over the windowed layers"))
     if arch.attention is not None and arch.attention.chunked:

@@ -18,10 +18,11 @@ class Request:
     layout: str | None
 
 
-def mean_request(question: FleetQuestion, told: Callable[[Layout, float], None] = lambda *_: None) -> Request:
+def mean_request(question: FleetQuestion, told: Callable[[Layout, float, int, int], None] = lambda *_: None) -> Request:
     """Estimated at the capacity of the single server that serves users at the least cost.
 
-    `told` gets each layout with about how many users one server of it serves, as soon as that is known.
+    `told` gets each layout with about how many users one server of it serves, as soon as that is known; then how many
+    layouts are done, and how many there are.
     Raises ValueError where the model runs on no GPU.
     """
     layouts, dropped = every_layout(question)
@@ -29,9 +30,9 @@ def mean_request(question: FleetQuestion, told: Callable[[Layout, float], None] 
         raise ValueError(dropped[0].reason if dropped else "no layout runs")
     traffic = traffic_of(question.load(layouts[0]), 1)
     found: list[tuple[float, float, str]] = []  # cost per user, response time, layout
-    for layout in layouts:
+    for done, layout in enumerate(layouts, 1):
         users, estimate = estimated_users(layout, 1, question, question.load(layout))
-        told(layout, users)
+        told(layout, users, done, len(layouts))
         if users:
             response_s = estimate.in_flight / estimate.requests_per_s
             tp = layout.plan.tensor_parallel_size
