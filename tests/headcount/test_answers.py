@@ -12,6 +12,11 @@ import headcount as hc
 from headcount import api
 from headcount.answers.answer import Answer
 from headcount.answers.notes import NOTES, Facts, RefusedError, find_notes
+from headcount.answers.notes.step_times_not_measured import find
+from headcount.answers.simulate import P99_COLUMN, P99_MEANING
+from kvcache.gpus.gpu import find_gpu
+from simulator.deployment import resolve
+from simulator.latency.gpu_constants import measured_text
 from tests.headcount.conftest import SHORT_ANSWERS, figures
 
 Run = Callable[..., Any]
@@ -198,3 +203,13 @@ def test_what_step_times_rest_on_has_one_name_in_the_table_of_gpus_and_in_notes(
     notes = [said for said, _ in find(Facts(plans=[plan]))]
     assert all(f"step times of {gpu}: {text}" in note for note in notes)
     assert bool(notes) == (text != "runs measured")
+
+
+def test_the_interval_of_a_p99_says_that_it_is_of_one_run(answers: dict[str, Answer]) -> None:
+    few = str(answers["simulate"])
+    assert "needs 2,000 requests" in few
+    assert P99_MEANING not in few
+    times = {"latency_model": "constant", "step_s": 0.02}
+    many = str(hc.simulate(*ON, input_len=10, output_len=3, concurrency=16, num_requests=2100, **times))
+    assert P99_COLUMN in many
+    assert P99_MEANING in " ".join(many.split())

@@ -43,8 +43,8 @@ def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.Whati
 
 def test_a_context_beyond_the_longest_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headcount.answers.varied.layouts.simulated", lambda *_: pytest.fail("simulated"))
-    with pytest.raises(ValueError, match=r"context is 262,144 tokens on average, beyond the longest .* 4,096"):
-        hc.whatif("qwen3-0.6b", "h100-sxm", gpus=1, vary={"context": "256K"}, **QUICK)
+    with pytest.raises(ValueError, match=r"context is 8,192 tokens on average, beyond the longest .* 4,096"):
+        hc.whatif("qwen3-0.6b", "h100-sxm", gpus=1, vary={"context": "8K"}, **QUICK)
 
 
 def test_a_grid_of_a_million_cells_is_refused_with_its_size() -> None:
