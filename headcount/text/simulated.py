@@ -13,20 +13,22 @@ if TYPE_CHECKING:
     from simulator.tenants import TenantFigures
 
 
+TENANT_COLUMNS = ("tenant", "requests", "rejected", "attainment", "TTFT p95")
+
+
 def tenants_table(tenants: "Sequence[TenantFigures]") -> Table:
     """How each tenant was served."""
-    return Table(
-        columns=("tenant", "requests", "rejected", "attainment", "TTFT p95"),
-        rows=[
-            (
-                shortened(one_line(tenant.name)) or "without a name",
-                f"{tenant.num_requests:,}",
-                f"{tenant.num_rejected:,}",
-                "" if tenant.attainment is None else percent(tenant.attainment),
-                seconds(tenant.ttft_p95_s),
-            )
-            for tenant in tenants
-        ],
+    return Table(columns=TENANT_COLUMNS, rows=list(map(tenant_row, tenants)))
+
+
+def tenant_row(tenant: "TenantFigures") -> tuple[str, ...]:
+    """In TENANT_COLUMNS."""
+    return (
+        shortened(one_line(tenant.name)) or "without a name",
+        f"{tenant.num_requests:,}",
+        f"{tenant.num_rejected:,}",
+        "" if tenant.attainment is None else percent(tenant.attainment),
+        seconds(tenant.ttft_p95_s),
     )
 
 

@@ -104,8 +104,14 @@ def go_on(a: Any, request: int, may_retry: bool, now_s: float) -> None:
     if may_retry and request + count < a.requests.shape[0]:
         ends_s = try_again(a, request, request + count, now_s)
     if ends_s < math.inf:
-        resumes = a.clients[request].resumes if a.clients.shape[0] > 0 else a.next_turn[request]
-        follow_up(a, request, resumes, ends_s)
+        resume(a, request, ends_s)
+
+
+@kernel
+def resume(a: Any, request: int, now_s: float) -> None:
+    """A user goes on after a turn without a whole answer."""
+    resumes = a.clients[request].resumes if a.clients.shape[0] > 0 else a.next_turn[request]
+    follow_up(a, request, resumes, now_s)
 
 
 @kernel

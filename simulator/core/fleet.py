@@ -49,20 +49,25 @@ def arrive(a: Any, request: int, now_s: float) -> bool:
     cursor, req = a.cursor[0], a.requests[request]
     if req.status >= FINISHED:  # its client left while it waited at the gateway
         return True
-    if req.status == NOT_ARRIVED:
+    is_new = req.status == NOT_ARRIVED
+    if is_new:
         cursor.num_arrived += 1
         if cursor.has_clients == 1:
             watch(a, request, now_s)
-        if a.gateways.shape[0] > 0:
-            return pass_gateway(a, request, now_s)
+    if a.gateways.shape[0] > 0 and (is_new or a.handovers.shape[0] == 0):
+        return pass_gateway(a, request, is_new, now_s)
     return route(a, request, now_s)
 
 
 @rare_kernel
-def pass_gateway(a: Any, request: int, now_s: float) -> bool:
-    """A request comes to a gateway that turns some down, and may hold others; False where Python must route."""
+def pass_gateway(a: Any, request: int, is_new: bool, now_s: float) -> bool:
+    """A request comes to a gateway that turns some down, and may hold others; False where Python must route.
+
+    One that comes back from an engine that is gone takes no more of a quota, and waits like any other.
+    """
     has_queue = a.gateways[0].detector != NO_QUEUE
-    if not gateway.is_within_quota(a, request, now_s) or (has_queue and not gateway.hold(a, request, now_s)):
+    is_over_quota = is_new and not gateway.is_within_quota(a, request, now_s)
+    if is_over_quota or (has_queue and not gateway.hold(a, request, now_s)):
         reject(a, request, now_s)
         return True
     return dispatch(a, now_s) if has_queue else route(a, request, now_s)

@@ -345,10 +345,11 @@ class Arrays(NamedTuple):
     run_lists: NDArray[np.void]  # [R], or [1]: one for all engines
     sessions: NDArray[np.int32]  # [n] if the router sees them
     prefill_charges: NDArray[np.int32]  # [attempts * n] if the router sees tokens: what each adds to `prefill_tokens`
-    gateways: NDArray[np.void]  # [1] if there are quotas or a queue before the router, and the next five
+    gateways: NDArray[np.void]  # [1] if there are quotas or a queue before the router, and the next six
     bands: NDArray[np.void]  # by priority
     flows: NDArray[np.void]  # band by band, by tenant
     flow_of: NDArray[np.int32]  # [n]
+    queued_s: NDArray[np.float64]  # [attempts * n], when each came to the queue last
     quotas: NDArray[np.void]  # of each tenant, if any has one
     tenant_of: NDArray[np.int32]  # [n]
     touched: NDArray[np.int32]  # [R], replicas that schedule at the present instant

@@ -10,6 +10,7 @@ from simulator.core.jit import entry_point, kernel
 from simulator.core.layout import (
     AT_GATEWAY,
     LEAVES_FRONT_END,
+    LOOKS,
     LOST,
     NEXT_TURN,
     NONE,
@@ -27,15 +28,19 @@ def is_on(req: Any, first: int, end: int) -> bool:
 
 
 @kernel
+def is_withdrawn(a: Any, kind: int, request: int, first: int, end: int) -> bool:
+    req = a.requests[request]
+    return req.status == AT_GATEWAY or (kind == LEAVES_FRONT_END and is_on(req, first, end))
+
+
+@kernel
 def drop_events(a: Any, first: int, end: int) -> None:
     """Of requests on their way into the engines [first, end), and of those at the gateway."""
     cursor = a.cursor[0]
     size, cursor.heap_size = cursor.heap_size, 0
     for index in range(size):  # an event moves to a place that was read already
         time_s, kind, request = a.heap[index].time_s, a.heap[index].kind, a.heap[index].request
-        req = a.requests[request]
-        enters = kind == LEAVES_FRONT_END and is_on(req, first, end)
-        if not enters and req.status != AT_GATEWAY:
+        if kind == LOOKS or not is_withdrawn(a, kind, request, first, end):
             clients.push_event(a, time_s, kind, request)
 
 
@@ -73,13 +78,13 @@ def take_down(a: Any, first: int, end: int, retries: int) -> int:
             take_back(a, request)
         else:
             delivery.end(a, request, LOST, now_s)
-            clients.follow_up(a, request, a.next_turn[request % a.next_turn.shape[0]], now_s)
+            clients.resume(a, request, now_s)
     return num_taken
 
 
 @entry_point
 def send_on(a: Any) -> None:
-    """Let all that waits at the gateway come to the router now, in the order of ids."""
+    """Let all that came back to the gateway, or found no engine, enter it now, in the order of ids."""
     drop_events(a, 0, 0)
     for request in range(a.requests.shape[0]):
         if a.requests[request].status == AT_GATEWAY:

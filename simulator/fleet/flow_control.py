@@ -34,6 +34,8 @@ class FlowControl:
     max_requests: float = 0
     band_max_requests: float = 5000
     default_request_ttl_s: float = 60
+    no_endpoint_request_ttl_s: float = 60
+    """While no replica is ready."""
     dispatch_every_s: float = 0.001
     sweep_every_s: float = 1.0
 
@@ -53,6 +55,9 @@ _QUEUE: Final = {
     ),
     "defaultRequestTTL": Parameter(
         default=_OURS.default_request_ttl_s, what="seconds that a request may wait, 0: for ever"
+    ),
+    "noEndpointRequestTTL": Parameter(
+        default=-1, least=-1, what="the same while no replica is ready, 0: for ever, -1: as defaultRequestTTL"
     ),
 }
 DETECTORS: Final[Mapping[str, Mapping[str, Parameter]]] = {
@@ -80,6 +85,7 @@ _FIELDS: Final = {
     "maxRequests": "max_requests",
     "defaultPriorityBand.maxRequests": "band_max_requests",
     "defaultRequestTTL": "default_request_ttl_s",
+    "noEndpointRequestTTL": "no_endpoint_request_ttl_s",
 }
 
 
@@ -92,5 +98,8 @@ def read_flow_control(given: str | None) -> FlowControl | None:
         raise UnknownNameError(f"no saturation detector '{name}'; {nearest_hint(name, DETECTORS)}")
     values = parameter_values(f"flow control {name!r}", text, DETECTORS[name])
     policies = DETECTORS[name]["fairnessPolicyRef"].choices
+    values["noEndpointRequestTTL"] = (
+        values["defaultRequestTTL"] if values["noEndpointRequestTTL"] < 0 else values["noEndpointRequestTTL"]
+    )
     named = {_FIELDS[key]: value for key, value in values.items() if key in _FIELDS}
     return FlowControl(detector=name, fairness_policy=policies[int(values["fairnessPolicyRef"])], **named)

@@ -142,7 +142,8 @@ class Metrics:
         elapsed_s = now_s - self._before_s
         held = self._replicas.num_held_requests
         total_s, arrived = self._in_flight_integral(now_s), int(cursor["num_arrived"])
-        mean = (total_s - self._in_flight_s) / elapsed_s + held if elapsed_s else 0.0
+        not_in_integral = held if self._simulation.held_s is None else 0
+        mean = (total_s - self._in_flight_s) / elapsed_s + not_in_integral if elapsed_s else 0.0
         found = Observed(
             time_s=now_s,
             elapsed_s=elapsed_s,
@@ -183,8 +184,9 @@ class Metrics:
         return found
 
     def _in_flight_integral(self, now_s: float) -> float:
-        """Request-seconds in all engines up to now."""
+        """Request-seconds in all engines, and in the gateway's queue, up to now."""
         state, totals = self._simulation.arrays.replicas, self._simulation.totals
         since_s = now_s - state["accounted_s"]
         current = since_s * (state["num_running"] + state["num_waiting"])
-        return float((totals["running_s"] + totals["waiting_s"] + current).sum())
+        in_engines_s = float((totals["running_s"] + totals["waiting_s"] + current).sum())
+        return in_engines_s + (self._simulation.held_s or 0.0)

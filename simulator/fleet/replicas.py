@@ -67,6 +67,7 @@ class Replicas:
         self.engines_each, self.each_node = engines_each, each_node
         self.grace_s, self.retries = grace_s, retries
         self._start_s = start_s
+        self._has_queue = simulation.fleet.flow_control is not None
         self._blank = simulation.arrays.replicas.copy(), simulation.arrays.engine_views.copy()
         self._blank_tiers = simulation.arrays.tiers.copy()
         num_slots = simulation.fleet.num_engines // engines_each
@@ -94,8 +95,10 @@ class Replicas:
 
     @property
     def num_held_requests(self) -> int:
-        """Requests that wait at the gateway because no replica is ready."""
+        """Requests that wait at the gateway: in its queue, or because no replica is ready."""
         arrays = self.simulation.arrays
+        if self._has_queue:
+            return int(arrays.gateways["num_held"][0])
         return int((arrays.requests["status"] == layout.AT_GATEWAY).sum()) if arrays.cursor["is_closed"][0] else 0
 
     def held_s(self, until_s: float) -> float:
@@ -204,7 +207,7 @@ class Replicas:
             arrays.engine_views["routable"][engines.start : engines.stop] = state is State.READY
         is_closed = State.READY not in self.states
         arrays.cursor["is_closed"] = is_closed
-        if not is_closed and (arrays.requests["status"] == layout.AT_GATEWAY).any():
+        if (self._has_queue or not is_closed) and (arrays.requests["status"] == layout.AT_GATEWAY).any():
             send_on(arrays)
         counts = {state.value: len(self.slots(state)) for state in HELD}
         if self.history and self.history[-1].time_s == self.env.now:

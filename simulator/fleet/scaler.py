@@ -48,7 +48,7 @@ class Observed:
     queued_kv: tuple[float, ...]
     """KV blocks that the prompts waiting in it will take, over all that it has."""
     held: int = 0
-    """Requests that wait at the gateway because no replica is ready."""
+    """Requests that wait at the gateway: in its queue, or because no replica is ready."""
     in_flight_mean: float = 0.0
     """Requests sent and not answered in the whole fleet, averaged over `elapsed_s`."""
     arrived: int = 0

@@ -13,6 +13,7 @@ from simulator.fleet.replicas import Count
 from simulator.results import Result, whole_run
 from simulator.study.replication import missed
 from simulator.study.slo import SLO
+from simulator.tenants import TenantFigures, tenant_figures
 
 FloatArray = NDArray[np.float64]
 MOST_WINDOWS = 144  # ten minutes each over a day
@@ -52,6 +53,11 @@ class OverTime:
     """Requests taken off replicas that failed, or went before they had answered them."""
     num_lost: int
     """Of those, never sent again."""
+    num_rejected: int
+    """By the gateway: over a quota, or its queue was full or too slow."""
+    held_mean: float | None
+    """Requests in the gateway's queue; None without one."""
+    tenants: tuple[TenantFigures, ...]
     num_unanswered: int
     """Requests without an end at `until_s`."""
     recoveries: tuple[Recovery, ...]
@@ -72,16 +78,18 @@ class OverTime:
 def over_time(operation: Operation, slo: SLO, until_s: float) -> OverTime:
     """Judge every request that arrived before `until_s`."""
     requests = operation.simulation.requests
-    come = requests[(requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] < until_s)]
+    counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] < until_s)
+    come = requests[counted]
     now_s = max(operation.simulation.now_s, until_s)
     ttft_missed, tpot_missed, decided = missed(come, slo, now_s)
     is_met, arrival_s = decided & ~ttft_missed & ~tpot_missed, come["arrival_s"]
     windows = np.linspace(0.0, until_s, min(MOST_WINDOWS, max(int(until_s / LOOK_S), 1)) + 1)
-    replicas = operation.replicas
+    replicas, result = operation.replicas, whole_run(operation.simulation)
+    table, is_missed = operation.simulation.table, ttft_missed | tpot_missed
     return OverTime(
         until_s=until_s,
         history=tuple(count for count in operation.history if count.time_s < until_s),
-        result=whole_run(operation.simulation),
+        result=result,
         attainment=float(is_met.sum()) / max(len(come), 1),
         window_s=windows[:-1],
         attained=_by_window(arrival_s, is_met, windows),
@@ -89,6 +97,9 @@ def over_time(operation: Operation, slo: SLO, until_s: float) -> OverTime:
         held_s=replicas.held_s(until_s),
         num_taken=replicas.num_taken,
         num_lost=int((come["status"] == layout.LOST).sum()),
+        num_rejected=int((come["status"] == layout.REJECTED).sum()),
+        held_mean=result.held_mean,
+        tenants=tenant_figures(table, requests, counted, is_missed, decided),
         num_unanswered=int((come["status"] < layout.FINISHED).sum()),
         recoveries=tuple(
             _recovery(event, arrival_s, is_met, slo.attainment, until_s)

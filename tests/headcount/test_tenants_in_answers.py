@@ -86,6 +86,26 @@ def test_capacity_shows_each_tenant_at_its_users() -> None:
     assert rejecting.users < answer.users
 
 
+def test_a_fleet_that_changes_has_tenants_and_a_queue_too(headcount: Run, tmp_path: Path) -> None:
+    given = (*COMMAND, *LOAD, "--tenants", toml(tmp_path), "--replicas", 2, "--event", "node@5s", "--ttft", "2s")
+    held = json.loads(headcount(*given, "--flow-control", CONTROL, "--json").out)
+    (fleet,) = held["fleets"]
+    gold, rest = fleet["tenants"]
+    assert held["flow_control"] == CONTROL
+    assert fleet["held_mean"] > 1
+    assert gold["num_requests"] + rest["num_requests"] == fleet["num_requests"] == 400
+    assert fleet["requests_rejected"] == gold["num_rejected"] + rest["num_rejected"]
+    assert gold["num_rejected"] < rest["num_rejected"]
+    assert gold["attainment"] > rest["attainment"]
+    shown = headcount(*given, "--flow-control", CONTROL).out
+    assert "flow control: concurrency-detector" in shown
+    assert "gold" in shown
+    (without,) = json.loads(headcount(*given, "--json").out)["fleets"]
+    assert "requests_rejected" not in without
+    assert "held_mean" not in without
+    assert len(without["tenants"]) == 2
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -93,7 +113,6 @@ def test_capacity_shows_each_tenant_at_its_users() -> None:
         (("--flow-control", "concurrency-detector:maxConcurrency=x"), "maxConcurrency is 'x'; give a number"),
         (("--tenants", "none.toml"), "none.toml"),
         (("--slo", "voice"), "an SLO judges tenants, or a fleet over time"),
-        (("--flow-control", "concurrency-detector", "--duration", "5min"), "--flow-control goes with one load"),
     ],
 )
 def test_what_does_not_go_together_is_refused(headcount: Run, given: tuple[str, ...], said: str) -> None:

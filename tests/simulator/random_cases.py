@@ -10,8 +10,10 @@ from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import SCHEDULER_RULES
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import Speculation
+from simulator.fleet.events import Event, Extent
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.flow_control import DETECTORS, GLOBAL_STRICT, ROUND_ROBIN, FlowControl
+from simulator.fleet.operation import Operations
 from simulator.latency.step_time import FloatArray, StepTimes
 from workloads.requests import (
     NEXT_FREE,
@@ -215,6 +217,29 @@ def gateway_cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int 
 
 
 @st.composite
+def operations(draw: st.DrawFn) -> Operations:
+    """Crashes and updates of a fixed fleet whose starts all take as long; how many replicas is the fleet's."""
+    kinds, times = st.sampled_from(["crash", "zone", "update"]), st.sampled_from([0.0, 0.25, 1.5])
+    start_s = draw(times)
+    events = [
+        Event(
+            kind=draw(kinds),
+            time_s=draw(st.integers(0, 3000)) * TICK_S,
+            extent=Extent(replicas=draw(st.integers(1, 3)), restarts_after_s=draw(times)),
+        )
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    return Operations(
+        min_replicas=1,
+        max_replicas=1,
+        events=tuple(events),
+        start_s=lambda _: start_s,
+        grace_s=draw(st.sampled_from([0.0, 0.5, 5.0])),
+        retries=draw(st.sampled_from([True, True, False])),
+    )
+
+
+@st.composite
 def tenanted(draw: st.DrawFn, table: RequestTable, *, has_queue: bool = True) -> RequestTable:
     """The same requests, sent by tenants who may have quotas."""
     limits = st.sampled_from([np.inf, np.inf, 60.0, 700.0, 9000.0])
@@ -237,6 +262,7 @@ def flow_controls(draw: st.DrawFn) -> FlowControl:
         max_requests=draw(st.sampled_from([0, 0, 3, 12])),
         band_max_requests=draw(st.sampled_from([5000, 2, 6])),
         default_request_ttl_s=draw(st.sampled_from([0.0, 100 * TICK_S, 1000 * TICK_S])),
+        no_endpoint_request_ttl_s=draw(st.sampled_from([0.0, 300 * TICK_S])),
         dispatch_every_s=draw(st.sampled_from([TICK_S, 8 * TICK_S])),
         sweep_every_s=draw(st.sampled_from([8 * TICK_S, 64 * TICK_S])),
     )

@@ -16,11 +16,13 @@ from simulator.core import layout
 from simulator.engines.vllm.kv_cache_manager import BlockTables
 from simulator.engines.vllm.scheduler import Plan, Request, Scheduler
 from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.operation import Operations
 from simulator.fleet.router import Router, find_router
 from simulator.fleet.view import View
 from simulator.latency.step_time import BatchSums
 from simulator.simulation import check_lengths
 from tests.simulator.simpy_gateway import Gateway, moment
+from tests.simulator.simpy_operation import OperatedTwin
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
 Process = Generator[simpy.Event, None, None]
@@ -31,15 +33,22 @@ STEP_ENDS, CANCELS, ARRIVES, DECIDES = 2.0, 3.0, 4.0, 5.0
 
 
 def run_simpy_fleet(
-    fleet: Fleet, table: RequestTable, *, seed: int = 0, on_plan: Callable[[Plan], None] | None = None
+    fleet: Fleet,
+    table: RequestTable,
+    *,
+    seed: int = 0,
+    on_plan: Callable[[Plan], None] | None = None,
+    operations: Operations | None = None,
 ) -> NDArray[np.void]:
     """Serve the whole table; one record per request, as `Simulation.requests` (times, preemptions, prefix hits).
 
-    `on_plan` is shown every `schedule()` call's decisions.
+    `on_plan` is shown every `schedule()` call's decisions. Of `operations` the events befall the fleet.
     """
     for pool in fleet.pools:
         check_lengths(pool.engine, table)
     world = World(fleet, table, find_router(fleet.router).make(seed), on_plan)
+    if operations is not None:
+        OperatedTwin(world, operations)
     world.env.run()
     return world.results
 
@@ -74,7 +83,10 @@ class World:
         self.on_plan = on_plan
         self.results = empty_results(table)
         self.ended = [self.env.event() for _ in self.results]
+        self.current: dict[int, Request] = {}  # of each attempt; another one where it begins from its start again
         self.entered: set[Request] = set()  # their engine's scheduler
+        self.sent: set[int] = set()  # attempts that are with an engine
+        self.back: set[int] = set()  # those that came back to the gateway, or found no engine
         self.shared_queue = iter(np.flatnonzero(table.follows == NEXT_FREE).tolist())
         self.next_turn = {int(before): row for row, before in enumerate(table.follows) if before >= 0}
         has_gateway = fleet.flow_control is not None or table.tenancy is not None
@@ -83,9 +95,10 @@ class World:
         self.server_of: list[Server] = []
         for pool in fleet.pools:
             for _ in range(pool.num_servers):
-                server = Server(self, pool)
+                server = Server(self, pool, len(self.engines))
                 self.engines += server.ranks
                 self.server_of += [server] * len(server.ranks)
+        self.is_ready = [True] * len(self.engines)
         for row in np.flatnonzero(table.follows == NO_PREDECESSOR).tolist():
             self.env.process(self.session(row))
 
@@ -130,16 +143,23 @@ class World:
         """An attempt comes to the gateway, or to the router where there is none."""
         self.results["arrival_s"][attempt] = self.env.now
         self.results["replica"][attempt] = layout.NONE if last is None else last
-        request = self.request(attempt)
+        request = self.current[attempt] = self.request(attempt)
         if self.table.waits is not None:
-            self.env.process(self.watch(request, gives_up_s))
+            self.env.process(self.watch(attempt, gives_up_s))
+        self.enter_gateway(request, is_new=True)
+
+    def enter_gateway(self, request: Request, *, is_new: bool) -> None:
         if self.gateway is None:
             self.send(request)
         else:
-            self.gateway.arrive(request)
+            self.gateway.arrive(request, is_new=is_new)
 
     def send(self, request: Request) -> None:
-        """Route a request."""
+        """Route a request, unless no engine takes any."""
+        if not any(self.is_ready):
+            self.back.add(request.id)
+            return
+        self.sent.add(request.id)
         prompt, last = request.num_prompt_tokens, int(self.results["replica"][request.id])
         view = FleetView(self, None if last == layout.NONE else last, prompt)
         number = self.router.choose(cast("View", view))
@@ -154,7 +174,7 @@ class World:
     def enter_at(self, request: Request, time_s: float) -> Process:
         """Leave the front end then, unless the client has gone meanwhile."""
         yield moment(self.env, time_s, self.order(ARRIVES, request.id))
-        if not self.ended[request.id].triggered:
+        if not self.ended[request.id].triggered and self.current[request.id] is request:
             self.enter(request)
 
     def enter(self, request: Request) -> None:
@@ -162,20 +182,24 @@ class World:
         self.server_of[number].enqueue(self.engines[number], request)
         self.entered.add(request)
 
-    def watch(self, request: Request, gives_up_s: float) -> Process:
+    def watch(self, attempt: int, gives_up_s: float) -> Process:
         """Cancel an attempt whose first token, or whose whole answer, has not come in time."""
         assert self.table.waits is not None, "only clients that do not wait for ever are watched"
-        times_out_s = self.env.now + float(self.table.waits.timeout_s[request.id % self.table.num_requests])
+        times_out_s = self.env.now + float(self.table.waits.timeout_s[attempt % self.table.num_requests])
         if gives_up_s <= times_out_s and gives_up_s < math.inf:
-            yield moment(self.env, gives_up_s, self.order(CANCELS, request.id))
-            if math.isnan(self.results["first_token_s"][request.id]):
-                self.cancel(request, layout.ABANDONED)
+            yield moment(self.env, gives_up_s, self.order(CANCELS, attempt))
+            if math.isnan(self.results["first_token_s"][attempt]):
+                self.cancel(self.current[attempt], layout.ABANDONED)
         if times_out_s < math.inf:
-            yield moment(self.env, times_out_s, self.order(CANCELS, request.id))
-            self.cancel(request, layout.TIMED_OUT)
+            yield moment(self.env, times_out_s, self.order(CANCELS, attempt))
+            self.cancel(self.current[attempt], layout.TIMED_OUT)
 
     def cancel(self, request: Request, status: int) -> None:
         if self.ended[request.id].triggered:
+            return
+        if request.id in self.back:
+            self.back.remove(request.id)
+            self.end(None, request, status)
             return
         if self.gateway is not None and request in self.gateway.held:
             self.gateway.held.remove(request)
@@ -190,6 +214,7 @@ class World:
         """Record a request that has finished, was cancelled or was rejected."""
         if engine is not None:
             engine.outstanding -= 1
+            self.sent.remove(request.id)
         record = self.results[request.id]
         record["finish_s"] = self.env.now
         record["output"] = request.num_output_tokens
@@ -241,7 +266,7 @@ class FleetView:
 
     @property
     def candidates(self) -> list[int]:
-        return list(range(self.num_engines))
+        return [number for number, is_ready in enumerate(self.world.is_ready) if is_ready]
 
     @property
     def outstanding(self) -> list[int]:
@@ -263,8 +288,7 @@ class FleetView:
 class Server:
     """A front end and an engine, or the ranks of a mixture, which take every step together."""
 
-    def __init__(self, world: World, pool: Pool) -> None:
-        first = len(world.engines)
+    def __init__(self, world: World, pool: Pool, first: int) -> None:
         self.world, self.env, self.pool = world, world.env, pool
         self.ranks = [Engine(first + rank, Scheduler(pool.engine)) for rank in range(pool.data_parallel_size)]
         self.is_woken = self.env.event()
@@ -273,6 +297,7 @@ class Server:
         self.last_end_s = 0.0  # of the steps given to the GPU
         self.previous_end_s = 0.0
         self.is_warm = False
+        self.is_gone = False
         self.env.process(self.serve())
 
     def pass_front_end(self, prompt_tokens: int) -> float:
@@ -292,14 +317,20 @@ class Server:
         while True:
             yield self.is_woken
             yield moment(self.env, self.env.now, DECIDES)
+            if self.is_gone:
+                return
             self.decide()
             while any(rank.in_flight for rank in self.ranks):
                 end_s = min(rank.in_flight[0][1] for rank in self.ranks if rank.in_flight)
                 yield moment(self.env, end_s, STEP_ENDS + self.ranks[0].number / (len(self.world.engines) + 1))
+                if self.is_gone:
+                    return
                 for rank in self.ranks:
                     if rank.in_flight and rank.in_flight[0][1] == end_s:
                         self.complete(rank)
                 yield moment(self.env, self.env.now, DECIDES)
+                if self.is_gone:
+                    return
                 self.decide()
 
     def decide(self) -> None:

@@ -28,6 +28,8 @@ class Gateway:
     def __init__(self, world: "World", control: FlowControl | None) -> None:
         self.world, self.control, self.table = world, control, world.table
         self.held: list[Request] = []  # in the order in which they came
+        self.queued_s: dict[int, float] = {}  # when each came last
+        self.is_empty, self.changed_s = False, 0.0  # whether no engine took requests, as seen last, and since when
         self.is_looking = False
         self.next_sweep_s = 0.0 if control is None else control.sweep_every_s
         self.last: dict[int, int] = {}  # the tenant of each priority that had its turn
@@ -42,13 +44,14 @@ class Gateway:
         tenancy = self.table.tenancy
         return 0 if tenancy is None else int(tenancy.of[request.id % self.table.num_requests])
 
-    def arrive(self, request: Request) -> None:
-        if not self.is_within_quota(request) or self.is_full(request):
+    def arrive(self, request: Request, *, is_new: bool) -> None:
+        if (is_new and not self.is_within_quota(request)) or self.is_full(request):
             self.world.end(None, request, layout.REJECTED)
         elif self.control is None:
             self.world.send(request)
         else:
             self.held.append(request)
+            self.queued_s[request.id] = self.world.env.now
             self.dispatch()
 
     def is_within_quota(self, request: Request) -> bool:
@@ -73,7 +76,8 @@ class Gateway:
         return len(self.held) >= most or alike >= self.control.band_max_requests
 
     def saturation(self, control: FlowControl) -> float:
-        engines, total = self.world.engines, 0.0
+        engines = [engine for engine in self.world.engines if self.world.is_ready[engine.number]]
+        total = 0.0
         if control.detector == CONCURRENCY_DETECTOR:
             return sum(engine.outstanding for engine in engines) / (len(engines) * control.max_concurrency)
         for engine in engines:
@@ -86,7 +90,11 @@ class Gateway:
     def dispatch(self) -> None:
         """Let one request go on, unless the fleet is saturated."""
         assert self.control is not None, "there is a queue"
-        chosen = self.next_of_all(self.control) if self.saturation(self.control) < 1 else None
+        is_empty = not any(self.world.is_ready)
+        if is_empty != self.is_empty:
+            self.is_empty, self.changed_s = is_empty, self.world.env.now
+        is_full = is_empty or self.saturation(self.control) >= 1
+        chosen = None if is_full else self.next_of_all(self.control)
         if chosen is not None:
             self.held.remove(chosen)
         self.look_later(self.control)
@@ -106,7 +114,7 @@ class Gateway:
                 self.last[priority] = tenant
                 alike = [request for request in alike if self.tenant(request) == tenant]
             if alike:
-                return min(alike, key=lambda request: (request.arrival_s, request.id))
+                return min(alike, key=lambda request: (self.queued_s[request.id], request.id))
         return None
 
     def look_later(self, control: FlowControl) -> None:
@@ -120,13 +128,14 @@ class Gateway:
         now_s, self.is_looking = self.world.env.now, False
         if now_s >= self.next_sweep_s:
             self.next_sweep_s = (now_s // control.sweep_every_s + 1) * control.sweep_every_s
-            self.sweep(control.default_request_ttl_s or math.inf)
+            ttl_s = control.no_endpoint_request_ttl_s if self.is_empty else control.default_request_ttl_s
+            self.sweep(ttl_s or math.inf)
         self.dispatch()
 
     def sweep(self, ttl_s: float) -> None:
         """Reject what has waited too long: by priority, by tenant, in the order in which it came."""
         now_s = self.world.env.now
-        expired = [request for request in self.held if now_s >= request.arrival_s + ttl_s]
+        expired = [request for request in self.held if now_s >= max(self.queued_s[request.id], self.changed_s) + ttl_s]
         for request in sorted(expired, key=lambda each: (self.priority(each), self.tenant(each))):
             self.held.remove(request)
             self.world.end(None, request, layout.REJECTED)

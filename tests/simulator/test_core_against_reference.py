@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.scheduler import Plan
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.operation import Operation, Operations
 from simulator.simulation import Simulation
 from tests.simulator.random_cases import (
     Case,
     cases,
     gateway_cases,
     impatient_cases,
+    operations,
     random_step_times,
     random_table,
     with_one_table,
@@ -91,6 +94,35 @@ def test_every_attempt_of_impatient_clients_has_the_same_times_and_the_same_end(
 @given(gateway_cases())
 def test_every_request_passes_waits_at_or_is_rejected_by_the_gateway_alike(case: Case) -> None:
     assert_same_ends(case)
+
+
+@settings(max_examples=60, deadline=None)
+@given(gateway_cases(), operations())
+def test_requests_of_engines_that_are_gone_come_back_to_the_gateway_alike(case: Case, given: Operations) -> None:
+    assert_same_when_operated(case, given)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(gateway_cases(max_requests=150, max_replicas=4), operations())
+def test_the_same_operated_fleets_on_many_more_cases(case: Case, given: Operations) -> None:
+    assert_same_when_operated(case, given)
+
+
+def assert_same_when_operated(case: Case, given: Operations) -> None:
+    """Crashes and updates over fleets of engines: with a queue, quotas, or neither."""
+    pools = tuple(replace(pool, data_parallel_size=1) for pool in case.fleet.pools)
+    fleet = replace(case.fleet, pools=pools)
+    given = replace(given, min_replicas=fleet.num_engines, max_replicas=fleet.num_engines)
+    expected = run_simpy_fleet(fleet, case.table, seed=SEED, operations=given)
+    operation = Operation(Simulation(fleet, case.table, seed=SEED), given)
+    operation.run()
+    found = operation.simulation.requests
+    for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s", "replica", "preemptions", "status"):
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    whole = found["status"] == layout.FINISHED
+    for name in ("output", "cached_tokens"):
+        np.testing.assert_array_equal(found[name][whole], expected[name][whole], err_msg=name)
 
 
 @pytest.mark.slow

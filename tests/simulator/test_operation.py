@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from simulator.core import layout
 from simulator.fleet.events import Event, Extent, read_event
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.flow_control import CONCURRENCY_DETECTOR, FlowControl
 from simulator.fleet.operation import Operation, Operations
 from simulator.fleet.replicas import State
 from simulator.fleet.router import router_names
+from simulator.fleet.scaler import Observed
 from simulator.simulation import Simulation
-from tests.simulator.random_cases import Case, cases, impatient_cases
+from tests.simulator.random_cases import Case, cases, gateway_cases, impatient_cases
 from tests.simulator.test_pools import pool_of
 from tests.simulator.test_scalers import EVERY
 from workloads.requests import RequestTable, independent_requests
@@ -68,7 +70,8 @@ def check(operation: Operation) -> None:
     arrived = requests[requests["status"] != layout.NOT_ARRIVED]
     ended = arrived[arrived["status"] >= layout.FINISHED]
     left = arrived[arrived["status"] < layout.FINISHED]
-    assert (left["status"] == layout.AT_GATEWAY).all(), "what has not ended waits for a fleet that never comes"
+    waits = np.isin(left["status"], (layout.AT_GATEWAY, layout.HELD))
+    assert waits.all(), "what has not ended waits for a fleet that never comes"
     assert len(arrived) == int(simulation.arrays.cursor["num_arrived"][0])
     assert len(ended) == simulation.num_finished
     finished = requests[requests["status"] == layout.FINISHED]
@@ -96,6 +99,21 @@ def test_requests_are_conserved_and_none_is_lost_but_by_rule(
     check(operation)
     lost = statuses(operation).get(layout.LOST, 0)
     assert lost == (0 if retries else operation.replicas.num_taken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=25, deadline=None)
+@given(case=gateway_cases(max_replicas=4), what=st.lists(events(), max_size=3), retries=st.booleans())
+def test_behind_a_gateway_s_queue_none_is_lost_but_by_rule(
+    name: str, case: Case, what: list[Event], retries: bool
+) -> None:
+    pools = tuple(replace(pool, data_parallel_size=1) for pool in case.fleet.pools)
+    given: dict[str, Any] = {"scaler": name, "events": tuple(what), "retries": retries, "grace_s": 0.5, "until_s": 200}
+    operation, again = (operated(replace(case.fleet, pools=pools), case.table, **given) for _ in range(2))
+    check(operation)
+    assert statuses(operation).get(layout.LOST, 0) == (0 if retries else operation.replicas.num_taken)
+    assert again.simulation.requests.tobytes() == operation.simulation.requests.tobytes()
 
 
 @pytest.mark.slow
@@ -223,6 +241,63 @@ def test_requests_wait_at_the_gateway_while_no_replica_is_ready() -> None:
     assert len(held) > 10
     assert held["scheduled_s"].min() >= 9.0, "a new node takes 7 s"
     assert statuses(operation) == {layout.FINISHED: 20}
+
+
+def held_fleet(servers: int, **given: Any) -> Fleet:
+    return replace(fleet_of(servers), flow_control=FlowControl(detector=CONCURRENCY_DETECTOR, **given))
+
+
+def test_with_a_queue_requests_wait_in_it_while_no_replica_is_ready_and_do_not_come_all_at_once() -> None:
+    control: dict[str, Any] = {"max_concurrency": 3, "default_request_ttl_s": 0, "no_endpoint_request_ttl_s": 0}
+    simulation = Simulation(held_fleet(1, **control), steady(40, 0.5), seed=1)
+    given = Operations(min_replicas=1, max_replicas=1, start_s=lambda _: 7.0, events=(read_event("node@2.1s"),))
+    operation = Operation(simulation, given)
+    most_held = 0
+    for now_s in np.arange(0.0, 120.0, 0.1):
+        operation.run(float(now_s))
+        assert simulation.arrays.engine_views["outstanding"][0] <= 3
+        held = simulation.requests["status"] == layout.HELD
+        assert operation.replicas.num_held_requests == held.sum()
+        most_held = max(most_held, int(held.sum()))
+    assert operation.replicas.num_taken > 0
+    assert most_held > 14, "those of seven seconds, and what ran"
+    assert statuses(operation) == {layout.FINISHED: 40}
+
+
+def test_while_no_replica_is_ready_another_time_to_live_counts_and_each_change_begins_it_anew() -> None:
+    """Nobody is ready from 10 to 17 s; the queue is swept each second."""
+    times = {"default_request_ttl_s": 60, "no_endpoint_request_ttl_s": 2}
+    operation = operated(held_fleet(1, **times), steady(100, 0.25), events=(read_event("node@10s"),))
+    requests = operation.simulation.requests
+    rejected_s = requests["arrival_s"][requests["status"] == layout.REJECTED]
+    assert rejected_s.max() <= 17 - 2
+    assert rejected_s.max() > 17 - 2 - 1 - 0.25
+    assert (requests["finish_s"] - requests["arrival_s"])[requests["status"] == layout.REJECTED].max() <= 2 + 1 + 0.25
+    assert set(statuses(operation)) == {layout.FINISHED, layout.REJECTED}
+    for_ever = operated(
+        held_fleet(1, default_request_ttl_s=6, no_endpoint_request_ttl_s=0),
+        steady(100, 0.25),
+        events=(read_event("node@10s"),),
+    )
+    assert statuses(for_ever) == {layout.FINISHED: 100}, "what waited seven seconds is not too old when one is ready"
+
+
+def test_an_autoscaler_sees_the_gateway_s_queue() -> None:
+    seen: list[tuple[int, float]] = []
+
+    class Looks:
+        period_s = 2.0
+
+        def wanted(self, found: Observed) -> int:
+            seen.append((found.held, found.in_flight_mean))
+            return 1
+
+    operated(held_fleet(1, max_concurrency=2, default_request_ttl_s=0), steady(60, 0.1), scaler=Looks)
+    most = max(seen)
+    assert most[0] > 20
+    assert most[1] > most[0] / 2, "the mean over two seconds counts what waits at the gateway"
+    grown = operated(held_fleet(4, max_concurrency=2), steady(60, 0.1), scaler="keda")
+    assert max(count.ready for count in grown.history) > 1, "no engine ever has a queue of its own"
 
 
 def test_a_draining_replica_finishes_what_it_has_within_its_grace_period() -> None:

@@ -104,8 +104,9 @@ def test_dynamo_counts_what_active_requests_share_once() -> None:
 
 
 def test_aibrix_leaves_a_matching_engine_that_is_much_busier_than_the_mean() -> None:
-    assert chosen("aibrix-prefix-cache", {"matched_tokens": [90, 0, 0], "outstanding": [3, 2, 1]}) == [2]
-    assert chosen("aibrix-prefix-cache", {"matched_tokens": [90, 50, 0], "outstanding": [3, 2, 1]}) == [1]
+    assert chosen("aibrix-prefix-cache", {"matched_tokens": [90, 0, 0], "outstanding": [4, 2, 1]}) == [2]
+    assert chosen("aibrix-prefix-cache", {"matched_tokens": [90, 50, 0], "outstanding": [4, 2, 1]}) == [1]
+    assert chosen("aibrix-prefix-cache", {"matched_tokens": [90, 0, 0], "outstanding": [3, 2, 1]}) == [0]
     assert chosen("aibrix-prefix-cache", {"matched_tokens": [90, 0, 0], "outstanding": [2, 2, 2]}) == [0]
 
 

@@ -27,6 +27,7 @@ from headcount.questions.deployments import subject
 from headcount.questions.loads import AskedLoad
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line, Table
+from headcount.text.simulated import TENANT_COLUMNS, tenant_row
 from headcount.text.units import dollars, milliseconds, percent, seconds
 from headcount.text.words import sentence, settings_text, step_time_error
 from simulator.deployment import resolve
@@ -36,6 +37,7 @@ from simulator.fleet.startup import STORAGES, Startup, read_startup
 from simulator.study.slo import find_slo
 from workloads.arrivals import Arrivals
 from workloads.daily_profile import WORKING_DAY, Profile, read_profile
+from workloads.tenants import Given
 from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class OverTimeAnswer(Answer):
             "startup_new_node": first.to_json(),
             "startup_later": later.to_json(),
             "settings": plan.settings,
+            **({} if self.question.flow_control is None else {"flow_control": self.question.flow_control}),
             "fleets": self.rows(),
         }
 
@@ -98,21 +101,31 @@ class OverTimeAnswer(Answer):
         )
 
     def body(self) -> list[Block]:
+        found = self.rows()
+        rejects = "requests_rejected" in found[0]
         rows = [
             (
                 row["fleet"], f"{row['replicas_mean']:.2f}", str(row["replicas_max"]),
                 percent(round(row["attainment"], 4)),
                 seconds(row["ttft_s"]["p95"]), milliseconds(row["tpot_s"]["p95"]), f"{row['gpu_hours']:,.1f}",
                 dollars(row["usd_per_day"]), f"{row['requests_interrupted']:,}", f"{row['requests_lost']:,}",
+                *([f"{row['requests_rejected']:,}"] if rejects else ()),
             )
-            for row in self.rows()
+            for row in found
         ]  # fmt: skip
         columns = (
             "fleet", "replicas", "most", "attainment", "TTFT p95", "TPOT p95", "GPU-hours", "$/day", "interrupted",
-            "lost",
+            "lost", *(["rejected"] if rejects else ()),
         )  # fmt: skip
         dim = [Line(text, dim=True) for text in self._explained()]
-        return [Table(columns=columns, rows=rows), Line(), *self._by_hour(), *self._events(), *dim]
+        return [
+            Table(columns=columns, rows=rows), Line(), *self._tenants(), *self._by_hour(), *self._events(), *dim
+        ]  # fmt: skip
+
+    def _tenants(self) -> list[Block]:
+        """How each fleet served each tenant."""
+        rows = [(fleet.name, *tenant_row(tenant)) for fleet in self.fleets for tenant in fleet.shown.tenants]
+        return [Table(columns=("fleet", *TENANT_COLUMNS), rows=rows), Line()] if rows else []
 
     def _by_hour(self) -> list[Block]:
         shown = self.fleets[0].shown
@@ -140,6 +153,7 @@ class OverTimeAnswer(Answer):
         again = "are sent again from their start" if asked.sends_again else "are lost"
         return [
             settings_text(plan),
+            *([] if asked.flow_control is None else [f"flow control: {asked.flow_control}"]),
             f"a replica starts in {first.total_s:,.0f} s on a new node ({parts}), in "
             f"{later.total_s:,.0f} s on one that has started one before; its GPUs are paid for from the wish on",
             f"requests of a replica that fails, or goes after {asked.grace_period_s:g} s of draining, {again}",
@@ -249,6 +263,8 @@ def simulate_over_time(
     traffic: TrafficChanges = None,
     replicas: int = 1,
     router: str | RouterFactory | None = None,
+    flow_control: str | None = None,
+    tenants: Given | None = None,
     seed: int = 0,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,
@@ -261,7 +277,8 @@ def simulate_over_time(
     `daily_profile` (`day`, or requests by hour) `users` are those of the busiest hour. `events` befall every fleet:
     `crash@10min`, `node@10min`, `zone@10min:replicas=2`, `update@2h`. `startup` gives stages of a replica's start, such
     as `weights-from=nfs,node=0s`. Without `sends_again` the requests of a replica that fails are lost. A load is as of
-    `simulate`, but for users: they come for `duration_s`, one hour without a profile.
+    `simulate`, but for users: they come for `duration_s`, one hour without a profile. `flow_control` and `tenants` are
+    as of `simulate`; with a queue, requests wait in it while no replica is ready.
     Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
     asked = subject(model, gpu, engine, startup_log)
@@ -284,11 +301,12 @@ def simulate_over_time(
         grace_period_s=grace_period_s,
         sends_again=sends_again,
         seed=seed,
+        flow_control=flow_control,
     )
     given = AskedLoad(
         workload=workload, users=users, concurrency=concurrency, rate=rate, arrivals=arrivals, burstiness=burstiness,
         input_len=input_len, output_len=output_len, length_spread=length_spread, num_requests=num_requests,
-        think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, seed=seed,
+        think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, tenants=tenants, seed=seed,
     )  # fmt: skip
     load = load_over_time(given, max_model_len=plan.engine.max_model_len, profile=profile, duration_s=duration_s)
     _check_events(whole.events, load.duration_s)

@@ -10,6 +10,7 @@ import numpy as np
 from headcount.questions.loads import AskedLoad
 from simulator.deployment import Deployment
 from simulator.fleet.events import Event
+from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.operation import Operation, Operations
 from simulator.fleet.router import RouterFactory
 from simulator.fleet.scaler import ScalerFactory, find_scaler, scaler_name
@@ -65,10 +66,13 @@ class Question:
     grace_period_s: float
     sends_again: bool
     seed: int
+    flow_control: str | None = None
+    """The gateway's queue, as `read_flow_control` reads it."""
 
     def __post_init__(self) -> None:
         for scaler in self.autoscalers:
             find_scaler(scaler)()
+        read_flow_control(self.flow_control)
         self._operations(None)
 
     @property
@@ -79,7 +83,9 @@ class Question:
     def fleet(self, number: int, load: LoadOverTime) -> FleetOverTime:
         """Serve the load with one of the fleets; the last one is fixed."""
         scaler = self.autoscalers[number] if number < len(self.autoscalers) else None
-        fleet = self.plan.fleet(self.max_replicas, self.router)
+        fleet = replace(
+            self.plan.fleet(self.max_replicas, self.router), flow_control=read_flow_control(self.flow_control)
+        )
         operation = Operation(Simulation(fleet, load.table, seed=self.seed), self._operations(scaler))
         operation.run(min(load.duration_s + AFTERWARDS_S, LONGEST_S))
         until_s = load.duration_s if load.duration_s < LONGEST_S else operation.simulation.now_s
@@ -178,6 +184,9 @@ def figures_of(fleet: FleetOverTime, *, gpus: int, usd_per_gpu_hour: float | Non
         "requests_interrupted": shown.num_taken,
         "requests_lost": shown.num_lost,
         "requests_unanswered": shown.num_unanswered,
+        **({} if shown.result.cancelled is None else {"requests_rejected": shown.num_rejected}),
+        **({} if shown.held_mean is None else {"held_mean": shown.held_mean}),
+        **({"tenants": [tenant.to_json() for tenant in shown.tenants]} if shown.tenants else {}),
         "events": [
             {
                 "event": each.event.kind,

@@ -149,7 +149,7 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
         from headcount.answers.simulate import simulate  # noqa: PLC0415
 
         return simulate
-    one_load = ("pools", "kv_transfer_rate", "dispatch_s", "decider", "flow_control", "tenants")
+    one_load = ("pools", "kv_transfer_rate", "dispatch_s", "decider")
     for name in ("requests_out", "steps_out", *one_load):
         if values.pop(name) is not None:
             flag_name = name.removesuffix("_s").replace("_", "-")

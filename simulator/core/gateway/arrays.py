@@ -25,6 +25,7 @@ def gateway_arrays(fleet: Fleet, table: RequestTable) -> dict[str, NDArray[Any]]
         "bands": np.zeros(0, layout.BAND),
         "flows": np.zeros(0, layout.FLOW),
         "flow_of": no_rows,
+        "queued_s": np.zeros(0),
         "quotas": np.zeros(0, layout.QUOTA),
         "tenant_of": no_rows,
     }
@@ -44,6 +45,7 @@ def _fill(values: NDArray[Any], control: FlowControl) -> None:
         values[name] = getattr(control, name)
     values["max_requests"], values["band_max_requests"] = control.max_requests or 2**62, control.band_max_requests
     values["ttl_s"] = control.default_request_ttl_s or math.inf
+    values["no_endpoint_ttl_s"] = control.no_endpoint_request_ttl_s or math.inf
     values["sweep_every_s"] = values["next_sweep_s"] = control.sweep_every_s
 
 
@@ -55,7 +57,8 @@ def _queue(table: RequestTable) -> dict[str, NDArray[Any]]:
     bands, flows = np.zeros(len(first), layout.BAND), np.zeros(keys.shape[1], layout.FLOW)
     bands["first_flow"], bands["num_flows"], bands["last_flow"] = first, count, NONE
     flows["band"], flows["head"], flows["tail"] = band_of, NONE, NONE
-    return {"bands": bands, "flows": flows, "flow_of": flow_of.ravel().astype(np.int32)}
+    queued_s = np.zeros(table.num_requests * table.num_attempts)
+    return {"bands": bands, "flows": flows, "flow_of": flow_of.ravel().astype(np.int32), "queued_s": queued_s}
 
 
 def _quotas(tenancy: Tenancy) -> NDArray[np.void]:

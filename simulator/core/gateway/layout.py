@@ -13,7 +13,10 @@ GATEWAY = record(
         ("max_concurrency", "f8"),  # requests in flight at an engine that saturate it
         ("max_requests", "i8"),  # that may wait, of all priorities
         ("band_max_requests", "i8"),  # and of one
-        ("ttl_s", "f8"),  # how long a request may wait
+        ("ttl_s", "f8"),  # how long a request may wait while some engine takes requests …
+        ("no_endpoint_ttl_s", "f8"),  # … and while none does, each counted anew when that changes
+        ("is_empty", "i4"),  # 1: no engine took requests when the gateway last looked …
+        ("changed_s", "f8"),  # … which it first saw then
         ("dispatch_every_s", "f8"),  # between two looks at a queue that holds requests
         ("sweep_every_s", "f8"),  # between two looks at how long they have waited
         ("next_sweep_s", "f8"),

@@ -6,7 +6,7 @@ from typing import Any
 from simulator.core import waiting
 from simulator.core.gateway.layout import CONCURRENCY, UTILIZATION
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import DECODE, HELD, NONE
+from simulator.core.layout import DECODE, HELD, NONE, SERVE
 from simulator.core.routing import views
 
 
@@ -39,6 +39,7 @@ def hold(a: Any, request: int, now_s: float) -> bool:
         a.flows[flow].head = request
     a.flows[flow].tail = request
     a.requests[request].status = HELD
+    a.queued_s[request] = now_s
     account(g, now_s)
     band.num_held += 1
     g.num_held += 1
@@ -76,8 +77,8 @@ def saturation(a: Any, now_s: float) -> float:
     for role in range(DECODE + 1):
         total, count = 0.0, 0
         for replica in range(a.replicas.shape[0]):
-            if a.pools[a.replicas[replica].pool].role == role:
-                view = a.engine_views[replica]
+            view = a.engine_views[replica]
+            if a.pools[a.replicas[replica].pool].role == role and (view.routable == 1 or role != SERVE):
                 count += 1
                 if g.detector == CONCURRENCY:
                     total += view.outstanding
@@ -90,11 +91,14 @@ def saturation(a: Any, now_s: float) -> float:
 
 @rare_kernel
 def next_of_all(a: Any, now_s: float) -> int:
-    """The request that goes to the router now, taken out of the queue; NONE where the fleet is saturated."""
-    if saturation(a, now_s) >= 1.0:
+    """The request that goes to the router now, taken out of the queue; NONE where the fleet is saturated or empty."""
+    g = a.gateways[0]
+    if g.is_empty != a.cursor[0].is_closed:
+        g.is_empty, g.changed_s = a.cursor[0].is_closed, now_s
+    if g.is_empty == 1 or saturation(a, now_s) >= 1.0:
         return NONE
     for band in range(a.bands.shape[0]):
-        request = next_in_turn(a, band) if a.gateways[0].round_robin == 1 else earliest(a, band)
+        request = next_in_turn(a, band) if g.round_robin == 1 else earliest(a, band)
         if request != NONE:
             let_go(a, request, now_s)
             return int(request)
@@ -129,17 +133,19 @@ def earliest(a: Any, band: int) -> int:
 
 @kernel
 def came_before(a: Any, request: int, other: int) -> bool:
-    if a.requests[request].arrival_s != a.requests[other].arrival_s:
-        return a.requests[request].arrival_s < a.requests[other].arrival_s
+    if a.queued_s[request] != a.queued_s[other]:
+        return bool(a.queued_s[request] < a.queued_s[other])
     return request < other
 
 
 @rare_kernel
 def expired(a: Any, now_s: float) -> int:
     """A request that has waited for as long as it may, taken out of the queue; NONE if there is none."""
+    g = a.gateways[0]
+    ttl_s = g.no_endpoint_ttl_s if g.is_empty == 1 else g.ttl_s
     for flow in range(a.flows.shape[0]):
         request = a.flows[flow].head
-        if request != NONE and now_s >= a.requests[request].arrival_s + a.gateways[0].ttl_s:
+        if request != NONE and now_s >= max(a.queued_s[request], g.changed_s) + ttl_s:
             let_go(a, request, now_s)
             return int(request)
     return NONE

@@ -27,15 +27,13 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
 
 
 def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
-    num, total, squares, low, high = 0, 0, 0, 0, 0
+    num, total, low, high = 0, 0, 0, 0
     for engine in range(engines.shape[0]):
         if engines[engine].routable == 1:
             load = engines[engine].outstanding
             low, high = load if num == 0 else min(low, load), max(high, load)
-            num, total, squares = num + 1, total + load, squares + load * load
-    mean = total / num
-    spread = math.sqrt(max(0.0, squares / num - mean * mean))
-    limit = mean + parameters.standard_deviation_factor * spread
+            num, total = num + 1, total + load
+    limit = total / num + parameters.standard_deviation_factor * spread(engines, num, total / num)
     is_uneven = high - low > parameters.running_request_imbalance_abs_count
     best, best_percent, num_tied = -1, 0, 0
     for engine in range(engines.shape[0]):
@@ -52,6 +50,16 @@ def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
             if replaces_tied(memory, num_tied):
                 best = engine
     return best if best >= 0 else any_idlest(engines, low, memory)
+
+
+@kernel
+def spread(engines: Any, num: int, mean: float) -> float:
+    """The sample standard deviation of the loads."""
+    squares = 0.0
+    for engine in range(engines.shape[0]):
+        if engines[engine].routable == 1:
+            squares += (engines[engine].outstanding - mean) ** 2
+    return math.sqrt(squares / (num - 1)) if num > 1 else 0.0
 
 
 @kernel
@@ -73,8 +81,9 @@ class Router:
         candidates, outstanding, matched = view.candidates, view.outstanding, view.matched_tokens
         loads = [outstanding[engine] for engine in candidates]
         mean = sum(loads) / len(loads)
-        spread = math.sqrt(max(0.0, sum(load * load for load in loads) / len(loads) - mean * mean))
-        limit = mean + self.parameters["standard_deviation_factor"] * spread
+        squares = sum((load - mean) ** 2 for load in loads)
+        deviation = math.sqrt(squares / (len(loads) - 1)) if len(loads) > 1 else 0.0
+        limit = mean + self.parameters["standard_deviation_factor"] * deviation
         matching = [engine for engine in candidates if matched[engine]]
         if max(loads) - min(loads) > self.parameters["running_request_imbalance_abs_count"]:
             matching = [engine for engine in matching if outstanding[engine] == min(loads)]
