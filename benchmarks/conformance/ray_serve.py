@@ -55,7 +55,10 @@ def check_ray(python: str, router: str, *, num_requests: int, seed: int) -> Rout
 
 
 def loaded(table: RequestTable) -> RequestTable:
-    """The same requests, a part of them slowly, a part fast."""
+    """The same requests, a part of them slowly, a part fast; what follows other beginnings is of other content."""
+    contents = table.span_content.reshape(-1, SPANS)
+    _, contents[:, -1] = np.unique(contents, axis=0, return_inverse=True)
+    contents[:, -1] += contents.max() + 1
     gaps_s = np.diff(table.arrival_s, prepend=0.0)
     speed = np.array(LOADS)[np.arange(len(gaps_s)) * len(LOADS) // len(gaps_s)]
     table.arrival_s[:] = np.cumsum(gaps_s / speed)
