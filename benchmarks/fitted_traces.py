@@ -1,12 +1,14 @@
 """Whether fitted models answer as their traces do: `python -m benchmarks.fitted_traces [--case NAME …]`.
 
 Each case is a trace and a model fitted to it, or to its first half and asked beside the second. Both are asked for
-their capacity, as `headcount capacity` asks, and for the TTFT of one replay at 80 % of the trace's capacity.
+their capacity, as `headcount capacity` asks, and for the TTFT of one replay at 80 % of the trace's capacity. How well
+the trace itself tells its capacity is found from traces resampled from it (`--own-error` measures that alone).
 `python -m benchmarks.pages` then writes the table. The traces are those of `../shared/data`.
 """
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from benchmarks.markdown import DOCS, table
 from headcount.questions.deployments import subject
@@ -30,6 +33,7 @@ from workloads.arrivals import POISSON, arrival_times
 from workloads.fitted.fitting import fit_trace
 from workloads.load import drawn_trace, load_workload
 from workloads.requests import independent_requests
+from workloads.traces.resampled import Resampling
 from workloads.traces.times import spread_in_ticks
 from workloads.traces.trace import Trace
 
@@ -38,6 +42,7 @@ TRACES = Path("../shared/data/traces")
 THINK_TIME_S = 84.0
 AT = 0.8  # of the trace's capacity
 DRAWS = 5  # of each model, the first one being what `--workload` takes
+RESAMPLED = 20  # traces, from which a trace's own error is told
 USUAL, LONG = SLO(), SLO(ttft_s=10.0, tpot_s=0.1)
 _BY_ROW = ("arrival_s", "follows", "think_s", "prompt_tokens", "output_tokens", "priority", "span_start", "span_count")
 
@@ -138,6 +143,24 @@ def capacity(case: Case, trace: Trace, fleet: Fleet) -> dict[str, float]:
     return {"rate": interval.mean, "low": interval.low, "high": interval.high}
 
 
+def own_error(case: Case, fleet: Fleet) -> dict[str, float]:
+    """The 90 % interval of the trace's rate as another recording of the same users might have given it.
+
+    The spread is that of the logarithm of the rates of resampled traces; their mean, which lost some sharing of
+    prefixes, is told beside it and not used.
+    """
+    asked = case.asked()
+    rate = capacity(case, asked, fleet)["rate"]
+    resampling = Resampling(asked)
+    logs = np.log([capacity(case, resampling.drawn(seed), fleet)["rate"] for seed in range(RESAMPLED)])
+    deviation = float(logs.std(ddof=1))
+    reach = float(stdtrit(RESAMPLED - 1, 0.95)) * deviation
+    return {
+        "deviation": deviation, "resampled_mean": float(np.exp(logs.mean())),
+        "low": rate * math.exp(-reach), "high": rate * math.exp(reach),
+    }  # fmt: skip
+
+
 def ttft_s(trace: Trace, fleet: Fleet, rate_per_s: float) -> dict[str, float]:
     """Percentiles of one replay of the whole trace at that rate."""
     simulation = Simulation(fleet, trace.table.scaled_arrivals(rate_per_s / trace.requests_per_s), seed=0)
@@ -169,6 +192,7 @@ def stored() -> dict[str, Any]:
 def keep(name: str, found: dict[str, Any]) -> None:
     """Beside the other cases, each a line."""
     rounded = {of: {key: float(f"{value:.5g}") for key, value in each.items()} for of, each in found.items()}
+    rounded = stored().get(name, {"found": {}})["found"] | rounded
     kept = stored() | {name: {"title": CASES[name].title, "found": rounded}}
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(kept[key])}" for key in CASES if key in kept)
     STORED.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
@@ -177,15 +201,18 @@ def keep(name: str, found: dict[str, Any]) -> None:
 def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
     """The model's row; of halves also that of the first half, replayed as it is."""
     found = case["found"]
-    return [_row(case["title"], found["trace"], found[name], name) for name in ("model", "first half") if name in found]
+    return [_row(case["title"], found, name) for name in ("model", "first half") if name in found]
 
 
-def _row(title: str, trace: dict[str, float], other: dict[str, float], name: str) -> tuple[str, ...]:
+def _row(title: str, found: dict[str, dict[str, float]], name: str) -> tuple[str, ...]:
+    trace, other, own = found["trace"], found[name], found.get("own error", found["trace"])
     rate, ttft = (other[key] / trace[key] - 1 for key in ("rate", "ttft_p95_s"))
-    is_within = abs(rate) <= 0.05 or (other["low"] <= trace["high"] and trace["low"] <= other["high"])
+    is_within = abs(rate) <= 0.05 or (other["low"] <= own["high"] and own["low"] <= other["high"])
     return (
         title if name == "model" else f"{title}: the first half replayed instead",
-        *(f"{each['rate']:.3g} ({each['low']:.3g} to {each['high']:.3g})" for each in (trace, other)),
+        f"{trace['rate']:.3g} ({trace['low']:.3g} to {trace['high']:.3g})",
+        "" if own is trace else f"{own['low']:.3g} to {own['high']:.3g}",
+        f"{other['rate']:.3g} ({other['low']:.3g} to {other['high']:.3g})",
         f"{rate:+.1%}",
         f"{other['lowest'] / trace['rate'] - 1:+.1%} to {other['highest'] / trace['rate'] - 1:+.1%}"
         if "lowest" in other
@@ -199,8 +226,8 @@ def _row(title: str, trace: dict[str, float], other: dict[str, float], name: str
 
 
 HEADS = (
-    "case", "requests/s at the SLO: trace", "model", "off by", "five draws", "TTFT p95, s: trace", "model",
-    "off by", "bar missed",
+    "case", "requests/s at the SLO: trace", "the trace's own error", "model", "off by", "five draws",
+    "TTFT p95, s: trace", "model", "off by", "bar missed",
 )  # fmt: skip
 
 
@@ -212,8 +239,11 @@ def fitted_tables() -> dict[str, Callable[[], str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--case", choices=CASES, action="append")
-    for name in parser.parse_args().case or CASES:
-        keep(name, measured(CASES[name]))
+    parser.add_argument("--own-error", action="store_true", help="keep the other figures as they are")
+    given = parser.parse_args()
+    for name in given.case or CASES:
+        case = CASES[name]
+        keep(name, {"own error": own_error(case, fleet_of(case))} if given.own_error else measured(case))
         for row in rows_of(stored()[name]):
             print(*row, sep="  ", flush=True)
 

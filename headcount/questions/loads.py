@@ -13,6 +13,7 @@ from workloads.populations.population import Population
 from workloads.requests import RequestTable
 from workloads.synthetic import closed_load, open_load, single_turn_users
 from workloads.tenants import Given, read_tenants
+from workloads.traces.resampled import sample_notes
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
 from workloads.traffic import changed, changed_trace
@@ -176,8 +177,8 @@ def of_tenants(clients: Clients, given: Given) -> Clients:
 
 
 def trace_notes(workload: Population | Trace) -> tuple[str, ...]:
-    """What a trace's reader left out or took for granted."""
-    return workload.notes if isinstance(workload, Trace) else ()
+    """What a trace's reader left out or took for granted, and how little a short trace tells."""
+    return (*workload.notes, *sample_notes(workload)) if isinstance(workload, Trace) else ()
 
 
 def _flag(name: str) -> str:

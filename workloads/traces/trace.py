@@ -8,7 +8,7 @@ import numpy as np
 
 from boundary.files import InputError
 from workloads.clients import WAIT_FOR_EVER, Clients
-from workloads.requests import NEXT_FREE, Int32Array, IntArray, RequestTable
+from workloads.requests import NEXT_FREE, FloatArray, Int32Array, IntArray, RequestTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Trace:
     @cached_property
     def _order(self) -> IntArray:
         """Rows, sessions contiguous, by the session's first arrival, then by row."""
-        return _by_session_arrival(self.table)
+        return by_session_arrival(self.table)
 
     def window(self, num_requests: int, start_s: float) -> RequestTable:
         """Requests from `start_s` after the first one's arrival on, which is the new time 0, wrapped round.
@@ -91,25 +91,29 @@ class Trace:
         start = len(order) if after == len(begins) else begins[after]  # the first one of the next lap
         laps, place = np.divmod(start + np.arange(num_requests), len(order))
         rows = order[place]
-        arrival_s = table.arrival_s[rows] + laps * self.period_s - zero_s
-        spans = _fresh_spans(table, rows, laps)
-        return RequestTable(
-            # Rounding may leave the first lap's ties a hair below 0.
-            arrival_s=np.where(np.isnan(arrival_s), np.nan, np.maximum(arrival_s, 0.0)),
-            follows=np.where(table.follows[rows] < 0, table.follows[rows], np.arange(num_requests) - 1),
-            think_s=table.think_s[rows],
-            prompt_tokens=table.prompt_tokens[rows],
-            output_tokens=table.output_tokens[rows],
-            priority=table.priority[rows],
-            span_start=spans.start,
-            span_count=table.span_count[rows],
-            span_content=spans.content,
-            span_end=spans.end,
-            tenancy=table.tenancy and table.tenancy.rows(rows),
-        )
+        return picked(table, rows, laps, table.arrival_s[rows] + laps * self.period_s - zero_s)
 
 
-def _by_session_arrival(table: RequestTable) -> IntArray:
+def picked(table: RequestTable, rows: IntArray, copies: IntArray, arrival_s: FloatArray) -> RequestTable:
+    """These rows at these times, turns of a session one after the other; content ids are fresh in each of `copies`."""
+    spans = _fresh_spans(table, rows, copies)
+    return RequestTable(
+        # Rounding may leave the first arrivals a hair below 0.
+        arrival_s=np.where(np.isnan(arrival_s), np.nan, np.maximum(arrival_s, 0.0)),
+        follows=np.where(table.follows[rows] < 0, table.follows[rows], np.arange(len(rows)) - 1),
+        think_s=table.think_s[rows],
+        prompt_tokens=table.prompt_tokens[rows],
+        output_tokens=table.output_tokens[rows],
+        priority=table.priority[rows],
+        span_start=spans.start,
+        span_count=table.span_count[rows],
+        span_content=spans.content,
+        span_end=spans.end,
+        tenancy=table.tenancy and table.tenancy.rows(rows),
+    )
+
+
+def by_session_arrival(table: RequestTable) -> IntArray:
     """Rows, sessions contiguous, by the session's first arrival, then by row."""
     if (table.follows == NEXT_FREE).any():
         raise InputError("a load whose requests wait for any other to finish has no times to cut a window from")
