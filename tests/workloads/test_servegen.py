@@ -86,7 +86,7 @@ def test_clients_and_windows_without_lengths_are_counted(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("windows", "lengths", "told"),
     [
-        ("0,1,1,Gamma,1\n", None, "chunk-0-trace.csv, line 1: has 5 cells; a window has 6"),
+        ("0,1,1,Gamma,1,1\n600,1,1,Gamma,1\n", None, "chunk-0-trace.csv, line 2: has 5 cells; a window has 6"),
         ("0,1,1,Gamma,1,1\n600,-1,1,Gamma,1,1\n", None, "chunk-0-trace.csv, line 2: the rate is '-1'; it must be"),
         ("0,1,1,Gamma,1,1\n600,nan,1,Gamma,1,1\n", None, "chunk-0-trace.csv, line 2: the rate is 'nan'"),
         ("600,1,1,Gamma,1,1\n0,1,1,Gamma,1,1\n", None, "chunk-0-trace.csv, line 2: begins at 0 s, not after"),

@@ -194,7 +194,7 @@ def _lengths(path: Path) -> dict[float, tuple[_Pmf | None, ...]]:
 def _pmf(told: object, where: str) -> _Pmf | None:
     """From text such as `{39: 0.5, 40: 0.5}`; None where there is none."""
     try:
-        shares = ast.literal_eval(told) if isinstance(told, str) else told
+        shares: Any = ast.literal_eval(told) if isinstance(told, str) else told
         pairs = sorted((float(tokens), float(share)) for tokens, share in (shares or {}).items())
     except (ValueError, SyntaxError, TypeError, AttributeError, RecursionError, MemoryError):
         raise InputError(
