@@ -9,12 +9,12 @@ import pytest
 
 from tests.workloads.trace_files import load_trace, mooncake, shared_tokens, write_lines
 from workloads.description.reuse import prefix_reuse
-from workloads.requests import independent_requests
+from workloads.requests import IntArray, independent_requests
 from workloads.traces.resampled import NUM_PARTS, Resampling, sample_notes
 from workloads.traces.trace import Trace
 
 
-def trace_of(prompts: np.ndarray, seed: int = 0) -> Trace:  # type: ignore[type-arg]
+def trace_of(prompts: IntArray, seed: int = 0) -> Trace:
     n = len(prompts)
     times = np.cumsum(np.random.default_rng(seed).exponential(1.0, n))
     table = independent_requests(arrival_s=times, prompt_tokens=prompts, output_tokens=np.full(n, 5))
