@@ -65,11 +65,11 @@ def next_deadline_s(a: Any) -> float:
     """Of a request that has not ended; once the first token is there, the whole answer has a deadline."""
     cursor = a.cursor[0]
     while cursor.has_clients == 1 and cursor.num_deadlines > 0:
-        req, kind = a.requests[a.deadlines[0].request], a.deadlines[0].kind
-        has_begun = req.first_token_s == req.first_token_s
+        request, kind = a.deadlines[0].request, a.deadlines[0].kind
+        req = a.requests[request]
+        has_begun = req.first_token_s == req.first_token_s or a.clients[request].gives_up_s == math.inf
         if req.status < FINISHED and not (kind == FIRST_TOKEN and has_begun):
             return a.deadlines[0].time_s
-        request = a.deadlines[0].request
         times_out_s = req.arrival_s + a.clients[request].timeout_s
         pop(a.deadlines, cursor.num_deadlines)
         if req.status >= FINISHED or times_out_s == math.inf:

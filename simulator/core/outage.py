@@ -48,6 +48,8 @@ def drop_events(a: Any, first: int, end: int) -> None:
 def take_back(a: Any, request: int) -> None:
     """The gateway has the request once more, from its start; its client notices that it takes longer."""
     req = a.requests[request]
+    if a.clients.shape[0] > 0 and req.first_token_s == req.first_token_s:
+        a.clients[request].gives_up_s = math.inf  # its client has seen an answer begin
     req.computed, req.quiet_until, req.in_flight, req.placeholders, req.stale, req.output = 0, 0, 0, 0, 0, 0
     req.num_blocks, req.cached_blocks, req.quiet_since, req.next_decode_step = 0, 0, 0, 0
     req.prefilling, req.drafts, req.passed_over, req.checkpoint, req.shared_prefix_boundary = 0, 0, 0, 0, 0

@@ -86,6 +86,7 @@ class World:
         self.current: dict[int, Request] = {}  # of each attempt; another one where it begins from its start again
         self.entered: set[Request] = set()  # their engine's scheduler
         self.sent: set[int] = set()  # attempts that are with an engine
+        self.begun: set[int] = set()  # those whose clients have seen a first token
         self.back: set[int] = set()  # those that came back to the gateway, or found no engine
         self.shared_queue = iter(np.flatnonzero(table.follows == NEXT_FREE).tolist())
         self.next_turn = {int(before): row for row, before in enumerate(table.follows) if before >= 0}
@@ -129,7 +130,7 @@ class World:
             last = None if number == layout.NONE else number
             may_retry = status in (layout.TIMED_OUT, layout.REJECTED)
             if may_retry and attempt + count < count * self.table.num_attempts:
-                if not math.isnan(self.results["first_token_s"][attempt]):
+                if attempt in self.begun:
                     gives_up_s = math.inf
                 attempt += count
                 arrival_s = self.env.now + float(waits.backoff_s[attempt // count - 1, row])  # type: ignore[union-attr]
@@ -188,7 +189,7 @@ class World:
         times_out_s = self.env.now + float(self.table.waits.timeout_s[attempt % self.table.num_requests])
         if gives_up_s <= times_out_s and gives_up_s < math.inf:
             yield moment(self.env, gives_up_s, self.order(CANCELS, attempt))
-            if math.isnan(self.results["first_token_s"][attempt]):
+            if attempt not in self.begun:
                 self.cancel(self.current[attempt], layout.ABANDONED)
         if times_out_s < math.inf:
             yield moment(self.env, times_out_s, self.order(CANCELS, attempt))
@@ -414,6 +415,7 @@ class Server:
             self.world.end(rank, request)
         for request in first:
             self.world.results["first_token_s"][request.id] = self.env.now
+            self.world.begun.add(request.id)
         while rank.in_flight and rank.in_flight[0][0].is_empty:  # it is over with the step before it
             rank.scheduler.complete(rank.in_flight.pop(0)[0])
 
