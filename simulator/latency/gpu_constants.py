@@ -60,6 +60,7 @@ class Constants:
     expert_bandwidth_share: Mapping[str, float]
     expert_read_s: Mapping[str, float]
     expert_overlap_power: Mapping[str, float]
+    expert_tile_reads: Mapping[str, float]
     expert_compute_share: Mapping[str, float]
     expert_activation_bytes_per_element: Mapping[str, float]
     expert_start_s: Mapping[str, float]

@@ -15,6 +15,7 @@ from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import Tensor, layer_tensors
 from simulator.engines.engines import AnyArgs
+from simulator.latency.deals import Dealt, deal, tiles_at_least
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
     ACTIVATIONS,
@@ -325,11 +326,12 @@ def handover_s(rank: Rank, tokens: FloatArray) -> FloatArray:
 
 
 def experts(
-    rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor], *, distinct: FloatArray | None = None
+    rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor], *, dealt: Dealt | None = None
 ) -> dict[str, FloatArray]:
-    """One layer's routed experts: the distinct ones are read, each token is computed in those it chose.
+    """One layer's routed experts: the distinct ones are read, then computed tile by tile of the tokens that chose them.
 
-    `distinct`: how many are distinct, where that is known.
+    A tile takes the time of all its rows, however few of them are tokens, and of bringing the weights from the L2.
+    `dealt`: where it is known how the tokens are dealt.
     """
     constants, scheme = rank.constants, rank.scheme
     packed = scheme.packs(tensors[0])
@@ -340,20 +342,22 @@ def experts(
         for tensor in tensors
     )
     share = tensors[0].count / mixture.num_experts  # of the experts on this rank; 1 without expert parallelism
-    if distinct is None:
-        distinct = distinct_experts(mixture, np.maximum(tokens, 1.0), constants.distinct_expert_exponent)
+    exponent, tiles = constants.distinct_expert_exponent, tiles_at_least(rank.gpu, weight_format)
+    deals = [dealt] if dealt else deal(mixture, np.maximum(tokens, 1.0), tiles, exponent)
     one_s = one / (constants.expert_bandwidth_share[weight_format] * rank.bandwidth)
-    read_s = share * distinct * (one_s + constants.expert_read_s[weight_format])
-    chosen = share * tokens * mixture.num_experts_per_tok
-    flops = 2 * chosen * sum(tensor.rows * tensor.cols for tensor in tensors)
+    read_s = share * deals[0].distinct * (one_s + constants.expert_read_s[weight_format])
     peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)
+    flops = 2 * sum(tensor.rows * tensor.cols for tensor in tensors)
+    row_s = flops / (constants.expert_compute_share[weight_format] * peak)
+    tile_s = constants.expert_tile_reads[weight_format] * one_s
+    compute_s = share * np.max([way.tiles * (way.rows * row_s + tile_s) for way in deals], axis=0)
+    chosen = share * tokens * mixture.num_experts_per_tok
     fullest = np.ones_like(tokens)
     if rank.parallelism.enable_expert_parallel and share < 1:
         # Ranks even out as more tokens are dealt: the law of large numbers, from the measured 15 % down.
         fullest = 1 + constants.expert_parallel_imbalance / np.sqrt(1 + chosen / tensors[0].count)
     # Gathering a token's copies, writing what the experts make of them: not less under tensor parallelism.
     moved = chosen * tensors[0].cols * constants.expert_activation_bytes_per_element[weight_format]
-    compute_s = flops / (constants.expert_compute_share[weight_format] * peak)
     power, start_s = constants.expert_overlap_power[weight_format], constants.expert_start_s[weight_format]
     own = _joined(tokens, fullest * read_s, fullest * compute_s, start_s, power)
     return {**own, ACTIVATIONS: fullest * moved / rank.bandwidth}
@@ -367,12 +371,6 @@ def expert_format(scheme: QuantizationScheme) -> str:
         return scheme.gemm_dtype
     # Integers that are unpacked on the way to 16 bits (Marlin) go as those of 4 bits do.
     return {"mxfp4": "mxfp4", "nvfp4": "fp4"}.get(scheme.name, "int4")
-
-
-def distinct_experts(mixture: Experts, tokens: FloatArray, exponent: float) -> FloatArray:
-    """How many experts of a layer some token chose, if they chose at random; tokens^exponent are independent."""
-    unused = (1 - mixture.num_experts_per_tok / mixture.num_experts) ** (tokens**exponent)
-    return mixture.num_experts * (1 - unused)
 
 
 def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:

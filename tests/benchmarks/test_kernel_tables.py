@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.constants.kernel_tables.__main__ import main
+from benchmarks.constants.kernel_tables.experts import dealt
 from benchmarks.constants.kernel_tables.fits import fit_gpu, fit_older
 from benchmarks.constants.kernel_tables.priors import prior_text
 from benchmarks.constants.kernel_tables.tables import available, read_table
@@ -42,6 +45,7 @@ KNOWN = {
     ("expert_bandwidth_share", "bf16"): 0.77,
     ("expert_read_s", "bf16"): 1e-7,
     ("expert_overlap_power", "bf16"): 1.6,
+    ("expert_tile_reads", "bf16"): 0.3,
     ("expert_compute_share", "bf16"): 0.5,
     ("expert_activation_bytes_per_element", "bf16"): 11.0,
     ("expert_start_s", "bf16"): 30e-6,
@@ -92,18 +96,18 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(data, "comm", "custom_allreduce", sums)
 
     moes = grid(
-        num_tokens=[1, 4, 256, 1024, 4096, 16384], moe_tp_size=[1, 4], distribution=["balanced", "power_law_1.01"],
+        num_tokens=[1, 4, 16, 64, 256, 1024, 4096, 16384], moe_tp_size=[1, 4], distribution=["balanced"],
         hidden_size=[2048, 4096], inter_size=[1024], topk=[8], num_experts=[64], moe_ep_size=[1],
         moe_dtype=["bfloat16"], kernel_source=["vllm_triton"],
     )  # fmt: skip
     one = 3 * moes["hidden_size"] * moes["inter_size"] / moes["moe_tp_size"]
     chosen = 8 * moes["num_tokens"]
-    at_random = 64 * (1 - (1 - 8 / 64) ** (moes["num_tokens"] ** 0.95))
-    distinct = np.where(moes["distribution"] == "balanced", np.minimum(chosen, 64), at_random)
-    read_s = distinct * (2 * one / (0.77 * BANDWIDTH) + 1e-7)
+    distinct, each = np.minimum(chosen, 64), np.maximum(chosen / 64, 1)
+    one_s, rows = 2 * one / (0.77 * BANDWIDTH), each.map(lambda count: min(max(2 ** np.ceil(np.log2(count)), 8), 64))
+    tile_s = 0.3 * one_s + rows * 2 * one / (0.5 * PEAK["bf16"])
+    read_s, computed_s = distinct * (one_s + 1e-7), distinct * np.ceil(each / rows) * tile_s
     extra_s = chosen * moes["hidden_size"] * 11 / BANDWIDTH
-    joined_s = (read_s**1.6 + (2 * chosen * one / (0.5 * PEAK["bf16"])) ** 1.6) ** (1 / 1.6)
-    moes["latency"] = 1e3 * (joined_s + extra_s + 30e-6)
+    moes["latency"] = 1e3 * ((read_s**1.6 + computed_s**1.6) ** (1 / 1.6) + extra_s + 30e-6)
     write(data, "moe", "moe", moes)
     return data
 
@@ -138,6 +142,18 @@ def test_older_tables_are_asked_for_by_release(tables: Path, tmp_path: Path) -> 
     assert (newest["measured_s"][0], older["measured_s"][0]) == (1e-3, 2e-3)
     assert read_table(tmp_path, "h100_sxm", "gemm", "gemm", before="0.19.0") is None
     assert fit_older(tables, "h100_sxm", []) == []
+
+
+@settings(deadline=None)
+@given(st.integers(1, 4096), st.integers(1, 8), st.sampled_from([16, 64, 256]), st.sampled_from([8.0, 64.0]))
+def test_no_way_to_deal_reaches_more_experts_or_needs_fewer_tiles_than_an_even_one(
+    tokens: int, topk: int, num_experts: int, rows: float
+) -> None:
+    total = tokens * topk
+    even, uneven = (dealt(tokens, topk, num_experts, name, rows) for name in ("balanced", "power_law_1.01"))
+    assert even[0] == min(total, num_experts) >= uneven[0] >= 1
+    for distinct, tiles in (even, uneven):
+        assert distinct <= tiles <= distinct + total / rows
 
 
 def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_the_variable_that_forces_marlin_is_heeded_where_nothing_else_is_asked_f
 def test_what_is_asked_for_is_as_fast_as_where_it_is_picked() -> None:
     picked, asked, older = latency(), latency("triton"), latency("marlin")
     np.testing.assert_array_equal(picked.step_times.decode, asked.step_times.decode)
-    # By the tables it starts sooner and computes faster, while Marlin reads at more of the bandwidth.
-    assert picked.step_times.decode[1] < older.step_times.decode[1]
+    # By the tables it computes faster, while Marlin does more of that beside reading.
+    assert picked.step_times.decode[1] == pytest.approx(older.step_times.decode[1], rel=0.03)
     assert (picked.step_times.decode[512:] < older.step_times.decode[512:]).all()
 
 

@@ -14,9 +14,10 @@ from benchmarks.constants.kernel_tables.tables import read_table
 from kvcache.models.catalog import load_model
 from kvcache.shape.layer import Experts
 from kvcache.shape.parameters import Tensor
+from simulator.latency.deals import Dealt, tile_rows, tiles_at_least
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
-from simulator.latency.terms import distinct_experts, experts
+from simulator.latency.terms import experts
 
 # The tables' words beside ours. Their `fp8` experts are one kernel for one scale per tensor, on Hopper slower than
 # 16 bits; published FP8 checkpoints have a scale per block.
@@ -32,16 +33,18 @@ STARTS_IN = {"w4a8_mxfp4_mxfp8": ("w4a16_mxfp4", "gptoss")}
 EVENLY, DEALT = "balanced", "power_law_1.01"
 OTHER_ACTIVATION = "situ"  # kernels of a model whose experts have an activation of their own
 CONSTANT_KEYS = {"nvfp4": "fp4", "int4-experts": "int4"}  # weight formats under other names in the constants
+DRAWS = 20
 FEWEST_EXPERTS, NARROWEST_EXPERT, MOST_RANKS = 16, 192, 8  # as served today, on one node
-# Tokens per expert: so few rarely choose the same one, so many leave 0.2 % of them out if dealt at random.
-APART_TOKENS, EVERY_EXPERT_TOKENS = 1 / 8, 6
+OF_KERNELS = (
+    "expert_bandwidth_share", "expert_read_s", "expert_overlap_power", "expert_tile_reads", "expert_compute_share",
+    "expert_activation_bytes_per_element", "expert_start_s",
+)  # fmt: skip
 
 
 def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[Rows]:
-    """Routed experts split by tensor parallelism.
+    """Routed experts split by tensor parallelism, their tokens dealt evenly and by the tables' power law.
 
-    Bandwidth and starts where tokens are dealt evenly: there it is known how many experts are read. Compute, and how
-    many are read, where tokens are dealt by a power law, as routers do.
+    How many experts a router's tokens reach is told by few tokens that are dealt by a power law, as routers do.
     """
     table = read_table(data, gpu, "moe", "moe", before=before)
     if table is None:
@@ -55,33 +58,21 @@ def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[
         form: next((word for word in words if (table["moe_dtype"] == word).any()), None)
         for form, words in EXPERT_FORMATS.items()
     }
-    each = table["num_tokens"] * table["topk"] / table["num_experts"]
-    clear = table[(table["num_tokens"] == 1) | (each <= APART_TOKENS) | (each >= EVERY_EXPERT_TOKENS)]
-    # Older releases' tables have no even deal; with many tokens a power law reaches every expert as well.
-    is_known = (table["distribution"] == EVENLY).any()
-    even = table[table["distribution"] == EVENLY] if is_known else clear[clear["distribution"] == DEALT]
     for form, word in known.items():
-        part = even[even["moe_dtype"] == word]
         key = CONSTANT_KEYS.get(form, form)
-        shares: tuple[Free, ...] = (("expert_compute_share", key), ("expert_activation_bytes_per_element", key))
-        own: tuple[Free, ...] = (*shares, ("expert_start_s", key))
-        if is_known:
-            own += tuple((name, key) for name in ("expert_bandwidth_share", "expert_read_s", "expert_overlap_power"))
+        part = table[(table["moe_dtype"] == word) & table["distribution"].isin([EVENLY, DEALT])]
         if len(part):
-            yield _expert_rows(f"experts, {form}", part, gpu, form, own)
+            yield _expert_rows(f"experts, {form}", part, gpu, form, tuple((name, key) for name in OF_KERNELS))
         if word in STARTS_IN:
             other, kernel = STARTS_IN[word]
-            own_kernel = (clear["moe_dtype"] == other) & clear["kernel_source"].str.contains(kernel)
-            part = clear[own_kernel & (clear["num_tokens"] == 1)]
+            own_kernel = (table["moe_dtype"] == other) & table["kernel_source"].str.contains(kernel)
+            part = table[own_kernel & (table["num_tokens"] == 1)]
             if len(part):
                 yield _expert_rows(f"experts, {form}, start", part, gpu, form, (("expert_start_s", key),))
-        many = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == word) & (each >= EVERY_EXPERT_TOKENS)]
-        if len(many):
-            yield _expert_rows(f"experts, {form}, dealt by a power law", many, gpu, form, shares)
-    dealt = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == known["bf16"])]
-    dealt = dealt[(dealt["num_tokens"] > 1) & (dealt["num_tokens"] * dealt["topk"] < 4 * dealt["num_experts"])]
-    if len(dealt):
-        yield _expert_rows("experts, chosen", dealt, gpu, "bf16", (("distinct_expert_exponent", ""),))
+    few = table[(table["distribution"] == DEALT) & (table["moe_dtype"] == known["bf16"])]
+    few = few[(few["num_tokens"] > 1) & (few["num_tokens"] * few["topk"] < 4 * few["num_experts"])]
+    if len(few):
+        yield _expert_rows("experts, chosen", few, gpu, "bf16", (("distinct_expert_exponent", ""),))
 
 
 def _expert_rows(name: str, table: pd.DataFrame, gpu: str, form: str, free: tuple[Free, ...]) -> Rows:
@@ -95,12 +86,12 @@ def _expert_rows(name: str, table: pd.DataFrame, gpu: str, form: str, free: tupl
         Tensor("experts", cast(int, rows), cast(int, cols), count=cast(int, count), quantizable=True)
         for rows, cols in matrices
     ]
-    is_even = (table["distribution"] == EVENLY).to_numpy()
+    name_of, key = free[0]
+    rows = tile_rows(mixture, tokens, tiles_at_least(rank.gpu, key or "bf16"))
+    known = None if name_of == "distinct_expert_exponent" else _as_measured(table, rows)
 
     def term_s(constants: Constants) -> FloatArray:
-        dealt = distinct_experts(mixture, tokens, constants.distinct_expert_exponent)
-        distinct = np.where(is_even, np.minimum(count, topk * tokens), dealt)
-        return summed(experts(replace(rank, constants=constants), tokens, mixture, tensors, distinct=distinct))
+        return summed(experts(replace(rank, constants=constants), tokens, mixture, tensors, dealt=known))
 
     shapes = pd.DataFrame(
         {
@@ -113,3 +104,30 @@ def _expert_rows(name: str, table: pd.DataFrame, gpu: str, form: str, free: tupl
         }
     )
     return Rows(name, floats(table, "measured_s"), shapes, term_s, free)
+
+
+def _as_measured(table: pd.DataFrame, rows: FloatArray) -> Dealt:
+    """How the tables' maker dealt the tokens; `rows`: of a tile."""
+    names = ["num_tokens", "topk", "num_experts", "distribution"]
+    keys = list(zip(*(table[name] for name in names), rows, strict=True))
+    found = {key: dealt(*key) for key in set(keys)}
+    distinct, tiles = np.array([found[key] for key in keys]).T
+    return Dealt(distinct, tiles, rows)
+
+
+def dealt(tokens: int, topk: int, num_experts: int, distribution: str, rows: float) -> tuple[float, float]:
+    """Experts that are chosen, and tiles, in the mean of draws (aiconfigurator, collector/helper.py)."""
+    total = tokens * topk
+    if distribution == EVENLY:
+        counts = np.array([[total // num_experts + (place < total % num_experts) for place in range(num_experts)]])
+    else:  # the logarithms of loads are uniform
+        widest = max(0.8 * tokens, 1.0) if total > num_experts else 200.0
+        loads = np.exp(np.random.default_rng(0).uniform(0, np.log(widest), (DRAWS, num_experts)))
+        loads = -np.sort(-loads, axis=1)
+        counts = np.round(total * loads / loads.sum(axis=1, keepdims=True))
+        for draw in counts:  # the busiest get what rounding took, the others lose what it gave
+            left = int(total - draw.sum())
+            changed = slice(0, left) if left >= 0 else np.flatnonzero(draw)[left:]
+            draw[changed] += np.sign(left)
+        counts = np.minimum(counts, tokens)
+    return float(np.mean(np.sum(counts > 0, axis=1))), float(np.mean(np.sum(np.ceil(counts / rows), axis=1)))

@@ -15,6 +15,7 @@ ALIKE = {
     "expert_bandwidth_share": _EXPERTS_ALIKE,
     "expert_read_s": _EXPERTS_ALIKE,
     "expert_overlap_power": _EXPERTS_ALIKE,
+    "expert_tile_reads": _EXPERTS_ALIKE,
     "expert_compute_share": _EXPERTS_ALIKE,
     "expert_start_s": _EXPERTS_ALIKE,
     "expert_activation_bytes_per_element": _EXPERTS_ALIKE,

@@ -1,0 +1,57 @@
+"""How tokens fall on a mixture's experts, and on the tiles in which kernels compute them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache.gpus.gpu import GPU
+from kvcache.shape.layer import Experts
+from simulator.latency.step_time import FloatArray
+
+FEWEST_ROWS, MOST_ROWS = 8, 64  # of a tile
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """Of one layer."""
+
+    distinct: FloatArray  # experts that any token chose
+    tiles: FloatArray  # of tokens, each of one expert's
+    rows: FloatArray  # of a tile
+
+
+def deal(mixture: Experts, tokens: FloatArray, least: int, exponent: float) -> list[Dealt]:
+    """Of the tokens, then of those from which on tiles are as large as theirs: more tokens never take less time.
+
+    `least`: tiles in which an expert's mean tokens fit. Tokens choose at random; tokens^exponent are independent.
+    """
+    rows = tile_rows(mixture, tokens, least)
+    smaller = rows / 2 * least * mixture.num_experts / mixture.num_experts_per_tok
+    fewer = np.where(rows > FEWEST_ROWS, np.minimum(smaller, tokens), tokens)
+    return [_dealt(mixture, count, least, exponent) for count in (tokens, fewer)]
+
+
+def _dealt(mixture: Experts, tokens: FloatArray, least: int, exponent: float) -> Dealt:
+    """An expert's tokens are taken to be distributed geometrically, about as unevenly as routers deal.
+
+    So its last tile is partly empty, and busy experts have more.
+    """
+    unused = (1 - mixture.num_experts_per_tok / mixture.num_experts) ** (tokens**exponent)
+    distinct = mixture.num_experts * (1 - unused)
+    each = np.maximum(tokens * mixture.num_experts_per_tok / distinct, 1.0)
+    rows = tile_rows(mixture, tokens, least)
+    return Dealt(distinct, distinct / (1 - (1 - 1 / each) ** rows), rows)
+
+
+def tile_rows(mixture: Experts, tokens: FloatArray, least: int) -> FloatArray:
+    """Of a tile: the power of two in so many of which an expert's mean tokens fit."""
+    each = np.maximum(tokens * mixture.num_experts_per_tok / mixture.num_experts / least, 1.0)
+    return np.clip(2.0 ** np.ceil(np.log2(each) - 1e-9), FEWEST_ROWS, MOST_ROWS)
+
+
+def tiles_at_least(gpu: GPU, weight_format: str) -> int:
+    """FlashInfer's kernels on Blackwell take two tiles where Triton's and Marlin's take one.
+
+    Source: kernel times of vLLM 0.24 with tokens dealt evenly, which step where such tiles do.
+    """
+    return 2 if gpu.family == "blackwell" and weight_format != "int4" else 1
