@@ -243,7 +243,7 @@ def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> Non
     assert all_at_once(details, room) == "All 3 of these at once, by estimate: about 9 users, too few for 10."
     assert confirmed_first(details, room, ["Quality: not judged."])[0] == "Quality: not judged."
     left = all_at_once(details, room, ["Quality: not judged."])
-    assert left.startswith("Both of these at once, by estimate: about 12 users")
+    assert left.startswith("The last two of these at once, by estimate: about 12 users")
 
 
 @pytest.mark.parametrize(("needed", "more"), [(None, ""), (90, "That is 10 more than the 90 needed.")])

@@ -327,7 +327,7 @@ def all_at_once(details: Mapping[str, Any], room: Headroom, links: Sequence[str]
     if len(ratios) < 2:
         return ""
     left = math.floor(room.low * math.prod(ratios))
-    which = "Both" if len(ratios) == 2 else f"All {len(ratios)}"
+    which = "The last two" if links else "Both" if len(ratios) == 2 else f"All {len(ratios)}"
     return f"{which} of these at once, by estimate: about {left:,} users{_enough(left, room)}."
 
 

@@ -18,7 +18,7 @@ from workloads.traffic_changes import Amount
 if TYPE_CHECKING:
     from headcount.answers.varied.whatif import Need, WhatifAnswer
 
-CONTEXT: Final = "what the model reads for an answer: instructions, the conversation so far, the new message."
+CONTEXT: Final = "prompt and answer together: instructions, the conversation so far, the new message and its answer."
 
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
@@ -67,10 +67,10 @@ def context_text(base: Layout | None, values: Sequence[Any]) -> str:
         return ""
     load = base.looked.question.workload
     if isinstance(load, Population):
-        what, mean = "a context (prompt and answer)", population_summary(load).mean_context_tokens
+        what, mean = "prompt and answer together", population_summary(load).mean_context_tokens
     else:
         what, mean = "a prompt", float(load.table.prompt_tokens.mean())
-    said = f"In the first row {what} has {mean:,.0f} tokens on average"
+    said = f"A context is {what}, in tokens on average: {mean:,.0f} in the first row"
     factors = [value for value in values if isinstance(value, Amount) and value.is_factor and value.value != 1]
     return f"{said}; x{factors[0].value:g} is {factors[0].value:g} times as many." if factors else f"{said}."
 
