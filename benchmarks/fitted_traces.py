@@ -42,7 +42,7 @@ TRACES = Path("../shared/data/traces")
 THINK_TIME_S = 84.0
 AT = 0.8  # of the trace's capacity
 DRAWS = 5  # of each model, the first one being what `--workload` takes
-RESAMPLED = 20  # traces, from which a trace's own error is told
+RESAMPLED = 20  # draws of a trace for its own error
 USUAL, LONG = SLO(), SLO(ttft_s=10.0, tpot_s=0.1)
 _BY_ROW = ("arrival_s", "follows", "think_s", "prompt_tokens", "output_tokens", "priority", "span_start", "span_count")
 
@@ -146,8 +146,8 @@ def capacity(case: Case, trace: Trace, fleet: Fleet) -> dict[str, float]:
 def own_error(case: Case, fleet: Fleet) -> dict[str, float]:
     """The 90 % interval of the trace's rate as another recording of the same users might have given it.
 
-    The spread is that of the logarithm of the rates of resampled traces; their mean, which lost some sharing of
-    prefixes, is told beside it and not used.
+    The spread is that of the logarithm of the rates of resampled traces. Their mean is kept, not used: resampling loses
+    some sharing of prefixes.
     """
     asked = case.asked()
     rate = capacity(case, asked, fleet)["rate"]

@@ -84,7 +84,7 @@ def not_text(path: Path) -> InputError:
 
 
 def _damaged_line(path: Path) -> int:
-    """The first line that is no text, or that cannot be unpacked: found where an error is told, by reading anew."""
+    """The first line that is not UTF-8 or cannot be unpacked. Reads the file again, so only errors ask for it."""
     line, decoder = 1, codecs.getincrementaldecoder("utf-8")()
     with path.open("rb") as file:
         packed = file.read(2) == _GZIP

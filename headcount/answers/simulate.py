@@ -1,6 +1,5 @@
 """How fast is one load served?"""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from headcount.answers.details.first_page import (
 )
 from headcount.answers.details.loads import samples_json
 from headcount.answers.details.memory import memory_json
-from headcount.answers.details.percentiles import PERCENTILES, percentiles_json
+from headcount.answers.details.percentiles import P99_COLUMN, P99_MEANING, PERCENTILES, p99_interval, percentiles_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.apart import ApartPools, asked_apart
@@ -58,7 +57,7 @@ from simulator.study.estimate import met_in_service
 from simulator.study.loads import UserLoad
 from simulator.study.replication import missed, simulate_users
 from simulator.study.slo import SLO, find_slo
-from simulator.study.statistics import fewest_for_error, percentile_error, summary
+from simulator.study.statistics import fewest_for_error
 from simulator.tenants import TenantFigures, tenant_figures
 from workloads.arrivals import Arrivals
 from workloads.effects import TrafficEffects, traffic_effects
@@ -71,8 +70,6 @@ if TYPE_CHECKING:
 LONGEST_RUN_S = 1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 TAILS = ("ttft_s", "tpot_s", "e2e_s")
-P99_COLUMN = "p99, from this run"
-P99_MEANING = "p99, from this run: by step-time error and the noise within the run; other seeds may differ more"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,19 +141,11 @@ class SimulateAnswer(Answer):
         return found
 
     def p99_interval(self, name: str) -> tuple[float, float] | None:
-        """A real server's p99, from the noise within this run and the error of step times, as an interval.
-
-        Other seeds differ more where queues build up now and then: a run may have none of those times, or many.
-        None where too few requests lie beyond it to say.
-        """
+        """A real server's p99 of one of TAILS, as far as this run tells."""
         times, latency = self.result.times, self.plan.latency
-        values = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
-        noise, p99 = percentile_error(values, 99), summary(values)["p99"]
-        if noise is None or p99 is None:
-            return None
         error = latency.ttft_log_error if name == "ttft_s" else latency.tpot_log_error
-        factor = math.exp(math.hypot(math.log1p(noise), error.log_half_width_at(self.served.step.sequences)))
-        return p99 / factor, p99 * factor
+        by_arrival = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
+        return p99_interval(by_arrival, error.log_half_width_at(self.served.step.sequences))
 
     def rows(self) -> list[dict[str, Any]]:
         found = self.result.to_json()

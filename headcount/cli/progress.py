@@ -16,7 +16,7 @@ from rich.progress import Progress as RichProgress
 from headcount.answers.answer import Answer, Progress, Watch
 
 LINE_EVERY_S = 10.0  # where stderr is no terminal
-CHECKING: Final = "reading the question"  # until the first progress is told
+CHECKING: Final = "reading the question"  # shown until there is progress
 
 
 class Listener(Protocol):

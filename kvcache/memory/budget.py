@@ -103,6 +103,11 @@ class MemoryBudget:
         return self.missing_bytes == 0
 
     @property
+    def surely_fits(self) -> bool:
+        """Whether it would start at the low end of the KV blocks' interval, too."""
+        return self.fits and self.kv_cache_tokens_low >= self.max_model_len
+
+    @property
     def kv_cache_tokens_low(self) -> int:
         """KV-cache tokens at the lower end of the interval."""
         return self.kv_cache_tokens * self.num_gpu_blocks_low // max(1, self.num_gpu_blocks)

@@ -116,11 +116,11 @@ def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: A
 
 
 def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> bool:
-    budget = _refused_as_none(arch, gpu, args, **change)
+    budget = _budget_or_none(arch, gpu, args, **change)
     return budget is not None and budget.fits
 
 
-def _refused_as_none(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> MemoryBudget | None:
+def _budget_or_none(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> MemoryBudget | None:
     try:
         return memory_budget(arch, gpu, args, **change)
     except ValueError:  # a split that vLLM refuses is no remedy
@@ -135,7 +135,6 @@ def longest_fit(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArg
     low, high = 0, min(budget.max_model_len, arch.max_position_embeddings) // 1024
     while low < high:
         middle = (low + high + 1) // 2
-        found = _refused_as_none(arch, gpu, args, max_model_len=middle * 1024)
-        starts = found is not None and found.fits and found.kv_cache_tokens_low >= found.max_model_len
-        low, high = (middle, high) if starts else (low, middle - 1)
+        found = _budget_or_none(arch, gpu, args, max_model_len=middle * 1024)
+        low, high = (middle, high) if found is not None and found.surely_fits else (low, middle - 1)
     return low * 1024

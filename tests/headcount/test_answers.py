@@ -11,9 +11,9 @@ import pytest
 import headcount as hc
 from headcount import api
 from headcount.answers.answer import Answer
+from headcount.answers.details.percentiles import P99_COLUMN, P99_MEANING
 from headcount.answers.notes import NOTES, Facts, RefusedError, find_notes
 from headcount.answers.notes.step_times_not_measured import find
-from headcount.answers.simulate import P99_COLUMN, P99_MEANING
 from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import resolve
 from simulator.latency.gpu_constants import measured_text

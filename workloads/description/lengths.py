@@ -1,11 +1,12 @@
 """How a quantity is distributed, and how two of them go together."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from workloads.requests import FloatArray, IntArray
+from workloads.requests import FloatArray
 
 _QUANTILES = (50, 90, 95, 99)
 
@@ -51,19 +52,12 @@ def dependence(one: npt.ArrayLike, other: npt.ArrayLike) -> Dependence:
     )
 
 
-def ranks(values: npt.ArrayLike) -> FloatArray:
-    """From 1 on; equal values have their mean rank. As scipy.stats.rankdata, which takes a second to import."""
-    _, place, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    means: FloatArray = np.cumsum(counts) - (counts - 1) / 2
-    return means[place]
+def ranks(values: npt.ArrayLike, ties: Literal["average", "first"] = "average") -> FloatArray:
+    """From 1 on; equal values have their mean rank, or rise in the order in which they stand."""
+    import pandas as pd  # noqa: PLC0415  late; scipy.stats, which ranks too, takes a second to import
 
-
-def ordinal_ranks(values: npt.ArrayLike) -> IntArray:
-    """From 1 on; equal values in the order in which they stand."""
-    found = np.asarray(values)
-    rank = np.empty(len(found), np.int64)
-    rank[np.argsort(found, kind="stable")] = np.arange(1, len(found) + 1)
-    return rank
+    found: FloatArray = np.asarray(pd.Series(np.asarray(values)).rank(method=ties), np.float64)
+    return found
 
 
 def _correlation(one: FloatArray, other: FloatArray) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from workloads.description.lengths import ordinal_ranks, ranks
+from workloads.description.lengths import ranks
 from workloads.distributions import Empirical
 from workloads.fitted.marginals import binned
 from workloads.requests import FloatArray
@@ -29,7 +29,7 @@ class Copula:
 
     def evenly(self, name: str, scores: FloatArray) -> FloatArray:
         """[n] one quantity's values in the order of the scores."""
-        return self.marginals[name].quantile((ordinal_ranks(scores) - 0.5) / len(scores))
+        return self.marginals[name].quantile((ranks(scores, "first") - 0.5) / len(scores))
 
 
 def fit_copula(quantities: Mapping[str, npt.ArrayLike]) -> Copula:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from workloads.description.lengths import ordinal_ranks
+from workloads.description.lengths import ranks
 from workloads.fitted.marginals import FEWEST
 from workloads.requests import FloatArray, IntArray
 
@@ -47,5 +47,5 @@ def _cells(values: npt.ArrayLike, rng: np.random.Generator) -> IntArray:
     found = np.asarray(values)
     shuffled = rng.permutation(len(found))
     rank = np.empty(len(found))
-    rank[shuffled] = ordinal_ranks(found[shuffled])
+    rank[shuffled] = ranks(found[shuffled], "first")
     return np.searchsorted(EDGES, (rank - 0.5) / len(found), side="right") - 1

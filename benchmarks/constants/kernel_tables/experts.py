@@ -44,7 +44,7 @@ OF_KERNELS = (
 def expert_rows(data: Path, gpu: str, *, before: str | None = None) -> Iterator[Rows]:
     """Routed experts split by tensor parallelism, their tokens dealt evenly and by the tables' power law.
 
-    How many experts a router's tokens reach is told by few tokens that are dealt by a power law, as routers do.
+    Few tokens that are dealt by a power law, as routers deal, show how many experts are reached.
     """
     table = read_table(data, gpu, "moe", "moe", before=before)
     if table is None:

@@ -13,7 +13,7 @@ from headcount.answers.money import price_lines
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution
 from headcount.answers.varied.layout import Layout
-from headcount.answers.varied.layouts import Layouts, facts_of
+from headcount.answers.varied.layouts import Layouts, facts_of, noted
 from headcount.answers.varied.pages import GPUS_REMARK, bought_of, compared_options, layout_page, layouts_json, spoken
 from headcount.answers.varied.ranking import check_sort, ranked
 from headcount.questions.apart import check_compared
@@ -40,14 +40,11 @@ from headcount.text.words import (
     PER_SAFE_USER,
     PRECISION_REMARK,
     SAFE,
-    found_text,
-    load_text,
     model_title,
     ratio_text,
     safe_meaning,
 )
 from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.points import Point, Watcher
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
 from workloads.traces.trace_file import Source
@@ -350,7 +347,7 @@ def compare(
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
             found[place] = layouts.simulated(found[place], noted(progress, done, len(wanted), found[place].name))
-            progress(Progress(done=done + 1, total=len(wanted), found=found_line(found[place])))
+            progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
         gained = _gained(layouts, found, asked, sort)
     return replace(answer(found, gained, strict=strict), simulations=simulations)
 
@@ -394,14 +391,6 @@ def remarks_on(axes: Sequence[Axis]) -> list[Block]:
     return [Line(PRECISION_REMARK)] if any(axis.name in FORMATS for axis in axes) else []
 
 
-def found_line(layout: Layout) -> str:
-    """A layout, told as soon as it is found."""
-    row = layout.row
-    if row is None or not row.users:
-        return f"{layout.name}: {layout.reason or 'no users'}"
-    return f"{layout.name}: {found_text(row.users_low, row.users, row.users_high)}"
-
-
 def verdict_of(layouts: Sequence[Layout]) -> Verdict:
     """Bad input if nothing runs, missed if nobody is served, inconclusive if the best is not known well enough."""
     best = layouts[0]
@@ -410,13 +399,3 @@ def verdict_of(layouts: Sequence[Layout]) -> Verdict:
     if any(layout.is_screened_only for layout in layouts):
         return Verdict.DONE
     return Verdict.TARGET_MISSED if any(layout.row for layout in layouts) else Verdict.BAD_INPUT
-
-
-def noted(progress: Watch, done: int, total: int, name: str, what: str = "") -> Watcher:
-    """Tells progress of each load that is simulated for a layout."""
-
-    def watch(point: Point, unit: str) -> None:
-        note = f"{name}: {load_text(point, unit)}"
-        progress(Progress(done=done, total=total, note=note, what=what))
-
-    return watch

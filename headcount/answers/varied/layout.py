@@ -9,7 +9,7 @@ from headcount.answers.details.study import Study
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.questions.deployments import Subject
 from headcount.questions.variations import OWN_FORMATS, Choice, choice_text
-from headcount.text.words import hits_text, layout_text
+from headcount.text.words import found_text, hits_text, layout_text
 from simulator.study.capacity_table import CapacityRow, latency_summary
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import inverse, times, users_ratio
@@ -54,6 +54,13 @@ class Layout:
         if self.row is None:
             return self.looked.reason
         return no_capacity_reason(self.row) if self.row.users and not self.row.users_low else self.row.reason
+
+    @property
+    def found_line(self) -> str:
+        """Told as soon as it is simulated."""
+        if self.row is None or not self.row.users:
+            return f"{self.name}: {self.reason or 'no users'}"
+        return f"{self.name}: {found_text(self.row.users_low, self.row.users, self.row.users_high)}"
 
     @property
     def is_screened_only(self) -> bool:

@@ -14,12 +14,13 @@ from headcount.questions.apart import compared_pools
 from headcount.questions.deployments import ENGINE_ARGUMENTS, Subject, subject
 from headcount.questions.loads import AskedWorkload, trace_notes
 from headcount.questions.variations import STEP_TIMES, Choice, choice_text
+from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.apart import Between
 from simulator.deployment import Deployment
 from simulator.study.capacity_table import CapacityQuestion, How, plans_of
-from simulator.study.points import Watcher
+from simulator.study.points import Point, Watcher
 from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
@@ -183,3 +184,13 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) ->
         else None,
     }
     return facts_about(asked, **more) if asked else Facts(**more)
+
+
+def noted(progress: Watch, done: int, total: int, name: str, what: str = "") -> Watcher:
+    """Tells progress of each load that is simulated for a layout."""
+
+    def watch(point: Point, unit: str) -> None:
+        note = f"{name}: {load_text(point, unit)}"
+        progress(Progress(done=done, total=total, note=note, what=what))
+
+    return watch

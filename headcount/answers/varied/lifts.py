@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from headcount.answers.answer import Progress, Watch
 from headcount.answers.varied.candidates import candidates, change_text, look_at
-from headcount.answers.varied.compare import noted
 from headcount.answers.varied.layout import Layout
+from headcount.answers.varied.layouts import noted
 from headcount.questions.variations import FORMATS
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent

@@ -12,9 +12,9 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import find_notes
-from headcount.answers.varied.compare import SHOWN_CUT, found_line, noted, remarks_on
+from headcount.answers.varied.compare import SHOWN_CUT, remarks_on
 from headcount.answers.varied.layout import Layout
-from headcount.answers.varied.layouts import Layouts, facts_of
+from headcount.answers.varied.layouts import Layouts, facts_of, noted
 from headcount.answers.varied.whatif_page import context_text, whatif_page
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
@@ -199,7 +199,7 @@ class WhatifAnswer(Answer):
             f"{safe_meaning(COVERED)} Best estimate: its mean. vs base: beside the best estimate of the first "
             "cell, with the 95 % interval, from the same random numbers.",
         ]
-        said += [context_text(self.base, axis.values) for axis in self.axes if axis.name == "context"]
+        said += filter(None, (context_text(self.base, axis.values) for axis in self.axes if axis.name == "context"))
         if self.users:
             said.append(
                 "for so many users: GPUs and their dollars a month; whole servers, in proportion to what is safe to "
@@ -298,7 +298,7 @@ def whatif(
             result = layouts.simulated(layout, noted(progress, len(done), total, layout.name))
             done.append(result)
             so_far = answer(done[: len(found)])
-            progress(Progress(done=len(done), total=total, found=found_line(result), so_far=so_far))
+            progress(Progress(done=len(done), total=total, found=result.found_line, so_far=so_far))
             return result
 
         cells = [simulated(layout) for layout in found]
