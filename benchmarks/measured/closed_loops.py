@@ -44,6 +44,7 @@ def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deploymen
         async_scheduling=launch.async_scheduling,
         moe_backend=launch.moe_backend,
         compilation=launch.compilation,
+        top_p_sampling=launch.top_p_sampling,
         vllm_version=setting.version,
     )
     found = resolve(setting.model, setting.gpu, asked)

@@ -25,6 +25,7 @@ class Launch:
     length_spread: float = LENGTH_SPREAD
     moe_backend: str = "auto"
     compilation: Compilation | None = None
+    top_p_sampling: bool = False  # InferenceMAX's client asks for temperature 0
 
 
 def launch_of(setting: Setting) -> Launch:
@@ -52,7 +53,10 @@ def launch_of(setting: Setting) -> Launch:
     if is_of_dynamo(setting):
         # Scheduled as the release does unless told. All lengths are alike (aiperf, deviation 0); simulated
         # clients would stay in step for ever, on servers they drift apart: a spread of 5 %, chosen on these rows.
-        return Launch(async_scheduling=default_async_scheduling(setting.version), length_spread=0.95)
+        # It names no temperature, so Qwen3's own settings hold: top-p 0.95, top-k 20.
+        return Launch(
+            async_scheduling=default_async_scheduling(setting.version), length_spread=0.95, top_p_sampling=True
+        )
     return Launch()
 
 

@@ -69,6 +69,7 @@ class Constants:
     expert_parallel_imbalance: float
     sampling_start_s: float
     sampling_bytes_per_logit: float
+    sorting_bytes_per_logit: float
     eager_layer_s: float
     eager_decode_layer_s: float
     piecewise_eager_share: float

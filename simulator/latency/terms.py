@@ -378,6 +378,7 @@ def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
     arch, constants = rank.arch, rank.constants
     vocabulary = pad_vocabulary(arch.vocab_size, rank.parallelism)
     head = Tensor("lm_head", vocabulary // rank.parallelism.tensor_parallel_size, arch.hidden_size)
-    passes_s = sampled * vocabulary * constants.sampling_bytes_per_logit / rank.bandwidth
+    per_logit = constants.sampling_bytes_per_logit + rank.args.sorts_to_sample * constants.sorting_bytes_per_logit
+    passes_s = sampled * vocabulary * per_logit / rank.bandwidth
     own = {ACTIVATIONS: passes_s, FIXED_OVERHEAD: np.where(sampled > 0, constants.sampling_start_s, 0.0)}
     return add(gemm(rank, sampled, head), own)

@@ -313,6 +313,11 @@ class SGLangArgs(SimulatedArgs):
         return not self.disable_overlap_schedule
 
     @property
+    def sorts_to_sample(self) -> bool:
+        """FlashInfer's kernels do not sort."""
+        return False
+
+    @property
     def pipeline_parallel_size(self) -> int:
         """Pipeline stages are not simulated."""
         return 1

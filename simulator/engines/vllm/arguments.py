@@ -18,6 +18,7 @@ from kvcache.releases import (
     LARGER_BATCHES_FROM_160_GIB,
     LARGER_MEMORY_SHARE,
     NO_RETENTION_INTERVAL,
+    SORTS_TO_SAMPLE,
     V0_CHUNKS_LONG_PROMPTS,
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument
@@ -241,6 +242,13 @@ class EngineArgs(SimulatedArgs):
     moe_backend: str = argument(
         Text(), "Kernels of a mixture's experts, such as triton or marlin.", decides=STEP_TIME, default=AUTO
     )
+    top_p_sampling: bool = argument(
+        Switch(),
+        "Requests sample with top-p or top-k, as many models' own settings say: slow before vLLM 0.17.",
+        decides=STEP_TIME,
+        default=False,
+        is_engine_s=False,
+    )
     compilation: Compilation | None = argument(
         CompilationConfig(),
         "As in vLLM: which steps CUDA graphs replay, whether all-reduces are fused with norms: "
@@ -331,6 +339,11 @@ class EngineArgs(SimulatedArgs):
     def decode_width(self) -> int:
         """Tokens that a decoding sequence takes of a step: its own, and the drafts that are verified."""
         return 1 + (self.speculation.num_speculative_tokens if self.speculation else 0)
+
+    @property
+    def sorts_to_sample(self) -> bool:
+        """The whole vocabulary, for every token."""
+        return self.top_p_sampling and SORTS_TO_SAMPLE.holds_in(self.vllm_version)
 
     @property
     def cudagraph_mode(self) -> str:

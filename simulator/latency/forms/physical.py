@@ -7,7 +7,7 @@ from functools import cache, partial
 import numpy as np
 
 from kvcache.memory.placement import parallelism_of
-from kvcache.releases import SLOWER_EXPERTS
+from kvcache.releases import SLOWER_EXPERTS, SORTS_TO_SAMPLE
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
 from simulator.engines.vllm.compilation import FULL, FULL_DECODE_ONLY, NONE, PIECEWISE
@@ -298,6 +298,9 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
         rows.append(("attention windows", f"one of {window_class(arch)[1]} tokens", "mean over the windowed layers"))
     if arch.attention is not None and arch.attention.chunked:
         rows.append(("chunked attention", "priced as a sliding window of the chunk's length", "an upper bound"))
+    if SORTS_TO_SAMPLE.holds_in(rank.args.vllm_version):
+        found = "sorts the vocabulary: top-p or top-k" if rank.args.sorts_to_sample else "without top-p and top-k"
+        rows.append(("sampling", found, "--top-p-sampling says which; both sort it in this release"))
     dtype = rank.scheme.gemm_dtype_on(gpu)
     rows.append(("matrix multiplies", f"{rank.scheme.name} weights, computed in {dtype}", rank.scheme.source))
     return tuple(rows)
