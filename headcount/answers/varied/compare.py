@@ -1,7 +1,7 @@
 """Which way to serve is the cheapest, or serves the most?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,14 +112,13 @@ class CompareAnswer(Answer):
         )
         options = compared_options(self.layouts, self.best)
         return layout_page(
-            self, question, self.best, slo=self.slo, options=options, others=self.layouts, also=self._ties,
+            self, question, self.best, slo=self.slo, options=options, others=self.layouts, also=self._ties(spoken),
             about=f"With {spoken(self.best)}: " if self.best else "", leads="step times",
             words=[WORDS[axis.name] for axis in self.axes if axis.name in WORDS],
         )  # fmt: skip
 
-    @property
-    def _ties(self) -> list[tuple[str, str]]:
-        return list(ties(self.layouts, self.best)) if self.sort == "cost" else []
+    def _ties(self, named: Callable[[Layout], str]) -> list[tuple[str, str]]:
+        return list(ties(self.layouts, self.best, named)) if self.sort == "cost" else []
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)
@@ -135,7 +134,7 @@ class CompareAnswer(Answer):
             f", ${cost:,.2f} per safe user and month" if cost else ""
         )
         of = f"{ORDERS[self.sort]} of {counted(len(self.layouts), 'layout')}"
-        near = [Line(f"{label}: {told}") for label, told in self._ties]
+        near = [Line(f"{label}: {told}") for label, told in self._ties(lambda each: each.name)]
         return [title, Line(f"{said}; {of}", bold=best.name), *near, *remarks_on(self.axes)]
 
     def body(self) -> list[Block]:

@@ -167,10 +167,15 @@ class WhatifAnswer(Answer):
             columns = ("assumption", f"{SWING:.0%} less", f"{SWING:.0%} more")
             rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in self.swings]
             blocks += [Table(columns=columns, rows=rows), Line()]
-        if len(self.cells) > 1 or not self.swings:
+        if self.has_table:
             blocks += [Table(columns=self.columns, rows=self.table_rows(), text_columns=(0, 1), bold_column=2), Line()]
         reasons = [Line(f"{cell.name}: {cell.reason}") for cell in self.cells if cell.reason]
         return [*blocks, *reasons, *(Line(text, dim=True) for text in self.legend)]
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there is more to lay side by side than what each assumption does."""
+        return len(self.cells) > 1 or not self.swings
 
     @property
     def is_cut(self) -> bool:
@@ -201,6 +206,8 @@ class WhatifAnswer(Answer):
             "the best estimate of the first case, with the 95 % interval, from the same random numbers.",
         ]
         said += [context_meaning(self.base) for axis in self.axes if axis.name == "context"]
+        if not self.has_table:
+            return said
         return [*said, NEEDS_MEANING if self.users else PER_SAFE_MEANING]
 
 
