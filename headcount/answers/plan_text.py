@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 MOST_PRICES: Final = 2
 RANKED: Final = (
-    "Ranked by $/month of a whole fleet for these users; at full load of each GPU another may cost less per user: ask "
-    "headcount compare"
+    "Ranked by $/month of a whole fleet for these users; at full load another GPU may cost less per user: headcount "
+    "compare"
 )
 COLUMNS = (
     "GPU", "GPUs", "servers", SAFE, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "found", "what binds",

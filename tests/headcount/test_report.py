@@ -240,14 +240,14 @@ def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> Non
     swings = [{"name": name, "value": "2", "less": 1.1, "more": left} for name, left in costs.items()]
     room, details = Headroom(needed=10, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
     assert [int(re.findall(r"(\d+) users", told)[0]) for told in confirmed_first(details, room)] == [25, 50, 75]
-    assert all_at_once(details, room) == "All 3 changes at once, by estimate: about 9 users, too few for 10."
+    assert all_at_once(details, room) == "All 3 changes of 20% at once, by estimate: about 9 users, too few for 10."
     assert confirmed_first(details, room, ["Quality: not judged."])[0] == "Quality: not judged."
     left = all_at_once(details, room, ["Quality: not judged."])
     told = confirmed_first(details, room, ["Quality: not judged."], leads="think time")
     assert [each.partition(":")[0] for each in told] == [
         "A user's pause before the next message", "Quality", "Speed of the servers",
     ]  # fmt: skip
-    assert left.startswith("Both changes at once, by estimate: about 12 users")
+    assert left.startswith("Both changes of 20% at once, by estimate: about 12 users")
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ APART_RISK: Final = (
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
 CONTEXT_WORD: Final = (
     "average context",
-    "tokens of a request's prompt and answer together: instructions, the conversation so far, the new message and its "
-    "answer.",
+    "tokens of a request's prompt (instructions, conversation so far, new message) and its answer together.",
 )
 TOKEN_WORD: Final = ("token", "a piece of text; 100 tokens are about 75 English words.")
 LATENCY_WORDS: Final = (
@@ -211,11 +210,10 @@ def served_page(
 
 def _late_text(room: Headroom, slo: "SLO") -> str:
     """What becomes of the promise with more and more users."""
-    likely = f" At {room.users:,} about half of them do." if room.users > room.low else ""
+    likely = f"At {room.users:,} users about half of such fleets keep the promise. " if room.users > room.low else ""
     return (
-        f"19 of 20 such fleets keep the promise to {room.low:,} users who behave as assumed.{likely} With more, "
-        f"more than {percent(1 - slo.attainment)} of the answers are likely to come too late or too slowly. "
-        "Users who send more or longer requests lower these numbers."
+        f"{likely}With more, more than {percent(1 - slo.attainment)} of the answers are likely to come too late or too "
+        "slowly. Users who send more or longer requests lower these numbers."
     )
 
 

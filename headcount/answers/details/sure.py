@@ -56,7 +56,7 @@ def all_at_once(details: Mapping[str, Any], room: Headroom, links: Sequence[str]
         return ""
     left = math.floor(room.low * math.prod(ratios))
     which = "Both" if len(ratios) == 2 else f"All {len(ratios)}"
-    return f"{which} changes at once, by estimate: about {left:,} users{_enough(left, room)}."
+    return f"{which} changes of {details['swing']:.0%} at once, by estimate: about {left:,} users{_enough(left, room)}."
 
 
 def _costliest(details: Mapping[str, Any], links: Sequence[str], leads: str) -> list[Mapping[str, Any]]:
@@ -107,9 +107,8 @@ def _ttft_text(row: "CapacityRow | None") -> str:
     if row is None or row.step_time_error is None or not (row.binding or "").startswith("TTFT"):
         return ""
     return (
-        " One condition: the wait for an answer's beginning (TTFT) decides here, and 19 of 20 counts on waits as "
-        "simulated. Front ends and short queues differ between servers, and this wider error is not covered: measure "
-        "the wait on one server before you promise the number."
+        " One condition: the wait for an answer's beginning (TTFT) decides here, and its wider error (front ends, "
+        "short queues) is not covered. Measure that wait on one server before you promise the number."
     )
 
 

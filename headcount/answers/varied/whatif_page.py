@@ -95,7 +95,7 @@ def _failure_text(answer: "WhatifAnswer") -> str:
         each.usd_per_month / each.num_servers for each in answer.cells if each.usd_per_month and each.num_servers
     }
     cost = f" One more server costs ${servers.pop():,.0f} a month in every case." if len(servers) == 1 else ""
-    return f"No case has a spare server.{cost} In the first case,"
+    return f"No case has a spare server.{cost} Of the first case:"
 
 
 def case_text(cell: Layout) -> str:
