@@ -465,4 +465,4 @@ def test_a_browser_renders_it_without_complaint_nor_sideways_scrolling(
 def test_where_ttft_binds_the_page_says_that_its_wider_error_is_not_covered(binding: str, is_said: bool) -> None:
     row: Any = SimpleNamespace(binding=binding, step_time_error=0.15, users_if_pool_smaller=None, plan=None)
     said = sureness(Headroom(needed=None, low=100, users=110, high=120), row)
-    assert ("this wider error is not covered" in said) == is_said
+    assert ("One condition" in said and "is not covered. Measure that wait" in said) == is_said
