@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from headcount.answers.plan import PlanAnswer
 
 MOST_PRICES: Final = 2
+RANKED: Final = (
+    "Ranked by $/month of a whole fleet for these users; at full load another GPU may cost less per user: headcount "
+    "compare"
+)
 COLUMNS = (
     "GPU", "GPUs", "servers", SAFE, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "found", "what binds",
 )  # fmt: skip
@@ -224,8 +228,7 @@ def _legend(answer: "PlanAnswer") -> list[Line]:
     spare = " with the spare servers down" if asked.spare else ""
     return [
         Line(
-            f"{safe_meaning(COVERED + spare)} "
-            f"{PER_SAFE_MEANING} The rank is by $/month. Latencies: under the users to serve{spare}.",
+            f"{safe_meaning(COVERED + spare)} {PER_SAFE_MEANING} {RANKED}. Latencies: under the users to serve{spare}.",
             dim=True,
         ),
         Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),

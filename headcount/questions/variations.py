@@ -30,6 +30,7 @@ _SHORT: Final = {
     "router": "{}",
     "engine": "{}",
     "users": "{:,} users",
+    "context": "average context {}",
     "pools": "{}",
     "decider": "decider {}",
     "speculation": "{}",

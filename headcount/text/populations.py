@@ -4,10 +4,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from headcount.text.blocks import Block, Line, Table
-from workloads.populations.summary import Part, PopulationSummary
+from workloads.populations.population import Population
+from workloads.populations.summary import Part, PopulationSummary, population_summary
+from workloads.traces.trace import Trace
 
 LIST_COLUMNS: Final = ("workload", "what", "mean think time", "turns", "context tokens", "answer tokens")
 _TITLES: Final = {"system_prompt": "system prompt", "think_time_s": "think time", "patience_s": "patience"}
+
+
+def mean_context_tokens(load: Population | Trace) -> float:
+    """Of a request's prompt and answer together; in a trace of the prompts, whose lengths are what is varied."""
+    if isinstance(load, Population):
+        return population_summary(load).mean_context_tokens
+    return float(load.table.prompt_tokens.mean())
+
+
+def context_text(load: Population | Trace) -> str:
+    """Such as `average context 3,623 tokens`."""
+    what = "context" if isinstance(load, Population) else "prompt"
+    return f"average {what} {mean_context_tokens(load):,.0f} tokens"
 
 
 def list_row(summary: PopulationSummary) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ PRECISION_REMARK: Final = "answers change with the format: test their quality"
 STEP_TIME_ERROR: Final = "step-time error"
 COVERED: Final = f"simulation noise, {STEP_TIME_ERROR} and the error of the KV cache's size"
 NOT_COVERED: Final = (
-    "The step-time error is that of the TPOT: the wider error of the mean TTFT (front end, short queues) is not in it, "
-    "which counts where TTFT binds."
+    "The step-time error is that of the TPOT. Where TTFT binds, the number holds if waits are as simulated: the wider "
+    "error of the mean TTFT (front end, short queues) is not in the interval, so measure TTFT on one server first."
 )
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""

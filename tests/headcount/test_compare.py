@@ -54,6 +54,44 @@ def test_the_first_page_says_up_to_how_many_users_a_smaller_bill_is_enough(answe
     assert risk.count("costs less") == 1
 
 
+def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc.CompareAnswer) -> None:
+    best = answer.layouts[0]
+    assert best.row is not None and best.asked is not None
+    fewer = replace(best.row, users_low=best.row.users_low - 1)
+    near = replace(best, choice={"max_num_seqs": 7}, row=fewer)
+    other = replace(best, choice={"max_num_seqs": 9}, row=fewer, asked=replace(best.asked, gpu=find_gpu("l40s")))
+    dearer = replace(best, choice={"max_num_seqs": 11}, row=fewer, gpus=2 * best.gpus)
+    found = replace(answer, layouts=(best, near, other, dearer))
+    figures = dict(found.first_page().figures)
+    assert figures["nearly as cheap"].startswith("max_num_seqs 7 ($")
+    assert figures["may be as cheap"].startswith("max_num_seqs 9 ($")
+    assert "nearly as cheap: max_num_seqs 7" in str(found)
+    assert "max_num_seqs 11" not in str([each for each in figures.items() if "as cheap" in each[0]])
+    assert "nearly as cheap" not in dict(replace(found, sort="ttft").first_page().figures)
+
+
+def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareAnswer) -> None:
+    best = answer.layouts[0]
+    many = tuple(replace(best, choice={"max_num_seqs": number}) for number in range(1, 19))
+    options = replace(answer, layouts=(best, *many)).first_page().options
+    assert options is not None
+    assert options.title == "8 of 19 options"
+    named = options.note.partition("The other 11 options: ")[2]
+    assert [int(name.split()[1]) for name in named.split("; ") if name.startswith("max")] == list(range(8, 16))
+    assert named.endswith("and 3 more, in the table below.")
+
+
+def test_the_first_page_says_what_to_buy_for_whom_and_that_more_servers_fail_more_softly(
+    answer: hc.CompareAnswer,
+) -> None:
+    best = answer.layouts[0]
+    page = answer.first_page()
+    assert f"for up to {best.users} users at once: ${best.usd_per_month:,.0f} a month" in page.answer
+    assert {each.num_servers for each in answer.layouts if each.users} == {1, 2}
+    assert page.options is not None
+    assert "with one server down it still serves about 50 % of its users, not none" in page.options.note
+
+
 def test_a_layout_that_cannot_run_stays_with_its_reason(answer: hc.CompareAnswer) -> None:
     lost = [each for each in answer.layouts if each.choice["tensor_parallel_size"] == 3]
     assert [each.users for each in lost] == [0, 0]
@@ -149,7 +187,7 @@ def test_gpus_side_by_side_come_with_a_word_on_their_number(answer: hc.CompareAn
     assert best.asked is not None
     other = replace(best, asked=replace(best.asked, gpu=find_gpu("l40s")))
     both = replace(answer, layouts=(best, other, *others))
-    said = "The order of GPUs may change with their number and layout; for a number of users ask headcount plan --users"
+    said = "Which GPUs are the cheapest for N users, in whole servers, may differ: ask headcount plan --users N."
     assert said in " ".join(str(both).split())
     options = both.first_page().options
     assert options is not None

@@ -38,13 +38,32 @@ def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
     """One large server, doubled, costs more than one more of several small ones."""
     answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
     large, small = answer.fleets[:2]
-    large, small = replace(large, servers=1, usd_per_month=3000.0), replace(small, servers=3, usd_per_month=3600.0)
+    large = replace(large, servers=1, gpus=1, usd_per_month=3000.0)
+    small = replace(small, servers=3, gpus=3, usd_per_month=3600.0)
+    titles = [find_gpu(row.gpu).title for row in (small, large)]
+
+    def with_spare() -> str:
+        return dict(answer.first_page().figures)["with a spare server"]
+
     vars(answer)["fleets"] = (large, small)
-    assert answer.best is large
-    risk = answer.first_page().risk
-    assert f"4 servers of {find_gpu(small.gpu).title} cost less: about $4,800 a month in all instead of $6,000" in risk
+    assert with_spare() == f"4 × {titles[0]}, $4,800 a month, or 2 × {titles[1]}, $6,000 a month"
     vars(answer)["fleets"] = (large, replace(small, servers=1))
-    assert "cost less" not in answer.first_page().risk
+    assert with_spare() == f"2 × {titles[1]}, $6,000 a month"
+    vars(answer)["fleets"] = (replace(large, spare_servers=1), small)
+    assert "with a spare server" not in dict(answer.first_page().figures)
+
+
+def test_the_first_page_says_which_formats_may_cost_less_and_how_to_ask() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    lifts = [("--kv-cache-dtype fp8", 1.3), ("--quantization fp8", 1.01), ("--max-num-seqs 512", 2.0)]
+    lifted = [{"change": change, "ratio": ratio} for change, ratio in lifts]
+    vars(answer)["known_details"] = {"estimated_lifts": lifted}
+    options = answer.first_page().options
+    assert options is not None
+    assert "so many more users: 30% with --kv-cache-dtype fp8. To compare: --kv-cache-dtype auto,fp8;" in (options.note)
+    vars(answer)["known_details"] = {"estimated_lifts": lifted[1:]}
+    options = answer.first_page().options
+    assert options is not None and "may cost less, by" not in options.note
 
 
 def test_the_answer_names_the_cheapest_fleet_its_cost_and_the_next() -> None:

@@ -240,13 +240,20 @@ def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> Non
     swings = [{"name": name, "value": "2", "less": 1.1, "more": left} for name, left in costs.items()]
     room, details = Headroom(needed=10, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
     assert [int(re.findall(r"(\d+) users", told)[0]) for told in confirmed_first(details, room)] == [25, 50, 75]
-    assert all_at_once(details, room) == "All 3 of these at once, by estimate: about 9 users, too few for 10."
+    assert all_at_once(details, room) == "All 3 changes of 20% at once, by estimate: about 9 users, too few for 10."
     assert confirmed_first(details, room, ["Quality: not judged."])[0] == "Quality: not judged."
     left = all_at_once(details, room, ["Quality: not judged."])
-    assert left.startswith("The last two of these at once, by estimate: about 12 users")
+    told = confirmed_first(details, room, ["Quality: not judged."], leads="think time")
+    assert [each.partition(":")[0] for each in told] == [
+        "A user's pause before the next message", "Quality", "Speed of the servers",
+    ]  # fmt: skip
+    assert left.startswith("Both changes of 20% at once, by estimate: about 12 users")
 
 
-@pytest.mark.parametrize(("needed", "more"), [(None, ""), (90, "That is 10 more than the 90 needed.")])
+@pytest.mark.parametrize(
+    ("needed", "more"),
+    [(None, ""), (90, "That is 10 more than the 90 needed."), (101, "That is too few for the 101 asked for.")],
+)
 def test_how_sure_it_is_does_not_speak_of_the_share_that_the_promise_allows(needed: float | None, more: str) -> None:
     said = sureness(Headroom(needed=needed, low=100, users=110, high=120))
     assert more in said and "%" not in said
@@ -456,6 +463,6 @@ def test_a_browser_renders_it_without_complaint_nor_sideways_scrolling(
 
 @pytest.mark.parametrize(("binding", "is_said"), [("TTFT: prefill compute", True), ("TPOT: weight reads", False)])
 def test_where_ttft_binds_the_page_says_that_its_wider_error_is_not_covered(binding: str, is_said: bool) -> None:
-    row: Any = SimpleNamespace(binding=binding, step_time_error=0.15, users_if_pool_smaller=None)
+    row: Any = SimpleNamespace(binding=binding, step_time_error=0.15, users_if_pool_smaller=None, plan=None)
     said = sureness(Headroom(needed=None, low=100, users=110, high=120), row)
-    assert ("this wider error is not covered" in said) == is_said
+    assert ("One condition" in said and "is not covered. Measure that wait" in said) == is_said

@@ -1,7 +1,9 @@
 """`headcount whatif`: grids over traffic, users and settings, each cell beside the first."""
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,34 @@ def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.Whati
         assert all(fewer <= more for fewer, more in pairwise(gpus))
         assert all(count * cell.users >= need.users for count, need in zip(gpus, needs, strict=True))
     assert [need.users for need in answer.needs[0]] == [10, 500, 5000]
+
+
+def test_the_first_page_says_for_whom_the_first_case_is_too_few_and_how_sure_every_case_is(
+    answer: hc.WhatifAnswer,
+) -> None:
+    base = answer.cells[0]
+    asked = replace(answer, users=(base.users, base.users + 1), needs=tuple(needs[:2] for needs in answer.needs))
+    page = asked.first_page()
+    assert f"enough for {base.users}, too few for {base.users + 1}" in dict(page.figures)["first case"]
+    assert f"enough for {base.users}, too few for {base.users + 1}" in str(asked.head()[1])
+    assert page.headroom is not None and page.headroom.needed == base.users
+    assert page.options is not None
+    for cell, needs, row in zip(answer.cells, asked.needs, page.options.rows, strict=True):
+        assert cell.row is not None
+        ends = (cell.row.users_low, cell.row.users, cell.row.users_high)
+        assert row[1:4] == tuple(f"{users:,}" for users in ends)
+        assert all(cell.endswith(" each") for cell in row[4:]) and len(row) == 4 + len(needs)
+    assert page.risk.startswith("No case has a spare server. One more server costs $2,913 a month in every case.")
+
+
+def test_a_context_is_named_average_in_the_question_the_answer_and_every_row() -> None:
+    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"context": ["x1", "x2"]}, **QUICK).first_page()
+    assert page.options is not None
+    assert page.question.startswith("Average context x1 or x2: what does it change")
+    assert "with average context x1 (" in page.answer
+    assert all(row[0].startswith("average context x") and row[0].endswith(" tokens)") for row in page.options.rows)
+    few, many = (int(re.sub(r"\D", "", row[0].partition("(")[2])) for row in page.options.rows)
+    assert many == pytest.approx(2 * few, rel=0.02)
 
 
 def test_a_context_beyond_the_longest_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:

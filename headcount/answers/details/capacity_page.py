@@ -8,12 +8,12 @@ from headcount.answers.details.first_page import (
     MOST_OPTIONS,
     Bought,
     FirstPage,
-    Headroom,
     Options,
     if_all_come,
     served_page,
     up_to,
 )
+from headcount.answers.details.sure import Headroom
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, UPPER, model_title, sentence

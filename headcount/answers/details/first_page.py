@@ -1,15 +1,17 @@
 """What the person who signs reads first."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headcount.answers.details.sure import Headroom, all_at_once, confirmed_first, sureness
 from headcount.answers.money import price_sources
 from headcount.answers.notes import Note, Severity
+from headcount.text.populations import context_text
 from headcount.text.units import counted, percent
-from headcount.text.words import joined, precision_text, promise_text
+from headcount.text.words import precision_text, promise_text
 from workloads.populations.population import Population
 
 if TYPE_CHECKING:
@@ -21,16 +23,16 @@ if TYPE_CHECKING:
     from simulator.study.slo import SLO
     from workloads.traces.trace import Trace
 
-MOST_TO_CONFIRM: Final = 3
 MOST_OPTIONS: Final = 8
 EACH_GETS: Final = "what each user gets"
-LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 APART_RISK: Final = (
     "What is computed of a prompt goes to the other servers over a network whose speed is assumed: measure it on yours."
 )
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
-_LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
-_MORE: Final = {"step times": "slower, on top of the error already counted"}
+CONTEXT_WORD: Final = (
+    "average context",
+    "tokens of a request's prompt (instructions, conversation so far, new message) and its answer together.",
+)
 TOKEN_WORD: Final = ("token", "a piece of text; 100 tokens are about 75 English words.")
 LATENCY_WORDS: Final = (
     ("TTFT", "time to first token: the wait until an answer begins."),
@@ -39,24 +41,6 @@ LATENCY_WORDS: Final = (
     ("p99", "99 % of answers are at least as fast."),
     TOKEN_WORD,
 )
-_SPOKEN: Final = {
-    "step times": "Speed of the servers",
-    "context length": "Length of the context",
-    "length of answers": "Length of the answers",
-    "think time": "A user's pause before the next message",
-    "TTFT limit": "Wait for the first word",
-    "TPOT limit": "Pace of the answers",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Headroom:
-    """Users that are asked for, between those that are served; None where nobody was asked for."""
-
-    needed: float | None
-    low: int
-    users: int
-    high: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,11 +179,13 @@ def served_page(
     risk: str = "",
     options: Options | None = None,
     words: Sequence[tuple[str, str]] = (),
+    leads: str = "",
 ) -> FirstPage:
     """Of an answer that serves somebody with servers such as `plan`.
 
     `figures` are the servers and their cost, `priced` the GPUs of the page; `serves` are whom, under a label; `found`
-    is the row that the numbers are of; `about` begins what is said of how sure they are.
+    is the row that the numbers are of; `about` begins what is said of how sure they are; the assumption that `leads`
+    is to be confirmed first.
     """
     name = Path(load.name).name
     label, whom = serves
@@ -207,7 +193,7 @@ def served_page(
         question=question,
         answer=said,
         figures=(
-            (label, f"{whom}, workload {name}"),
+            (label, f"{whom}, workload {name}, {context_text(load)}"),
             ("model", precision_text(plan)),
             *figures,
             (EACH_GETS, promise_text(slo)),
@@ -215,8 +201,8 @@ def served_page(
         options=options,
         sure=f"{about}{sureness(headroom, found)}",
         headroom=headroom,
-        confirm=confirmed_first(answer.known_details, headroom, unsure := (*_formats_text(plan.given), *links)),
-        confirm_together=all_at_once(answer.known_details, headroom, unsure),
+        confirm=confirmed_first(answer.known_details, headroom, unsure := (*_formats_text(plan.given), *links), leads),
+        confirm_together=all_at_once(answer.known_details, headroom, unsure, leads),
         risk=risk_of(answer.notes, " ".join(filter(None, (risk, _late_text(headroom, slo))))),
         words=(*_words(name, load), *words, *rent_words(priced)),
     )
@@ -224,26 +210,11 @@ def served_page(
 
 def _late_text(room: Headroom, slo: "SLO") -> str:
     """What becomes of the promise with more and more users."""
-    likely = f" At {room.users:,} about half of them do." if room.users > room.low else ""
+    likely = f"At {room.users:,} users about half of such fleets keep the promise. " if room.users > room.low else ""
     return (
-        f"Up to {room.low:,} users who behave as assumed, 19 of 20 such fleets keep the promise.{likely} With more, "
-        f"more than {percent(1 - slo.attainment)} of the answers are likely to come too late or too slowly. "
-        "Users who send more or longer requests lower these numbers."
+        f"{likely}With more, more than {percent(1 - slo.attainment)} of the answers are likely to come too late or too "
+        "slowly. Users who send more or longer requests lower these numbers."
     )
-
-
-def _covered_text(row: "CapacityRow | None") -> str:
-    """Which errors the interval of users covers, in words of the first page."""
-    if row is None:
-        return "chance and the usual errors of the simulated speed and memory"
-    error = row.step_time_error
-    speed = (
-        []
-        if error is None
-        else [f"the error of the simulated speed (within ±{error:.0%} for 9 of 10 measured servers)"]
-    )
-    memory = [] if row.users_if_pool_smaller is None else ["that of the memory"]
-    return joined(["chance", *speed, *memory])
 
 
 def _formats_text(given: "AnyArgs") -> tuple[str, ...]:
@@ -264,6 +235,7 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
         *(((f"workload {name.partition(',')[0]}", f"{what}."),) if what else ()),
         ("weights", "the numbers that a model consists of; in fewer bits, such as fp8, they need fewer GPUs and may "
          "change the answers."),
+        CONTEXT_WORD,
         TOKEN_WORD,
     )  # fmt: skip
 
@@ -313,69 +285,3 @@ def up_to(users: int) -> tuple[str, str]:
 def if_all_come(users: int) -> str:
     """Whom a cost is divided by: those that are safe to promise."""
     return f"each of the {users:,} safe to promise, if all of them come"
-
-
-def confirmed_first(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> tuple[str, ...]:
-    """What moves the answer most: what nobody has given or judged, then the swings that cost the most users."""
-    swings = [_swing_text(each, details["swing"], room) for each in _costliest(details, links)]
-    return (*links[: MOST_TO_CONFIRM - 1], *swings)
-
-
-def all_at_once(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = ()) -> str:
-    """What is left where all those swings come together, by the product of their ratios; "" for a single one."""
-    ratios = [_ratio(each) for each in _costliest(details, links)]
-    if len(ratios) < 2:
-        return ""
-    left = math.floor(room.low * math.prod(ratios))
-    which = "The last two" if links else "Both" if len(ratios) == 2 else f"All {len(ratios)}"
-    return f"{which} of these at once, by estimate: about {left:,} users{_enough(left, room)}."
-
-
-def _costliest(details: Mapping[str, Any], links: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The swings for which there is room after the links, the costliest first."""
-    found = [each for each in details.get("tornado", ()) if each.get("value") and _ratio(each) < 1 - LEAST_LOST]
-    return sorted(found, key=_ratio)[: MOST_TO_CONFIRM - len(links[: MOST_TO_CONFIRM - 1])]
-
-
-def _ratio(swing: Mapping[str, Any]) -> float:
-    """Users that are left in the direction that costs users."""
-    return float(min(swing["less"], swing["more"]))
-
-
-def _enough(left: int, room: Headroom) -> str:
-    if room.needed is None:
-        return f" instead of {room.low:,}"
-    return ", still enough" if left >= room.needed else f", too few for {room.needed:,.0f}"
-
-
-def _swing_text(each: Mapping[str, Any], swing: float, room: Headroom) -> str:
-    """Which direction costs users, how many are left, and whether they are enough."""
-    is_less = each["less"] < each["more"]
-    left, name = math.floor(room.low * _ratio(each)), each["name"]
-    direction = _LESS.get(name, "less") if is_less else _MORE.get(name, "longer")
-    return (
-        f"{_SPOKEN.get(name, name.capitalize())}: {each['value']}. If this alone is {swing:.0%} {direction}: "
-        f"{left:,} users{_enough(left, room)}."
-    )
-
-
-def sureness(room: Headroom, row: "CapacityRow | None" = None) -> str:
-    """What the interval of users says, in a few sentences."""
-    more = ""
-    if room.needed is not None:
-        more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
-    return (
-        f"{room.low:,} users are safe to promise, as 19 of 20 real fleets like this one should serve at least so many."
-        f"{more} The best estimate is {room.users:,}, and 1 of 20 should serve more than {room.high:,}. That "
-        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed.{_ttft_text(row)}"
-    )
-
-
-def _ttft_text(row: "CapacityRow | None") -> str:
-    """Where the wait for the first token decides: how sure that is."""
-    if row is None or row.step_time_error is None or not (row.binding or "").startswith("TTFT"):
-        return ""
-    return (
-        " The wait for an answer's beginning (TTFT) decides here. Its mean is known less well than the speed: front "
-        "ends and short queues differ between servers, and this wider error is not covered."
-    )

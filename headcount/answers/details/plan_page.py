@@ -1,7 +1,7 @@
 """A plan for the person who signs, and what its report shows beyond the figures."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
@@ -9,7 +9,6 @@ from headcount.answers.details.assumptions import ASSUMED, MEASURED, kind_of, of
 from headcount.answers.details.first_page import (
     Bought,
     FirstPage,
-    Headroom,
     Options,
     Part,
     Priced,
@@ -19,10 +18,11 @@ from headcount.answers.details.first_page import (
 )
 from headcount.answers.details.sensitivity import swings_apart
 from headcount.answers.details.study import Study, study_json
+from headcount.answers.details.sure import Headroom
 from headcount.answers.money import usd_per_user_month
 from headcount.answers.plan_rows import SCREENED, FleetRow
 from headcount.text.units import counted, percent, whole_dollars
-from headcount.text.words import joined, model_title, sentence
+from headcount.text.words import PRECISION_REMARK, joined, model_title, sentence
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.fleets.search import Race
 from workloads.demand import LINKS, Link
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 MOST_FLEETS: Final = 4  # on the first page
+LEAST_LIFT: Final = 1.05  # of the users: less may be chance
+_OWN_FORMATS: Final = {"--quantization": "none", "--kv-cache-dtype": "auto"}  # what was planned with
 _NEUTRAL: Final = ("time_zones",)  # nothing is known to be otherwise
 
 
@@ -59,11 +61,12 @@ def plan_page(answer: "PlanAnswer") -> FirstPage:
     )  # fmt: skip
     needed = answer.users_to_serve
     links = [link for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL]
+    api = [("API instead", plan_text.api_text(answer))] if answer.break_even else []
     return served_page(
         answer,
         question,
         f"Use {bought} for {named}{_api_said(answer)}",
-        figures=(*bought.figures, *([("API instead", plan_text.api_text(answer))] if answer.break_even else [])),
+        figures=(*bought.figures, *_spare_figures(answer), *api),
         priced=bought.priced,
         serves=("for", _at_the_peak(answer)),
         load=asked.workload,
@@ -118,7 +121,7 @@ def _with_spare_down(bought: Bought) -> str:
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
     if not bought.spare_servers:
-        return f"{bought.failure(low, needed)}{_cheaper_with_spare(answer)}"
+        return bought.failure(low, needed)
     tried = answer.spare_tried
     if answer.best is not None and answer.best.prefill_tp is not None:
         spare = counted(answer.race.question.spare, "engine")
@@ -126,19 +129,23 @@ def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float)
     return "" if tried is None else sentence(f"{tried}.")
 
 
-def _cheaper_with_spare(answer: "PlanAnswer") -> str:
-    """Another kind of GPU that costs less than the best where each fleet has one server more."""
+def _spare_figures(answer: "PlanAnswer") -> Iterator[tuple[str, str]]:
+    """The fleet that is cheapest with one server more, which may fail, and what the best costs so."""
+    best = answer.best
+    if best is None or best.spare_servers or best.prefill_tp is not None:
+        return
     found = [row for row in answer.fleets if row.runs and row.users_low is not None and row.usd_per_month]
-    if len(found) < 2 or answer.best is None or answer.best.prefill_tp is not None:
-        return ""
-    best, cheapest = _month_with_spare(answer.best), min(found, key=_month_with_spare)
-    if _month_with_spare(cheapest) >= best:
-        return ""
-    servers = counted((cheapest.servers or 0) + 1, "server")
-    return (
-        f" With a spare, {servers} of {find_gpu(cheapest.gpu).title} cost less: about "
-        f"${whole_dollars(_month_with_spare(cheapest))} a month in all instead of ${whole_dollars(best)}."
-    )
+    if found:
+        cheapest = min(found, key=_month_with_spare)
+        beside = f", or {_with_spare(best)}" if _month_with_spare(cheapest) < _month_with_spare(best) else ""
+        yield "with a spare server", _with_spare(cheapest if beside else best) + beside
+
+
+def _with_spare(row: FleetRow) -> str:
+    """Such as `2 × NVIDIA H200 SXM, $6,701 a month`."""
+    servers = row.servers or 1
+    gpus = (row.gpus or 0) * (servers + 1) // servers
+    return f"{gpus:,} × {find_gpu(row.gpu).title}, {_about(row)}${whole_dollars(_month_with_spare(row))} a month"
 
 
 def _month_with_spare(row: FleetRow) -> float:
@@ -162,8 +169,24 @@ def _options(answer: "PlanAnswer") -> Options | None:
             for row in rows
         ),
         marked=0,
-        note=" ".join(filter(None, (_spare_text(rows), _dearer_text(others), _refused_text(answer)))),
+        note=" ".join(
+            filter(None, (f"{plan_text.RANKED}.", _spare_text(rows), _dearer_text(others), _refused_text(answer),
+                          _formats_text(answer)))
+        ),
     )  # fmt: skip
+
+
+def _formats_text(answer: "PlanAnswer") -> str:
+    """That formats of fewer bits were not tried, and what they do to the best fleet by their estimates."""
+    if len(answer.race.question.variants) > 1:
+        return ""
+    lifts = [each for each in answer.known_details.get("estimated_lifts", ()) if each["ratio"] > LEAST_LIFT]
+    found = {each["change"].split()[0]: each for each in lifts if each["change"].startswith(tuple(_OWN_FORMATS))}
+    if not found:
+        return ""
+    gains = joined([f"{each['ratio'] - 1:.0%} with {each['change']}" for each in found.values()])
+    ask = " ".join(f"{flag} {_OWN_FORMATS[flag]},{each['change'].split()[1]}" for flag, each in found.items())
+    return f"Fewer bits may cost less, by estimate so many more users: {gains}. To compare: {ask}; {PRECISION_REMARK}."
 
 
 def _gpus_title(row: FleetRow) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from boundary.files import InputError
 from headcount.answers.varied.candidates import candidates, change_text, look_at
+from headcount.text.populations import mean_context_tokens
 from simulator.apart import Apart
 from simulator.deployment import Deployment
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
@@ -53,13 +54,11 @@ class Swings:
         """What is assumed now."""
         load, slo = self.question.workload, self.question.slo
         if isinstance(load, Population):
-            means = population_summary(load)
-            context, answer = f"{means.mean_context_tokens:,.0f} tokens of prompt and answer", means.mean_output_tokens
+            of, answer = "of prompt and answer", population_summary(load).mean_output_tokens
         else:
-            table = load.table
-            context, answer = f"{table.prompt_tokens.mean():,.0f} tokens a prompt", table.output_tokens.mean()
+            of, answer = "a prompt", load.table.output_tokens.mean()
         return {
-            "context length": f"{context} on average",
+            "context length": f"{mean_context_tokens(load):,.0f} tokens {of} on average",
             "length of answers": f"{answer:,.0f} tokens on average",
             "think time": f"{self.question.think_time_s:,.0f} s on average",
             "step times": self.speed,
@@ -107,14 +106,18 @@ class Swings:
             return None
 
 
-def speed_source(plans: Sequence[Deployment]) -> str:
-    """Where the step times of deployments are from, in words of the first page."""
+def speed_source(plans: Sequence[Deployment], error: float | None = None) -> str:
+    """Where the step times of deployments are from, and how exact they are, in words of the first page."""
     latencies = [plan.latency for plan in plans]
     if latencies and all(latency.is_given for latency in latencies):
         return "as it was given"
     if latencies and all(latency.calibrated for latency in latencies):
         return "from your latency profile"
-    return "simulated, not measured on yours"
+    if error is None:
+        return "simulated, not measured on yours"
+    if not all(latency.is_measured for latency in latencies):
+        return f"simulated; no runs of such a server were measured, by judgement it is within ±{error:.0%}"
+    return f"simulated, not measured on yours; 9 of 10 measured servers are within ±{error:.0%} of it"
 
 
 def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, Any]:
@@ -156,8 +159,8 @@ class Sensitivity:
     @cached_property
     def _swings(self) -> Swings:
         plans = [self.row.plan] if self.row.plan else []
-        here = _on(self.question, self.row)
-        return Swings(question=here, estimate=lambda asked: look(asked).users, speed=speed_source(plans))
+        here, speed = _on(self.question, self.row), speed_source(plans, self.row.step_time_error)
+        return Swings(question=here, estimate=lambda asked: look(asked).users, speed=speed)
 
     def to_json(self) -> dict[str, Any]:
         """Empty where the estimate serves nobody."""

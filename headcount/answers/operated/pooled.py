@@ -9,7 +9,6 @@ from headcount.answers.answer import Answer, Verdict
 from headcount.answers.details.assumptions import assumptions_of
 from headcount.answers.details.first_page import (
     FirstPage,
-    Headroom,
     Options,
     Priced,
     if_all_come,
@@ -17,6 +16,7 @@ from headcount.answers.details.first_page import (
     served_page,
     up_to,
 )
+from headcount.answers.details.sure import Headroom
 from headcount.answers.details.workload import workload_text
 from headcount.answers.money import HOURS_PER_MONTH, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about

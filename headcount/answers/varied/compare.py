@@ -1,7 +1,7 @@
 """Which way to serve is the cheapest, or serves the most?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of, noted
-from headcount.answers.varied.pages import GPUS_REMARK, bought_of, compared_options, layout_page, layouts_json, spoken
+from headcount.answers.varied.pages import GPUS_REMARK, compared_options, layout_page, layouts_json, spoken
 from headcount.answers.varied.ranking import check_sort, ranked
+from headcount.answers.varied.ties import ties
 from headcount.questions.apart import check_compared
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload
@@ -57,6 +58,11 @@ PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
 HITS_LEGEND = "prefix hits: share of prompt tokens found in GPU memory, and in host memory where KV is kept there."
 DECIDE_HITS = frozenset({"router", "kv_offloading_size", "enable_prefix_caching"})
+WORDS = {
+    "tensor_parallel_size": ("TP", "tensor parallelism: so many GPUs share the work of one server."),
+    "kv_cache_dtype": ("KV", "what GPUs keep of conversations; in fewer bits it takes less memory and may change the "
+                       "answers."),
+}  # fmt: skip
 COLUMNS = (
     "layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "vs best",
     "what binds",
@@ -106,22 +112,13 @@ class CompareAnswer(Answer):
         )
         options = compared_options(self.layouts, self.best)
         return layout_page(
-            self, question, self.best, slo=self.slo, said=self._said(), options=options,
-            about=f"With {spoken(self.best)}: " if self.best else "", others=self.layouts,
+            self, question, self.best, slo=self.slo, options=options, others=self.layouts, also=self._ties(spoken),
+            about=f"With {spoken(self.best)}: " if self.best else "", leads="step times",
+            words=[WORDS[axis.name] for axis in self.axes if axis.name in WORDS],
         )  # fmt: skip
 
-    def _said(self) -> str:
-        """The best, by what was asked for."""
-        best = self.best
-        if best is None or self.sort != "cost" or best.usd_per_user_month is None:
-            return ""
-        served = [(each.usd_per_user_month, each) for each in self.layouts[1:] if each.users]
-        priced = [(usd, spoken(each), each.users) for usd, each in served if usd]
-        dearer = "; {1}: ${0:,.2f} for each of {2:,}".format(*min(priced)) if priced else ""
-        name, bought = spoken(best), bought_of(best)
-        where = name if bought.gpu.title in name else f"{bought}, {name}"
-        usd, users = best.usd_per_user_month, counted(best.users, "user")
-        return f"Cheapest: {where}, ${usd:,.2f} a month for each of {users}{dearer}"
+    def _ties(self, named: Callable[[Layout], str]) -> list[tuple[str, str]]:
+        return list(ties(self.layouts, self.best, named)) if self.sort == "cost" else []
 
     def details(self) -> dict[str, Any]:
         bars = layouts_json(self.layouts, self.best, by_cost=self.by_cost)
@@ -137,7 +134,8 @@ class CompareAnswer(Answer):
             f", ${cost:,.2f} per safe user and month" if cost else ""
         )
         of = f"{ORDERS[self.sort]} of {counted(len(self.layouts), 'layout')}"
-        return [title, Line(f"{said}; {of}", bold=best.name), *remarks_on(self.axes)]
+        near = [Line(f"{label}: {told}") for label, told in self._ties(lambda each: each.name)]
+        return [title, Line(f"{said}; {of}", bold=best.name), *near, *remarks_on(self.axes)]
 
     def body(self) -> list[Block]:
         reasons = [Line(f"{layout.name}: {layout.reason}") for layout in self.layouts if layout.reason]

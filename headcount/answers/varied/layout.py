@@ -34,6 +34,13 @@ class Layout:
         return choice_text({**self.choice, **self._own_formats})
 
     @property
+    def how(self) -> str:
+        """Its name without the GPUs; "" where nothing else is chosen."""
+        chosen = {**self.choice, **self._own_formats}
+        chosen = {name: value for name, value in chosen.items() if name not in ("gpu", "gpus")}
+        return choice_text(chosen) if chosen else ""
+
+    @property
     def _own_formats(self) -> Choice:
         """What the checkpoint's own formats are called, where they are chosen."""
         plan = self.looked.plan if self.looked else None
@@ -72,6 +79,11 @@ class Layout:
         if self.row is not None:
             return self.row.users_low
         return self.looked.users if self.looked else 0
+
+    @property
+    def gpu_name(self) -> str:
+        """ "" where it cannot be asked for."""
+        return self.asked.gpu.name if self.asked else ""
 
     @property
     def usd_per_month(self) -> float | None:
@@ -139,7 +151,7 @@ class Layout:
                 name: value if isinstance(value, int | str | None) else str(value)
                 for name, value in self.choice.items()
             },
-            "gpu": self.asked.gpu.name if self.asked else None,
+            "gpu": self.gpu_name or None,
             "gpus": self.gpus,
             "layout": self.layout,
             **found,

@@ -9,16 +9,16 @@ from headcount.answers.details.first_page import (
     MOST_OPTIONS,
     Bought,
     FirstPage,
-    Headroom,
     Options,
     if_all_come,
     risk_of,
     served_page,
     up_to,
 )
+from headcount.answers.details.sure import Headroom
 from headcount.answers.notes.step_times_of_sglang import takes_times_of_vllm
 from headcount.answers.varied.layout import Layout
-from headcount.text.units import counted, dollars, whole_dollars
+from headcount.text.units import counted, dollars, percent, whole_dollars
 from headcount.text.words import PER_SAFE_MEANING, PER_SAFE_USER, sentence
 from simulator.engines.engines import engine_of
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from headcount.answers.answer import Answer
     from simulator.study.slo import SLO
 
+MOST_NAMED: Final = 8  # of those that the table has no room for
 GPUS_REMARK: Final = (
-    "The order of GPUs may change with their number and layout; for a number of users ask headcount plan --users N."
+    "A cost per user is that at full load of these GPUs. Which GPUs are the cheapest for N users, in whole servers, "
+    "may differ: ask headcount plan --users N."
 )
 
 
@@ -42,10 +44,15 @@ def layout_page(
     options: Options | None = None,
     words: Sequence[tuple[str, str]] = (),
     others: Sequence[Layout] = (),
+    also: Sequence[tuple[str, str]] = (),
+    needed: float | None = None,
+    risk: str | None = None,
+    leads: str = "",
 ) -> FirstPage:
     """One layout that leads; `said` is the answer, and `about` begins what is said of how sure it is.
 
-    `others` are what else there is to choose from.
+    `others` are what else there is to choose from, `also` more figures, `needed` the users asked for; `risk` is said
+    instead of what a failure does to the layout; the assumption that `leads` is to be confirmed first.
     """
     row, looked = (layout.row, layout.looked) if layout else (None, None)
     if not (layout and row and looked and looked.plan and layout.asked and layout.users):
@@ -58,20 +65,29 @@ def layout_page(
     return served_page(
         answer,
         question,
-        said or f"{spoken(layout)}: {counted(layout.users, 'user')} on {bought}",
-        figures=bought.figures,
+        said or use_text(layout),
+        figures=(*bought.figures, *also),
         priced=bought.priced,
         serves=up_to(layout.users),
         load=looked.question.workload,
         slo=slo,
         plan=looked.plan,
-        headroom=Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
+        headroom=Headroom(needed=needed, low=row.users_low, users=row.users, high=row.users_high),
         found=row,
         about=about,
-        risk=" ".join([*_cheaper_texts(others, layout), bought.failure(layout.users)]),
+        risk=" ".join([*_cheaper_texts(others, layout), bought.failure(layout.users) if risk is None else risk]),
         options=options,
         words=words,
+        leads=leads,
     )
+
+
+def use_text(layout: Layout) -> str:
+    """What to buy, for how many users, at what cost."""
+    month, each = layout.usd_per_month, layout.usd_per_user_month
+    how = f", with {layout.how}" if layout.how else "" if layout.choice else ", as given"
+    cost = "" if month is None or each is None else f": ${month:,.0f} a month, ${each:,.2f} for each"
+    return f"Use {bought_of(layout)} for up to {counted(layout.users, 'user')} at once{cost}{how}"
 
 
 def spoken(layout: Layout) -> str:
@@ -101,23 +117,72 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
     if len(rows) < 2:
         return None
     return Options(
-        title="Side by side" if len(rows) == len(layouts) else f"The first {len(rows)} of {len(layouts):,}",
-        columns=("option", "GPUs", "safe to promise", "best estimate", "$ a month", PER_SAFE_USER),
-        rows=tuple(
-            (spoken(each), _gpus_text(each), f"{'about ' if each.is_screened_only else ''}{each.users:,}",
-             f"{each.row.users:,}" if each.row else "–",
-             whole_dollars(each.usd_per_month), dollars(each.usd_per_user_month if each.users else None))
-            for each in rows
-        ),
+        title="Side by side" if len(rows) == len(layouts) else f"{len(rows)} of {len(layouts):,} options",
+        columns=("option", "GPUs", "servers", "safe to promise", "best estimate", "$ a month", PER_SAFE_USER),
+        rows=tuple(map(_option, rows)),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
-        note=" ".join([PER_SAFE_MEANING, *_gpus_texts(rows), *_engines_texts(rows)]),
+        note=" ".join(
+            [PER_SAFE_MEANING, *_gpus_texts(rows), *_servers_texts(rows), *_speed_texts(rows), *_engines_texts(rows),
+             *_hidden_texts(layouts)]
+        ),
     )  # fmt: skip
+
+
+def _option(each: Layout) -> tuple[str, ...]:
+    return (
+        spoken(each),
+        f"{each.gpus:,}",
+        f"{each.num_servers:,}",
+        f"{'about ' if each.is_screened_only else ''}{each.users:,}",
+        f"{each.row.users:,}" if each.row else "–",
+        whole_dollars(each.usd_per_month),
+        dollars(each.usd_per_user_month if each.users else None),
+    )
 
 
 def _gpus_texts(layouts: Sequence[Layout]) -> Iterator[str]:
     """That another number of them may be ranked otherwise."""
     if len({each.asked.gpu.name for each in layouts if each.asked}) > 1:
         yield GPUS_REMARK
+
+
+def _servers_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """What a failure leaves, where some have more servers than others."""
+    counts = {each.num_servers for each in layouts if each.users}
+    if len(counts) > 1:
+        most, fewest = max(counts), min(counts)
+        instead = percent(round(1 - 1 / fewest, 2)) if fewest > 1 else "none"
+        yield (
+            f"An option of {most:,} servers fails more softly than one of {fewest:,}: with one server down it still "
+            f"serves about {percent(round(1 - 1 / most, 2))} of its users, not {instead}."
+        )
+
+
+def _speed_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """How exact the simulated speed of each GPU is, where several were simulated."""
+    errors: dict[str, str] = {}
+    for each in layouts:
+        if each.asked and each.row and each.row.plan and each.row.step_time_error is not None:
+            error = f"{each.asked.gpu.title} ±{each.row.step_time_error:.0%}"
+            is_judged = not each.row.plan.latency.is_measured
+            errors.setdefault(each.asked.gpu.name, error + " (by judgement, as none was measured)" * is_judged)
+    if len(errors) > 1:
+        yield f"How exact the simulated speed is: {', '.join(errors.values())}."
+
+
+def _hidden_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """The options that the table has no room for, in their order."""
+    hidden = layouts[MOST_OPTIONS:]
+    if hidden:
+        named = [f"{spoken(each)} ({_figure(each)})" for each in hidden[:MOST_NAMED]]
+        more = f"; and {len(hidden) - MOST_NAMED:,} more, in the table below" if len(hidden) > MOST_NAMED else ""
+        yield f"The other {counted(len(hidden), 'option')}: {'; '.join(named)}{more}."
+
+
+def _figure(layout: Layout) -> str:
+    """What an option costs a user, or how many it serves."""
+    about, each = "about " if layout.is_screened_only else "", layout.usd_per_user_month
+    return f"{about}${each:,.2f}" if each is not None and layout.users else f"{about}{counted(layout.users, 'user')}"
 
 
 def _engines_texts(layouts: Sequence[Layout]) -> Iterator[str]:
@@ -141,12 +206,6 @@ def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
                 f"Up to {counted(each.users, 'user')} at once, {spoken(each)} costs less in total: "
                 f"${whole_dollars(usd)} a month instead of ${whole_dollars(month)}."
             )
-
-
-def _gpus_text(layout: Layout) -> str:
-    """Such as `4 (2 servers)`: a server is down alone."""
-    servers = layout.num_servers
-    return f"{layout.gpus:,} ({counted(servers, 'server')})" if servers > 1 else f"{layout.gpus:,}"
 
 
 def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:

@@ -10,19 +10,19 @@ from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
-from headcount.answers.money import usd_per_month
+from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.compare import SHOWN_CUT, remarks_on
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of, noted
-from headcount.answers.varied.whatif_page import context_text, whatif_page
+from headcount.answers.varied.whatif_page import NEEDS_MEANING, context_meaning, enough_text, whatif_page
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, choice_text, choices, value_text, varied
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, percent
-from headcount.text.words import BEST, COVERED, SAFE, ratio_text, safe_meaning
+from headcount.text.words import BEST, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, UPPER, ratio_text, safe_meaning
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.slo import SLO, find_slo
@@ -48,8 +48,9 @@ class Need:
     def __str__(self) -> str:
         if self.gpus is None:
             return "–"
-        cost = f", ${dollars(self.usd_per_month)}" if self.usd_per_month is not None else ""
-        return counted(self.gpus, "GPU") + cost
+        cost = "" if self.usd_per_month is None else f", ${self.usd_per_month:,.0f}"
+        each = usd_per_user_month(self.usd_per_month, self.users)
+        return counted(self.gpus, "GPU") + cost + ("" if each is None else f", ${each:,.2f} each")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -156,11 +157,9 @@ class WhatifAnswer(Answer):
         title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)
         if base is None or base.row is None:
             return [title]
-        return [
-            title,
-            Line(f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout})", bold=counted(base.users, "user")),
-            *remarks_on(self.axes),
-        ]
+        enough = f": {said}" if (said := enough_text(self, base)) else ""
+        on = f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout}){enough}"
+        return [title, Line(on, bold=counted(base.users, "user")), *remarks_on(self.axes)]
 
     def body(self) -> list[Block]:
         blocks: list[Block] = []
@@ -168,10 +167,15 @@ class WhatifAnswer(Answer):
             columns = ("assumption", f"{SWING:.0%} less", f"{SWING:.0%} more")
             rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in self.swings]
             blocks += [Table(columns=columns, rows=rows), Line()]
-        if len(self.cells) > 1 or not self.swings:
+        if self.has_table:
             blocks += [Table(columns=self.columns, rows=self.table_rows(), text_columns=(0, 1), bold_column=2), Line()]
         reasons = [Line(f"{cell.name}: {cell.reason}") for cell in self.cells if cell.reason]
         return [*blocks, *reasons, *(Line(text, dim=True) for text in self.legend)]
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there is more to lay side by side than what each assumption does."""
+        return len(self.cells) > 1 or not self.swings
 
     @property
     def is_cut(self) -> bool:
@@ -180,32 +184,31 @@ class WhatifAnswer(Answer):
     @property
     def columns(self) -> tuple[str, ...]:
         cut = ["traffic cut"] if self.is_cut else []
-        return ("what if", "servers", SAFE, BEST, "vs base", *map(_for_users, self.users), *cut)
+        needed = [*map(_for_users, self.users)] or [PER_SAFE_USER]
+        return ("what if", "servers", SAFE, BEST, UPPER, "vs base", *needed, *cut)
 
     def table_rows(self) -> list[tuple[str, ...]]:
         return [self._cells(cell, needs) for cell, needs in zip(self.cells, self.needs, strict=True)]
 
     def _cells(self, cell: Layout, needs: tuple[Need, ...]) -> tuple[str, ...]:
         cut = [percent(cell.traffic.worst) if cell.traffic else "–"] if self.is_cut else []
-        mean = f"{cell.row.users:,}" if cell.row else "–"
+        ends = [f"{cell.row.users:,}", f"{cell.row.users_high:,}"] if cell.row else ["–", "–"]
         ratio = "base" if cell is self.base else ratio_text(cell.users_over(self.base) if self.base else None)
         ratio = ratio if cell.row and cell.row.users else "–"
-        return (cell.name, cell.layout, f"{cell.users:,}", mean, ratio, *map(str, needs), *cut)
+        needed = [*map(str, needs)] or [dollars(cell.usd_per_user_month)]
+        return (cell.name, cell.layout, f"{cell.users:,}", *ends, ratio, *needed, *cut)
 
     @property
     def legend(self) -> list[str]:
         """What the columns mean."""
         said = [
-            f"{safe_meaning(COVERED)} Best estimate: its mean. vs base: beside the best estimate of the first "
-            "cell, with the 95 % interval, from the same random numbers.",
+            f"{safe_meaning(COVERED)} Best estimate: its mean. Upper end: 1 of 20 should serve more. vs base: beside "
+            "the best estimate of the first case, with the 95 % interval, from the same random numbers.",
         ]
-        said += filter(None, (context_text(self.base, axis.values) for axis in self.axes if axis.name == "context"))
-        if self.users:
-            said.append(
-                "for so many users: GPUs and their dollars a month; whole servers, in proportion to what is safe to "
-                "promise in the row. Many together serve a little more."
-            )
-        return said
+        said += [context_meaning(self.base) for axis in self.axes if axis.name == "context"]
+        if not self.has_table:
+            return said
+        return [*said, NEEDS_MEANING if self.users else PER_SAFE_MEANING]
 
 
 def _for_users(users: int) -> str:

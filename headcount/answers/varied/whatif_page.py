@@ -2,24 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from os.path import commonprefix
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headcount.answers.details.first_page import EACH_GETS, MOST_OPTIONS, FirstPage, Options
 from headcount.answers.varied.layout import Layout
-from headcount.answers.varied.pages import bought_of, layout_page
+from headcount.answers.varied.pages import bought_of, layout_page, spoken
 from headcount.questions.variations import Axis, value_text
-from headcount.text.units import counted, whole_dollars
-from headcount.text.words import SAFE, model_title, ratio_text, sentence
+from headcount.text.populations import context_text, mean_context_tokens
+from headcount.text.units import counted, dollars
+from headcount.text.words import (
+    BEST,
+    PER_SAFE_MEANING,
+    PER_SAFE_USER,
+    SAFE,
+    UPPER,
+    joined,
+    model_title,
+    ratio_text,
+    sentence,
+)
 from workloads.populations.population import Population
-from workloads.populations.summary import population_summary
-from workloads.traffic_changes import Amount
 
 if TYPE_CHECKING:
     from headcount.answers.varied.whatif import Need, WhatifAnswer
 
-CONTEXT: Final = "prompt and answer together: instructions, the conversation so far, the new message and its answer."
-
+NEEDS_MEANING: Final = (
+    "for so many users: GPUs, their dollars a month, and those of each user; whole servers, in proportion to what is "
+    "safe to promise in the row. Many together serve a little more."
+)
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
     "step times": "Time of each step of the server",
@@ -36,49 +48,82 @@ _SPOKEN: Final = {
 def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     """The base, and what the change does that matters most."""
     base = answer.base
-    named = f"With {base.name}" if base and base.choice else "As given,"
-    about = f"{named} on {counted(base.gpus, 'GPU')}: " if base else ""
+    about = f"{_first_named(base)} on {counted(base.gpus, 'GPU')}: " if base else ""
+    needed = answer.users[0] if answer.users else None
     page = layout_page(
         answer, _question(answer), base, slo=answer.slo, said=_said(answer), about=about, options=_options(answer),
-        words=[("context", CONTEXT)] if _varies_context(answer) else (),
+        needed=needed, risk=_failure_text(answer) if len(answer.cells) > 1 else None,
     )  # fmt: skip
-    if base is None or not page.is_good:
+    if base is None or base.looked is None or not page.is_good:
         return page
+    return replace(page, figures=(_first_case(answer, base), *_kept(page)))
+
+
+def _kept(page: FirstPage) -> tuple[tuple[str, str], ...]:
+    """The figures that hold for every case."""
+    return tuple(pair for pair in page.figures if pair[0] in ("model", EACH_GETS))
+
+
+def _first_named(base: Layout) -> str:
+    return f"With {case_text(base)}" if base.choice else "As given,"
+
+
+def _first_case(answer: "WhatifAnswer", base: Layout) -> tuple[str, str]:
+    """Whom the base serves as it is given, whether they are enough, and its cost."""
+    assert base.looked is not None, "who serves somebody was looked at"
+    load = base.looked.question.workload
+    named = [case_text(base)] if base.choice else []
+    context = [] if "context" in base.choice else [context_text(load)]
+    served = f"{counted(base.users, 'user')} {SAFE} on {bought_of(base)}"
+    enough = f" ({said})" if (said := enough_text(answer, base)) else ""
     cost = "" if base.usd_per_month is None else f", rent ${base.usd_per_month:,.0f} a month"
-    workload = f"workload {Path(answer.workload).name}: "
-    named = f"{base.name}, {workload}" if base.choice else workload
-    first = f"{named}{counted(base.users, 'user')} on {bought_of(base)}{cost}"
-    return replace(
-        page,
-        figures=(
-            ("first row" if answer.axes else "as given", first),
-            *(pair for pair in page.figures if pair[0] in ("model", EACH_GETS)),
-        ),
-    )
+    about = ", ".join([*named, f"workload {Path(answer.workload).name}", *context])
+    return "first case" if answer.axes else "as given", f"{about}: {served}{enough}{cost}"
 
 
-def _varies_context(answer: "WhatifAnswer") -> bool:
-    return any(axis.name == "context" for axis in answer.axes)
+def enough_text(answer: "WhatifAnswer", cell: Layout) -> str:
+    """For which numbers of users that are asked for it is enough as it is, and for which too few."""
+    enough = [f"{users:,}" for users in answer.users if users <= cell.users]
+    few = [f"{users:,}" for users in answer.users if users > cell.users]
+    said = [f"{what} {joined(users)}" for what, users in (("enough for", enough), ("too few for", few)) if users]
+    return ", ".join(said)
 
 
-def context_text(base: Layout | None, values: Sequence[Any]) -> str:
-    """How long a context is in the first row; in a trace it is the prompts that change."""
+def _failure_text(answer: "WhatifAnswer") -> str:
+    """What a spare server costs in each case; what is said after it is of the first case alone."""
+    servers = {
+        each.usd_per_month / each.num_servers for each in answer.cells if each.usd_per_month and each.num_servers
+    }
+    cost = f" One more server costs ${servers.pop():,.0f} a month in every case." if len(servers) == 1 else ""
+    return f"No case has a spare server.{cost} Of the first case:"
+
+
+def case_text(cell: Layout) -> str:
+    """Its name, with the tokens of its context."""
+    asked, name = cell.choice.get("context"), spoken(cell)
+    if asked is None or cell.looked is None:
+        return name
+    named, tokens = value_text("context", asked), mean_context_tokens(cell.looked.question.workload)
+    return name.replace(named, f"{named} ({tokens:,.0f} tokens)" if asked.is_factor else f"{named} tokens")
+
+
+def context_meaning(base: Layout | None) -> str:
+    """What a context is; in a trace it is the prompts that change."""
     if base is None or base.looked is None:
         return ""
     load = base.looked.question.workload
-    if isinstance(load, Population):
-        what, mean = "prompt and answer together", population_summary(load).mean_context_tokens
-    else:
-        what, mean = "a prompt", float(load.table.prompt_tokens.mean())
-    said = f"A context is {what}, in tokens on average: {mean:,.0f} in the first row"
-    factors = [value for value in values if isinstance(value, Amount) and value.is_factor and value.value != 1]
-    return f"{said}; x{factors[0].value:g} is {factors[0].value:g} times as many." if factors else f"{said}."
+    what = "prompt and answer together" if isinstance(load, Population) else "a prompt"
+    return f"Average context: {what} of a request, in tokens; {mean_context_tokens(load):,.0f} in the first case."
 
 
 def _question(answer: "WhatifAnswer") -> str:
     base = answer.base
     gpus = f" on {base.gpus:,} × {base.asked.gpu.title}" if base and base.asked else ""
     served = f"{model_title(answer.model)}{gpus}"
+    if not answer.axes and not answer.swings:
+        title = base.asked.gpu.title if base and base.asked else "GPUs"
+        users = joined([f"{users:,}" for users in answer.users])
+        return f"How many {title} do {users} users of {model_title(answer.model)} need?"
     if not answer.axes:
         return f"Which assumptions about {served} matter most?"
     varied = "; ".join(map(_values_text, answer.axes))
@@ -86,11 +131,16 @@ def _question(answer: "WhatifAnswer") -> str:
 
 
 def _values_text(axis: Axis) -> str:
-    """Such as `context 4,096, 8,192 or 16,384`."""
-    first, *others = (value_text(axis.name, value) for value in axis.values)
-    name = first.partition(" ")[0] + " "
-    *between, last = [first, *(each.removeprefix(name) for each in others)]
+    """Such as `average context 4,096, 8,192 or 16,384`."""
+    *between, last = _without_shared([value_text(axis.name, value) for value in axis.values])
     return f"{', '.join(between)} or {last}" if between else last
+
+
+def _without_shared(texts: Sequence[str]) -> list[str]:
+    """All but the first without the words that all of them begin with."""
+    shared = commonprefix(texts)  # noqa: RUF071  words, not paths
+    words = shared[: shared.rfind(" ") + 1]
+    return [*texts[:1], *(each.removeprefix(words) for each in texts[1:])]
 
 
 def _said(answer: "WhatifAnswer") -> str:
@@ -98,21 +148,32 @@ def _said(answer: "WhatifAnswer") -> str:
     base = answer.base
     if base is None or not base.users:
         return ""
-    if not answer.axes:
+    if answer.swings and not answer.axes:
         return _swing_said(answer)
     others = [cell for cell in answer.cells if cell is not base and cell.row is not None]
     if not others:
-        return ""
+        return f"{_people_need(answer)} {_bought_text(answer, base)}" if answer.users else ""
     fewest = min(others, key=lambda cell: cell.users)
     other = fewest if fewest.users < base.users else max(others, key=lambda cell: cell.users)
-    if answer.users:
-        before, after = (_needs(answer, cell)[0] for cell in (base, other))
-        people = counted(answer.users[0], "user")
-        if before.gpus is not None and after.gpus is not None:
-            need = "needs" if answer.users[0] == 1 else "need"
-            at_first, then = counted(before.gpus, "GPU"), counted(after.gpus, "GPU")
-            return f"{people} {need} {at_first} with {base.name}, {then} with {other.name}"
-    return f"{base.users:,} users with {base.name}, {other.users:,} with {other.name}"
+    named, changed = _without_shared([case_text(base), case_text(other)])
+    if answer.users and all(_needs(answer, cell)[0].gpus for cell in (base, other)):
+        first, then = (_bought_text(answer, cell) for cell in (base, other))
+        is_one_gpu = base.gpu_name == other.gpu_name
+        then = then.replace(f" × {base.asked.gpu.title}", "") if is_one_gpu and base.asked else then
+        return f"{_people_need(answer)} {first} with {named}, {then} with {changed}"
+    on = f" on {bought_of(base)}" if (base.gpu_name, base.gpus) == (other.gpu_name, other.gpus) else ""
+    return f"{counted(base.users, 'user')}{on} with {named}, {other.users:,} with {changed}"
+
+
+def _people_need(answer: "WhatifAnswer") -> str:
+    return f"{counted(answer.users[0], 'user')} {'needs' if answer.users[0] == 1 else 'need'}"
+
+
+def _bought_text(answer: "WhatifAnswer", cell: Layout) -> str:
+    """What the first number of users needs, such as `2 × NVIDIA H100 SXM ($5,825 a month)`."""
+    need, title = _needs(answer, cell)[0], cell.asked.gpu.title if cell.asked else "GPU"
+    cost = "" if need.usd_per_month is None else f" (${need.usd_per_month:,.0f} a month)"
+    return f"{need.gpus or 0:,} × {title}{cost}"
 
 
 def _swing_said(answer: "WhatifAnswer") -> str:
@@ -134,37 +195,35 @@ def _needs(answer: "WhatifAnswer", cell: Layout) -> "tuple[Need, ...]":
 
 
 def _options(answer: "WhatifAnswer") -> Options | None:
-    if not answer.axes:
+    if answer.swings and not answer.axes:
         rows = tuple((_spoken(swing.name), *map(ratio_text, swing.effects)) for swing in answer.swings[:MOST_OPTIONS])
         columns = ("assumption", "users with a fifth less", "users with a fifth more")
         return Options(title="What each assumption moves", columns=columns, rows=rows) if rows else None
-    if len(answer.cells) < 2:
+    if len(answer.cells) < 2 and not answer.users:
         return None
     shown = answer.cells[:MOST_OPTIONS]
-    needed = [name for users in answer.users for name in (f"GPUs for {users:,} users", f"$ a month for {users:,}")]
     counts = {cell.gpus for cell in shown}
     on = f" on {counted(counts.pop(), 'GPU')}" if len(counts) == 1 else ""
+    needed = [f"for {users:,} users, a month" for users in answer.users] or [PER_SAFE_USER]
     return Options(
-        title="Side by side" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
-        columns=("what if", f"{SAFE}{on}", *needed),
-        rows=tuple((cell.name, f"{cell.users:,}", *_need_cells(_needs(answer, cell))) for cell in shown),
+        title="Case by case" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
+        columns=("case", f"{SAFE}{on}", BEST, UPPER, *needed),
+        rows=tuple(_row(cell, _needs(answer, cell)) for cell in shown),
         marked=0,
         note=" ".join(
-            [context_text(answer.base, axis.values) for axis in answer.axes if axis.name == "context"]
+            [context_meaning(answer.base) for axis in answer.axes if axis.name == "context"]
             + _unserved_texts(shown)
-            + (["No spare server is counted in."] if answer.users else [])
+            + ([sentence(NEEDS_MEANING)] if answer.users else [PER_SAFE_MEANING])
         ),
     )
+
+
+def _row(cell: Layout, needs: "tuple[Need, ...]") -> tuple[str, ...]:
+    ends = [f"{cell.row.users:,}", f"{cell.row.users_high:,}"] if cell.row else ["–", "–"]
+    each = list(map(str, needs)) or [dollars(cell.usd_per_user_month)]
+    return (case_text(cell), f"{cell.users:,}", *ends, *each)
 
 
 def _unserved_texts(cells: Sequence[Layout]) -> list[str]:
     """Why the first row that serves nobody does not."""
     return [sentence(f"{cell.name}: {cell.reason}.") for cell in cells if not cell.users and cell.reason][:1]
-
-
-def _need_cells(needs: "tuple[Need, ...]") -> tuple[str, ...]:
-    return tuple(
-        text
-        for need in needs
-        for text in ("–" if need.gpus is None else f"{need.gpus:,}", whole_dollars(need.usd_per_month))
-    )

@@ -1,0 +1,42 @@
+"""Which options may be as cheap as the best, as far as it is known."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from headcount.answers.varied.layout import Layout
+from headcount.text.units import counted
+from headcount.text.words import ratio_text
+
+MOST_TOLD: Final = 2
+
+
+def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout], str]) -> Iterator[tuple[str, str]]:
+    """A label and the options, by cost per user: those of the best's GPU, and those of other GPUs.
+
+    Step times of one GPU are wrong alike, so that the interval of the ratio says all. Those of two GPUs are not.
+    """
+    pairs = [
+        (each, ratio)
+        for each in layouts
+        if best is not None and each is not best and each.users
+        if (ratio := each.cost_over(best)) is not None and ratio.low <= 1
+    ]
+    near = [pair for pair in pairs if best and pair[0].gpu_name == best.gpu_name and pair[1].high >= 1]
+    others = [pair for pair in pairs if pair not in near]
+    if near:
+        yield (
+            "nearly as cheap",
+            f"{_told([f'{named(each)} {_cost(each)})' for each, _ in near])}: the difference lies within its interval",
+        )
+    if others:
+        costs = [f"{named(each)} {_cost(each)}, {ratio_text(ratio)} by the best estimates)" for each, ratio in others]
+        yield "may be as cheap", f"{_told(costs)}: ranked lower, as its interval is wider"
+
+
+def _cost(each: Layout) -> str:
+    return f"(${each.usd_per_user_month or 0:,.2f} a user, {counted(each.num_servers, 'server')}"
+
+
+def _told(texts: Sequence[str]) -> str:
+    more = [f"{len(texts) - MOST_TOLD:,} more"] if len(texts) > MOST_TOLD else []
+    return "; ".join([*texts[:MOST_TOLD], *more])
