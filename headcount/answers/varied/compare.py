@@ -211,6 +211,8 @@ class CompareAnswer(Answer):
         found = self.attribution
         if found is None:
             return []
+        if found.whole is None:
+            return [Line(), Line("the first layout that was asked for serves nobody, so no change has a gain over it")]
         whole = f" {found.of} from the base to the best, one change after the other: "
         chain, alone = ", ".join(map(str, found.chain)), ", ".join(map(str, found.alone))
         said: list[Block] = [Line(), Line(f"{whole}{chain}", bold=ratio_text(found.whole))]

@@ -132,7 +132,7 @@ def _option(each: Layout) -> tuple[str, ...]:
     return (
         spoken(each),
         f"{each.gpus:,}",
-        f"{each.num_servers:,}",
+        f"{each.num_servers:,}" if each.num_servers else "–",
         f"{'about ' if each.is_screened_only else ''}{each.users:,}",
         f"{each.row.users:,}" if each.row else "–",
         whole_dollars(each.usd_per_month),
