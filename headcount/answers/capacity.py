@@ -11,6 +11,7 @@ from headcount.answers.capacity_text import (
     found_line,
     headline,
     host_hit_lines,
+    latency_line,
     row_layout,
     rows_table,
     screened_line,
@@ -180,7 +181,8 @@ class CapacityAnswer(Answer):
         if best.users:
             about = f" (best estimate {best.users:,}, upper end {best.users_high:,}){self._rent}"
             lines.append(Line(about, bold=headline(best)))
-        return [*lines, *(Line(f"{text}") for text in error_lines(best))]
+        said = filter(None, (latency_line(best), *error_lines(best)))
+        return [*lines, *map(Line, said)]
 
     @property
     def _rent(self) -> str:
@@ -209,8 +211,8 @@ class CapacityAnswer(Answer):
         is_trace = isinstance(self.question.workload, Trace)
         return [
             f"users: active sessions, thinking or waiting. {safe_meaning(self.covered)} Best estimate: its mean. Upper "
-            "end: 1 of 20 should serve more. Latencies are those at the best estimate, as simulated. The users are "
-            "corrected for the work that chance drew, the latencies are not: a p95 may lie beyond its limit.",
+            "end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are safe to promise "
+            "and the expected step times. On a slower server, or with more users, latencies come closer to the limits.",
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),

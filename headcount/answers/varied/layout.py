@@ -10,7 +10,8 @@ from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.questions.deployments import Subject
 from headcount.questions.variations import OWN_FORMATS, Choice, choice_text
 from headcount.text.words import found_text, hits_text, layout_text
-from simulator.study.capacity_table import CapacityRow, latency_summary
+from simulator.study.capacity_table import CapacityRow
+from simulator.study.served import latency_summary
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import inverse, times, users_ratio
 from simulator.study.variations.variation import Look
