@@ -211,8 +211,9 @@ class CapacityAnswer(Answer):
         is_trace = isinstance(self.question.workload, Trace)
         return [
             f"users: active sessions, thinking or waiting. {safe_meaning(self.covered)} Best estimate: its mean. Upper "
-            "end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are safe to promise "
-            "and the expected step times. On a slower server, or with more users, latencies come closer to the limits.",
+            "end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are safe to "
+            "promise and the expected step times. On a slower server, or with more users, latencies come closer to the "
+            "limits.",
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),

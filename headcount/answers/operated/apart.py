@@ -24,12 +24,12 @@ from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION, Capacity
 from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_table import CapacityQuestion, How
-from simulator.study.served import latency_summary, served_json
 from simulator.study.fleets.apart import apart_capacity, evaluator_of_apart
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.replication import simulate_users
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
+from simulator.study.served import latency_summary, served_json
 from simulator.study.slo import find_slo
 from simulator.study.store.store import kept_simulations
 from workloads.traces.trace_file import Source

@@ -1,22 +1,22 @@
 """What changes when something changes, for the person who signs."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headcount.answers.details.first_page import EACH_GETS, MOST_OPTIONS, FirstPage, Options
 from headcount.answers.varied.layout import Layout
+from headcount.answers.varied.needs import unserved_text
 from headcount.answers.varied.pages import bought_of, layout_page
+from headcount.answers.varied.whatif_text import context_text, first_columns, varies_context
 from headcount.questions.variations import Axis, value_text
 from headcount.text.units import counted, whole_dollars
 from headcount.text.words import SAFE, model_title, ratio_text, sentence
-from workloads.populations.population import Population
-from workloads.populations.summary import population_summary
-from workloads.traffic_changes import Amount
 
 if TYPE_CHECKING:
-    from headcount.answers.varied.whatif import Need, WhatifAnswer
+    from headcount.answers.varied.needs import Need
+    from headcount.answers.varied.whatif import WhatifAnswer
 
 CONTEXT: Final = "prompt and answer together: instructions, the conversation so far, the new message and its answer."
 
@@ -40,7 +40,7 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     about = f"{named} on {counted(base.gpus, 'GPU')}: " if base else ""
     page = layout_page(
         answer, _question(answer), base, slo=answer.slo, said=_said(answer), about=about, options=_options(answer),
-        words=[("context", CONTEXT)] if _varies_context(answer) else (),
+        words=[("context", CONTEXT)] if varies_context(answer) else (),
     )  # fmt: skip
     if base is None or not page.is_good:
         return page
@@ -55,24 +55,6 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
             *(pair for pair in page.figures if pair[0] in ("model", EACH_GETS)),
         ),
     )
-
-
-def _varies_context(answer: "WhatifAnswer") -> bool:
-    return any(axis.name == "context" for axis in answer.axes)
-
-
-def context_text(base: Layout | None, values: Sequence[Any]) -> str:
-    """How long a context is in the first row; in a trace it is the prompts that change."""
-    if base is None or base.looked is None:
-        return ""
-    load = base.looked.question.workload
-    if isinstance(load, Population):
-        what, mean = "prompt and answer together", population_summary(load).mean_context_tokens
-    else:
-        what, mean = "a prompt", float(load.table.prompt_tokens.mean())
-    said = f"A context is {what}, in tokens on average: {mean:,.0f} in the first row"
-    factors = [value for value in values if isinstance(value, Amount) and value.is_factor and value.value != 1]
-    return f"{said}; x{factors[0].value:g} is {factors[0].value:g} times as many." if factors else f"{said}."
 
 
 def _question(answer: "WhatifAnswer") -> str:
@@ -142,29 +124,36 @@ def _options(answer: "WhatifAnswer") -> Options | None:
         return None
     shown = answer.cells[:MOST_OPTIONS]
     needed = [name for users in answer.users for name in (f"GPUs for {users:,} users", f"$ a month for {users:,}")]
+    more, more_cells = first_columns(answer)
     counts = {cell.gpus for cell in shown}
     on = f" on {counted(counts.pop(), 'GPU')}" if len(counts) == 1 else ""
     return Options(
         title="Side by side" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
-        columns=("what if", f"{SAFE}{on}", *needed),
-        rows=tuple((cell.name, f"{cell.users:,}", *_need_cells(_needs(answer, cell))) for cell in shown),
+        columns=("what if", f"{SAFE}{on}", *needed, *more),
+        rows=tuple(
+            (cell.name, f"{cell.users:,}", *_need_cells(_needs(answer, cell)), *cells)
+            for cell, cells in zip(shown, more_cells, strict=False)
+        ),
         marked=0,
         note=" ".join(
             [context_text(answer.base, axis.values) for axis in answer.axes if axis.name == "context"]
-            + _unserved_texts(shown)
+            + _unserved_texts(answer)
             + (["No spare server is counted in."] if answer.users else [])
         ),
     )
 
 
-def _unserved_texts(cells: Sequence[Layout]) -> list[str]:
-    """Why the first row that serves nobody does not."""
-    return [sentence(f"{cell.name}: {cell.reason}.") for cell in cells if not cell.users and cell.reason][:1]
+def _unserved_texts(answer: "WhatifAnswer") -> list[str]:
+    """Why a row that serves nobody does not: the first that no larger server serves either, if there is one."""
+    pairs = zip(answer.cells[:MOST_OPTIONS], answer.others or repeat(None), strict=False)
+    unserved = [(cell, other) for cell, other in pairs if cell.reason]
+    worst = sorted(unserved, key=lambda pair: pair[1] is not None and pair[1].users > 0)
+    return [sentence(f"{cell.name}, {unserved_text(cell, other)}.") for cell, other in worst][:1]
 
 
 def _need_cells(needs: "tuple[Need, ...]") -> tuple[str, ...]:
     return tuple(
         text
         for need in needs
-        for text in ("–" if need.gpus is None else f"{need.gpus:,}", whole_dollars(need.usd_per_month))
+        for text in ("–" if need.gpus is None else f"{need.gpus:,} ({need.layout})", whole_dollars(need.usd_per_month))
     )
