@@ -23,7 +23,7 @@ from headcount.answers.money import price_lines, usd_per_month, usd_per_user_mon
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.answers.varied.lifts import LIFTS_LEGEND, TRIED, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, engine_json, subject
-from headcount.questions.loads import AskedWorkload, trace_notes
+from headcount.questions.loads import AskedWorkload, length_facts, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.simulated import tenants_table
@@ -314,12 +314,11 @@ def capacity(
     effects = cache(partial(traffic_effects, found.table if isinstance(found, Trace) else found))
 
     def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityAnswer:
-        longest = next((row.plan.engine.max_model_len for row in rows if row.plan is not None), None)
-        traffic = None if longest is None else effects(longest)
+        plan = next((row.plan for row in rows if row.plan is not None), None)
+        traffic, met = (effects(plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
+        of_load = {"trace": trace_notes(found), **length_facts(found, met)}
         return CapacityAnswer(
-            notes=find_notes(replace(_facts_of(asked, rows, traffic), trace=trace_notes(found)), strict=strict)
-            if rows
-            else (),
+            notes=find_notes(replace(_facts_of(asked, rows, traffic), **of_load), strict=strict) if rows else (),
             traffic=traffic,
             verdict=_verdict(rows),
             question=wanted,
