@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NEEDS_LEGEND: Final = (
     "for so many users: GPUs, their layout and dollars a month; whole servers, in proportion to what is safe to "
     "promise on one. Many together serve a little more. Where larger servers than the row's take fewer GPUs in all, "
-    "it is those."
+    "those are counted."
 )
 
 
