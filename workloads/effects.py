@@ -1,4 +1,4 @@
-"""What `max_model_len` makes of a workload: conversations cut, messages and answers shortened, prompts refused."""
+"""What `max_model_len` makes of a workload: what it cuts, shortens and refuses, and how long requests are then."""
 
 from dataclasses import asdict, dataclass
 
@@ -14,6 +14,9 @@ class TrafficEffects:
     """Shares from 0 to 1; None where the kind of load has no such thing."""
 
     max_model_len: int
+    prompt_tokens: float
+    """Of a request that is served, on average."""
+    output_tokens: float
     conversations_cut: float | None = None
     """Of a population's conversations: they end before their last turn, which would not fit."""
     messages_shortened: float | None = None
@@ -22,6 +25,11 @@ class TrafficEffects:
     """Of recorded requests: the prompt leaves no room for a token."""
     answers_cut: float | None = None
     """Of all turns or requests: the answer ends early."""
+
+    @property
+    def context_tokens(self) -> float:
+        """Of prompt and answer together, on average."""
+        return self.prompt_tokens + self.output_tokens
 
     @property
     def worst(self) -> float:
@@ -40,6 +48,8 @@ def traffic_effects(load: Population | RequestTable, max_model_len: int) -> Traf
     found = equilibrium(load, max_model_len)
     return TrafficEffects(
         max_model_len=max_model_len,
+        prompt_tokens=found.prompt,
+        output_tokens=found.context - found.prompt,
         conversations_cut=found.conversations_cut,
         messages_shortened=found.messages_shortened,
         answers_cut=found.answers_cut,
@@ -49,8 +59,12 @@ def traffic_effects(load: Population | RequestTable, max_model_len: int) -> Traf
 def _of_requests(table: RequestTable, max_model_len: int) -> TrafficEffects:
     room = max_model_len - table.prompt_tokens.astype(np.int64)
     refused = room < 1
+    served = ~refused
+    outputs = np.minimum(table.output_tokens, room)[served]
     return TrafficEffects(
         max_model_len=max_model_len,
+        prompt_tokens=float(table.prompt_tokens[served].mean()) if len(outputs) else 0.0,
+        output_tokens=float(outputs.mean()) if len(outputs) else 0.0,
         prompts_refused=float(refused.mean()),
         answers_cut=float((~refused & (table.output_tokens > room)).mean()),
     )

@@ -11,6 +11,7 @@ from headcount.answers.capacity_text import (
     found_line,
     headline,
     host_hit_lines,
+    latency_line,
     row_layout,
     rows_table,
     screened_line,
@@ -22,7 +23,7 @@ from headcount.answers.money import price_lines, usd_per_month, usd_per_user_mon
 from headcount.answers.notes import Facts, facts_about, find_notes
 from headcount.answers.varied.lifts import LIFTS_LEGEND, TRIED, Lift, find_lifts, lift_lines
 from headcount.questions.deployments import Subject, check_counts, engine_json, subject
-from headcount.questions.loads import AskedWorkload, trace_notes
+from headcount.questions.loads import AskedWorkload, length_facts, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.simulated import tenants_table
@@ -180,7 +181,8 @@ class CapacityAnswer(Answer):
         if best.users:
             about = f" (best estimate {best.users:,}, upper end {best.users_high:,}){self._rent}"
             lines.append(Line(about, bold=headline(best)))
-        return [*lines, *(Line(f"{text}") for text in error_lines(best))]
+        said = filter(None, (latency_line(best), *error_lines(best)))
+        return [*lines, *map(Line, said)]
 
     @property
     def _rent(self) -> str:
@@ -209,8 +211,9 @@ class CapacityAnswer(Answer):
         is_trace = isinstance(self.question.workload, Trace)
         return [
             f"users: active sessions, thinking or waiting. {safe_meaning(self.covered)} Best estimate: its mean. Upper "
-            "end: 1 of 20 should serve more. Latencies are those at the best estimate, as simulated. The users are "
-            "corrected for the work that chance drew, the latencies are not: a p95 may lie beyond its limit.",
+            "end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are safe to "
+            "promise and the expected step times. On a slower server, or with more users, latencies come closer to the "
+            "limits.",
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
@@ -311,12 +314,11 @@ def capacity(
     effects = cache(partial(traffic_effects, found.table if isinstance(found, Trace) else found))
 
     def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityAnswer:
-        longest = next((row.plan.engine.max_model_len for row in rows if row.plan is not None), None)
-        traffic = None if longest is None else effects(longest)
+        plan = next((row.plan for row in rows if row.plan is not None), None)
+        traffic, met = (effects(plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
+        of_load = {"trace": trace_notes(found), **length_facts(found, met)}
         return CapacityAnswer(
-            notes=find_notes(replace(_facts_of(asked, rows, traffic), trace=trace_notes(found)), strict=strict)
-            if rows
-            else (),
+            notes=find_notes(replace(_facts_of(asked, rows, traffic), **of_load), strict=strict) if rows else (),
             traffic=traffic,
             verdict=_verdict(rows),
             question=wanted,

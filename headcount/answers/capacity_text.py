@@ -8,7 +8,8 @@ from headcount.text.words import BEST, SAFE, UPPER, found_text, hits_text, layou
 from simulator.deployment import Deployment
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
-from simulator.study.capacity_table import CapacityRow, latency_summary
+from simulator.study.capacity_table import CapacityRow
+from simulator.study.served import latency_summary
 
 COLUMNS = (
     "GPUs", "layout", SAFE, BEST, UPPER, "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
@@ -43,6 +44,21 @@ def headline(best: CapacityRow) -> str:
     if best.users_low:
         return f"{best.users_low:,} users are safe to promise on {counted(best.gpus, 'GPU')}"
     return f"No number of users is safe to promise on {counted(best.gpus, 'GPU')}: {no_capacity_reason(best)}"
+
+
+def latency_line(row: CapacityRow) -> str:
+    """TTFT and TPOT of the users who are safe to promise; "" where nobody is, or where it was not simulated."""
+    if row.safe_point is None:
+        return ""
+    ttft, tpot = p95_cells(row)
+    return f"with {counted(row.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"
+
+
+def p95_cells(row: CapacityRow) -> tuple[str, str]:
+    """TTFT and TPOT of the users who are safe to promise."""
+    point = row.safe_point
+    ttft_s, tpot_s = (latency_summary(point, name)["p95"] if point else None for name in ("ttft_s", "tpot_s"))
+    return seconds(ttft_s), milliseconds(tpot_s)
 
 
 def no_capacity_reason(row: CapacityRow) -> str:
@@ -114,18 +130,19 @@ def interval_label(plan: Deployment) -> str:
 
 def _cells(row: CapacityRow) -> tuple[str, ...]:
     cells = (str(row.gpus), row_layout(row), f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}")
-    if row.point is None:
-        return cells
-    ttft, tpot = latency_summary(row.point, "ttft_s"), latency_summary(row.point, "tpot_s")
+    point = row.safe_point
+    if point is None:
+        return (*cells, *["–"] * 7, dollars(row.usd_per_hour), "–", row.binding or "") if row.point else cells
+    ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
     return (
         *cells,
-        f"{row.point.mean('in_flight'):,.1f}",
-        f"{row.point.mean('requests_per_s'):,.1f}",
-        f"{row.point.mean('output_tokens_per_s'):,.0f}",
+        f"{point.mean('in_flight'):,.1f}",
+        f"{point.mean('requests_per_s'):,.1f}",
+        f"{point.mean('output_tokens_per_s'):,.0f}",
         *(seconds(ttft[q]) for q in ("p50", "p95")),
         *(milliseconds(tpot[q]) for q in ("p50", "p95")),
         dollars(row.usd_per_hour),
-        dollars(row.usd_per_million_output_tokens),
+        dollars(row.usd_per_million_at(point)),
         row.binding or "",
     )
 

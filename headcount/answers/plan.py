@@ -15,7 +15,7 @@ from headcount.answers.operated.spare import SpareTried, try_spare
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.questions.apart import PoolSizesAsked, asked_choices
 from headcount.questions.deployments import engine_json
-from headcount.questions.loads import AskedWorkload, trace_notes
+from headcount.questions.loads import AskedWorkload, length_facts, trace_notes
 from headcount.questions.offers import names_of, read_offers
 from headcount.questions.people import People
 from headcount.questions.traffic import TrafficChanges
@@ -359,6 +359,7 @@ def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
         vllm_version=args.vllm_version,
         environment=args.ignored_environment,
         architecture=asked.architecture,
+        max_model_len=args.max_model_len,
         plans=plans,
         trace=trace_notes(asked.workload),
         **more,
@@ -379,5 +380,5 @@ def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
     cancelled = row.point.cancelled if row.point else None
     return _facts(
         race.question, plans, steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
-        imprecise=imprecise,
+        imprecise=imprecise, **length_facts(race.question.workload, race.question.load(best.layout)),
     )  # fmt: skip

@@ -6,11 +6,11 @@ from typing import Any
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.words import layout_text, pools_text
 from simulator.fleet.router import router_name
-from simulator.study.capacity_table import latency_summary
 from simulator.study.fleets.layouts import Dropped, Layout, layout_kind
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import Race
 from simulator.study.fleets.sizing import Sized
+from simulator.study.served import latency_summary
 
 SIMULATED, SCALED, SCREENED, DROPPED = "simulated", "scaled", "screened", "dropped"
 

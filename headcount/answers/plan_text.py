@@ -145,12 +145,22 @@ def chain(answer: "PlanAnswer") -> list[Line]:
         extra = (("growth", people.growth), ("headroom", people.headroom))
         named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)
         lines.append(Line(f"with {named}: {readable(answer.users_to_serve)} users to serve"))
+    lines.append(Line(request_text(answer)))
     if best is not None and best.requests_per_s is not None and best.in_flight is not None and best.servers:
         spare = best.spare_servers or 0
         servers = counted(best.servers - spare, "server") + (f" + {spare} spare" if spare else "")
         rates = f"{_figure(best.requests_per_s)} requests/s → {_figure(best.in_flight)} in flight"
         lines.append(Line(f"→ {rates} → {servers} → {counted(best.gpus or 0, 'GPU')}"))
     return lines
+
+
+def request_text(answer: "PlanAnswer") -> str:
+    """How long a request is on average, and how long it may be where that was said."""
+    found, asked = answer.traffic, answer.race.question.variants[0].max_model_len
+    prompt = found.prompt_tokens if found else answer.request.input_tokens
+    output = found.output_tokens if found else answer.request.output_tokens
+    most = "" if asked is None else f"; together at most {asked:,}"
+    return f"each request: a prompt of {prompt:,.0f} and an answer of {output:,.0f} tokens on average{most}"
 
 
 def nearest_text(each: Nearest) -> str:

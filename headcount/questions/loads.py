@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 from headcount.questions.arrivals import read_arrivals
 from headcount.questions.traffic import TrafficChanges, read_traffic
+from simulator.study.loads import Load as StudyLoad
+from simulator.study.traffic import usual_context
 from workloads.arrivals import POISSON, Arrivals, Bursty
 from workloads.client_changes import changed_clients
 from workloads.clients import Clients
@@ -179,6 +181,12 @@ def of_tenants(clients: Clients, given: Given) -> Clients:
 def trace_notes(workload: Population | Trace) -> tuple[str, ...]:
     """What a trace's reader left out or took for granted, and how little a short trace tells."""
     return (*workload.notes, *sample_notes(workload)) if isinstance(workload, Trace) else ()
+
+
+def length_facts(workload: Population | Trace, met: StudyLoad | None) -> dict[str, Any]:
+    """Facts of how long its requests usually are; `met` is the workload as the servers meet it."""
+    retrieves = isinstance(workload, Population) and workload.retrieved is not None
+    return {} if met is None else {"usual_context": usual_context(met), "retrieves": retrieves}
 
 
 def _flag(name: str) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-import numpy as np
-
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from simulator.apart import Apart
@@ -23,8 +21,9 @@ from simulator.study.knee import Knee
 from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
+from simulator.study.served import safe_point, served_json
 from simulator.study.slo import SLO
-from simulator.study.statistics import FloatArray, Interval, summary, t_interval
+from simulator.study.statistics import Interval
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
@@ -92,9 +91,6 @@ _FIGURES = (
     "users_if_slower", "users_if_faster", "step_time_error", "users_if_pool_smaller",
     "users_if_pool_larger", "binding", "reason", "usd_per_hour", "usd_per_million_output_tokens",
 )  # fmt: skip
-_MEANS = (
-    "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
-)  # fmt: skip
 ROUGH: Final = 0.25  # half of the sampling interval, as a share of the users
 _POOL = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
 
@@ -139,6 +135,7 @@ class CapacityRow:
     plan: Deployment | None = None  # None: the model does not fit
     apart: Apart | None = None  # whose answers `plan` computes; None: every replica does both
     point: Point | None = None  # what the loads next to `users` showed, together
+    safe_point: Point | None = None  # what the load of `users_low` showed; None where it was not simulated
     curve: tuple[Point, ...] = ()  # every load simulated, by size
     curve_users: tuple[float, ...] = ()
     step_causes: dict[str, float] | None = None
@@ -155,8 +152,8 @@ class CapacityRow:
         """The keys of `headcount capacity --json`, units in each."""
         point, budget = self.point, self.plan.budget if self.plan else None
         found = {name: getattr(self, name) for name in _FIGURES}
-        found |= {name: point.mean(name) if point else 0.0 for name in _MEANS}
-        found |= {name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")}
+        found |= served_json(point)
+        found["at_users_low"] = self._at_users_low()
         found |= {name: getattr(budget, name, None) for name in _POOL}
         found["users_long_run"] = self.users_long_run
         found["hours_over_long_run"] = vars(self.hours_over_long_run) if self.hours_over_long_run else None
@@ -169,6 +166,11 @@ class CapacityRow:
         found["screened"] = [asdict(each) for each in self.screened]
         return found | {"attainment": _interval(point.attainment) if point else None}
 
+    def _at_users_low(self) -> dict[str, Any] | None:
+        safe = self.safe_point
+        dollars = {"usd_per_million_output_tokens": self.usd_per_million_at(safe)}
+        return None if safe is None else served_json(safe) | dollars
+
     @property
     def runs(self) -> bool:
         """Whether the model fits these GPUs at all."""
@@ -176,19 +178,12 @@ class CapacityRow:
 
     @property
     def usd_per_million_output_tokens(self) -> float | None:
-        rate = self.point.mean("output_tokens_per_s") if self.point else 0.0
+        return self.usd_per_million_at(self.point)
+
+    def usd_per_million_at(self, point: Point | None) -> float | None:
+        """Dollars per million output tokens under a load."""
+        rate = point.mean("output_tokens_per_s") if point else 0.0
         return self.usd_per_hour / (rate * 3600) * 1e6 if rate and self.usd_per_hour is not None else None
-
-
-def latency_summary(point: Point, name: str) -> dict[str, float | None]:
-    """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval of the p95 over them."""
-    by_number: dict[int, list[FloatArray]] = {}
-    for replication in point.replications:
-        by_number.setdefault(replication.number, []).append(getattr(replication.times, name))
-    found = summary(point.times(name))
-    tails = (summary(np.concatenate(samples))["p95"] for samples in by_number.values())
-    p95 = t_interval([value for value in tails if value is not None] or [0.0])
-    return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
 
 
 def best_row(rows: Sequence[CapacityRow]) -> CapacityRow:
@@ -311,6 +306,8 @@ def _refined_row(
         gpus=gpus,
         within_errors=lambda users: users_within_errors([plan], evaluator, found, users),
     )
+    safe = safe_point(evaluator, found, users=row.users, users_low=row.users_low)
+    row = replace(row, safe_point=safe)
     return row if question.hours_met is None else _beside_long_run(row, evaluator, found)
 
 

@@ -89,6 +89,12 @@ def traffic_of(load: Load, engines: int) -> Traffic:
     return _traffic(replace(load, answers=NO_TIME) if isinstance(load, UserLoad) else load, engines)
 
 
+def usual_context(load: Load) -> int:
+    """Tokens of prompt and answer together that 99 % of requests do not pass."""
+    found = traffic_of(load, 1)
+    return round(float(np.percentile(found.prompt + found.output, 99)))
+
+
 @lru_cache(maxsize=32)
 def _traffic(load: UserLoad | TraceLoad, engines: int) -> Traffic:
     return _of_users(load, engines) if isinstance(load, UserLoad) else _of_trace(load, engines)

@@ -107,6 +107,22 @@ def test_the_chain_starts_from_what_was_given_and_says_what_is_assumed(given: di
     assert str(answer).count("(assumed;") == len(assumed)
 
 
+def test_the_chain_says_how_long_requests_are_and_that_a_longer_limit_does_not_lengthen_them() -> None:
+    asked = hc.plan("llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag", max_model_len=32768)
+    assert asked.traffic is not None
+    prompt, output = asked.traffic.prompt_tokens, asked.traffic.output_tokens
+    said = f"each request: a prompt of {prompt:,.0f} and an answer of {output:,.0f} tokens on average"
+    assert f"{said}; together at most 32,768" in str(asked)
+    (note,) = [note for note in asked.notes if note.code == "context-far-below-limit"]
+    assert "add --traffic context=x5, or retrieved=x5" in note.text
+    longer = hc.plan(
+        "llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag", max_model_len=32768, traffic={"context": "x5"}
+    )
+    unlimited = hc.plan("llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag")
+    assert "at most" not in str(unlimited).partition("each request")[2].partition("→")[0]
+    assert not {note.code for answer in (longer, unlimited) for note in answer.notes} & {note.code}
+
+
 def test_a_given_think_time_is_not_assumed() -> None:
     answer = hc.plan("llama-3.1-8b", requests_per_s=5.0, think_time_s=30.0, response_time_s=10.0, **GIVEN)
     assert answer.demand.users == pytest.approx(5 * 40)

@@ -169,3 +169,38 @@ def test_each_cell_is_told_as_it_is_found() -> None:
 
     hc.whatif("qwen3-0.6b", "h100-sxm", **QUICK, vary={"output": "x1,x4"}, progress=watch)
     assert cells == [(0, 2), (1, 1), (2, 2)], "all cells by estimate, then each as it is simulated"
+
+
+CHAT: dict[str, Any] = {"replications": 2, "store": False, "precision": 0.9}
+
+
+@pytest.mark.slow
+def test_a_context_that_one_gpu_is_too_slow_for_is_answered_with_larger_servers() -> None:
+    found = hc.whatif("llama-3.1-8b", "h100-sxm", vary={"context": ["8K", "40K"], "users": [100]}, **CHAT)
+    (short,), (long,) = found.needs
+    assert found.cells[1].users == 0
+    assert found.others[1] is not None
+    assert found.others[1].users > 0
+    assert short.gpus is not None
+    assert long.gpus is not None
+    assert short.gpus < long.gpus
+    assert "TP1" not in str(long.layout)
+    assert f"{long.gpus} GPUs ({long.layout})" in str(found)
+    assert found.rows()[1]["binding"].startswith("TTFT")
+
+
+@pytest.mark.slow
+def test_larger_servers_are_not_tried_where_their_size_is_given() -> None:
+    found = hc.whatif("llama-3.1-8b", "h100-sxm", gpus=1, vary={"context": ["8K", "40K"], "users": [100]}, **CHAT)
+    assert not any(found.others)
+    assert found.needs[1][0].gpus is None
+
+
+@pytest.mark.slow
+def test_the_prefix_cache_is_seen_by_its_hits_and_by_ttft_under_one_load() -> None:
+    found = hc.whatif("llama-3.1-8b", "h100-sxm", vary={"enable_prefix_caching": "on,off"}, **CHAT)
+    on, off = found.rows()
+    assert on["prefix_hit_rate"] > off["prefix_hit_rate"] == 0
+    assert on["ttft_s_under_shared_load"]["p95"] < off["ttft_s_under_shared_load"]["p95"]
+    assert found.shared_load == f"{min(on['users'], off['users'])} users"
+    assert f"TTFT p95 ({found.shared_load})" in str(found)

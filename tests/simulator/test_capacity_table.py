@@ -29,7 +29,7 @@ FURTHER_KEYS = {
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
     "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
     "screened", "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "dp", "pp",
-    "precision", "replications",
+    "precision", "replications", "at_users_low",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -95,6 +95,16 @@ def test_the_number_to_sign_is_no_larger_than_the_mean() -> None:
         there = t_interval([(1 - share) * one.attainment + share * other.attainment for one, other in pairs])
         assert there.low <= 0.95 <= there.high
         assert row.point.size == row.users
+
+
+@pytest.mark.slow
+def test_users_who_are_safe_to_promise_wait_no_longer_than_more_of_them() -> None:
+    for row in small_answer():
+        safe, mean = row.to_json()["at_users_low"], row.to_json()
+        assert row.safe_point is not None
+        assert row.safe_point.size == row.users_low < row.users
+        assert safe["ttft_s"]["p95"] < mean["ttft_s"]["p95"]
+        assert safe["requests_per_s"] < mean["requests_per_s"]
 
 
 @pytest.mark.slow

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headcount.answers.capacity_text import no_capacity_reason, row_layout
+from headcount.answers.capacity_text import no_capacity_reason, p95_cells, row_layout
 from headcount.answers.details.first_page import (
+    LATENCY_WORDS,
     MOST_OPTIONS,
     Bought,
     FirstPage,
@@ -16,8 +17,9 @@ from headcount.answers.details.first_page import (
 from headcount.answers.details.sure import Headroom
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted, dollars, whole_dollars
-from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, UPPER, model_title, sentence
+from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, UPPER, model_title, reached_text, sentence
 from simulator.study.capacity_table import CapacityRow
+from simulator.study.served import latency_summary
 
 if TYPE_CHECKING:
     from headcount.answers.capacity import CapacityAnswer
@@ -44,7 +46,7 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         answer,
         question,
         _said(answer),
-        figures=bought.figures,
+        figures=(*bought.figures, *_reached(best)),
         priced=bought.priced,
         serves=up_to(best.users_low),
         load=asked.workload,
@@ -55,7 +57,16 @@ def capacity_page(answer: "CapacityAnswer") -> FirstPage:
         about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
         risk=bought.failure(best.users_low),
         options=_options(answer) if several else None,
+        words=LATENCY_WORDS[:2] if several else (),
     )
+
+
+def _reached(best: CapacityRow) -> tuple[tuple[str, str], ...]:
+    """Latencies of the users who are safe to promise; nothing where they were not simulated."""
+    if best.safe_point is None:
+        return ()
+    reached = reached_text(*(latency_summary(best.safe_point, name)["p95"] for name in ("ttft_s", "tpot_s")))
+    return ((f"as simulated with {counted(best.users_low, 'user')}", reached),)
 
 
 def _said(answer: "CapacityAnswer") -> str:
@@ -71,14 +82,15 @@ def _options(answer: "CapacityAnswer") -> Options:
     rows, price = answer.capacity[:MOST_OPTIONS], answer.question.gpu.usd_per_hour
     return Options(
         title="By number of GPUs",
-        columns=("GPUs", "safe to promise", "best estimate", "$ a month", PER_SAFE_USER),
+        columns=("GPUs", SAFE, BEST, "TTFT p95", "TPOT p95", "$ a month", PER_SAFE_USER),
         rows=tuple(
-            (f"{row.gpus:,}", f"{row.users_low:,}", f"{row.users:,}", whole_dollars(usd_per_month(row.gpus, price)),
+            (f"{row.gpus:,}", f"{row.users_low:,}", f"{row.users:,}", *p95_cells(row),
+             whole_dollars(usd_per_month(row.gpus, price)),
              dollars(usd_per_user_month(usd_per_month(row.gpus, price), row.users_low)))
             for row in rows
         ),
         marked=next((place for place, row in enumerate(rows) if row is answer.best), None),
-        note=PER_SAFE_MEANING,
+        note=f"TTFT and TPOT: with the users who are safe to promise. {PER_SAFE_MEANING}",
     )  # fmt: skip
 
 
@@ -86,10 +98,10 @@ def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:
     """The users of each GPU count, and why some serve nobody."""
     best = max(rows, key=lambda row: row.users_low, default=None)
     served = [row for row in rows if row.users]
-    columns = ("GPUs", "layout", SAFE, BEST, UPPER, "$/hour", "what binds")
+    columns = ("GPUs", "layout", SAFE, BEST, UPPER, "TTFT p95", "TPOT p95", "$/hour", "what binds")
     cells = [
         (f"{row.gpus}", row_layout(row), f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}",
-         dollars(row.usd_per_hour), row.binding or ("misses the SLO" if row.runs else "does not run"))
+         *p95_cells(row), dollars(row.usd_per_hour), row.binding or ("misses the SLO" if row.runs else "does not run"))
         for row in rows
     ]  # fmt: skip
     return {
@@ -103,6 +115,6 @@ def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:
         ],
         "columns": columns,
         "rows": cells,
-        "text_columns": [0, 1, 6],
+        "text_columns": [0, 1, len(columns) - 1],
         "said": [f"{counted(row.gpus, 'GPU')}: {row.reason}" for row in rows if row.reason],
     }  # fmt: skip

@@ -25,7 +25,9 @@ _MEANS: Final = (
 def loads_json(
     question: CapacityQuestion, row: CapacityRow, load_users: float, users: float, where: Simulations | None = None
 ) -> dict[str, Any]:
-    """One replication of each load; `load_users` is the load in users, `users` what the row's fleet is said to serve.
+    """One replication of each load; all of the users' who are safe to promise, which are simulated already.
+
+    `load_users` is the load in users, `users` what the row's fleet is said to serve.
 
     The two differ from the row's own where it stands for a larger fleet.
     """
@@ -35,6 +37,8 @@ def loads_json(
     found, timeline = [], {}
     with where or Simulations() as simulations:
         evaluator = evaluator_of(question, plan, row.replicas, How(simulations=simulations))
+        if row.safe_point is not None:
+            evaluator.known[row.safe_point.size] = row.safe_point.replications
         for share in SHARES:
             size = max(evaluator.load.round(point.size * share * load_users / users), evaluator.load.smallest)
             simulated = evaluator.point(size, 1)

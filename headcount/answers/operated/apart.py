@@ -23,19 +23,16 @@ from simulator.apart import DEFAULT_ROUTER, Apart
 from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION, Capacity
 from simulator.study.capacity_interval import interval_of
-from simulator.study.capacity_table import CapacityQuestion, How, latency_summary
+from simulator.study.capacity_table import CapacityQuestion, How
 from simulator.study.fleets.apart import apart_capacity, evaluator_of_apart
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.replication import simulate_users
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
+from simulator.study.served import latency_summary, served_json
 from simulator.study.slo import find_slo
 from simulator.study.store.store import kept_simulations
 from workloads.traces.trace_file import Source
-
-_MEANS = (
-    "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -55,8 +52,7 @@ class ApartAnswer(PooledAnswer):
         return self.shared_figures() | {
             "gpu": self.question.gpu.name,
             "gpus": self.apart.gpus,
-            **{name: point.mean(name) if point else 0.0 for name in _MEANS},
-            **{name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")},
+            **served_json(point),
             **self.served,
         }
 

@@ -56,6 +56,10 @@ FAR_BEHIND = 1.5
 (docs/measurements/screening.md)."""
 PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
+LATENCIES_MEANING = (
+    "latencies are those there, as simulated: a p95 may lie beyond its limit, as only users are corrected for the work "
+    "that chance drew."
+)
 HITS_LEGEND = "prefix hits: share of prompt tokens found in GPU memory, and in host memory where KV is kept there."
 DECIDE_HITS = frozenset({"router", "kv_offloading_size", "enable_prefix_caching"})
 WORDS = {
@@ -228,7 +232,7 @@ class CompareAnswer(Answer):
             shared = f"they differ by GPU.{lead if self.sort == 'cost' else ''}"
         screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
         return [
-            f"{safe_meaning(COVERED)} Best estimate: its mean; latencies are those there. {PER_SAFE_MEANING}",
+            f"{safe_meaning(COVERED)} Best estimate: its mean; {LATENCIES_MEANING} {PER_SAFE_MEANING}",
             *price_lines(
                 {
                     layout.asked.gpu.name: (layout.asked.gpu, layout.asked.gpu.usd_per_hour)

@@ -10,7 +10,8 @@ from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.questions.deployments import Subject
 from headcount.questions.variations import OWN_FORMATS, Choice, choice_text
 from headcount.text.words import found_text, hits_text, layout_text
-from simulator.study.capacity_table import CapacityRow, latency_summary
+from simulator.study.capacity_table import CapacityRow
+from simulator.study.served import latency_summary
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import inverse, times, users_ratio
 from simulator.study.variations.variation import Look
@@ -112,14 +113,16 @@ class Layout:
     @property
     def layout(self) -> str:
         """Such as `4 × TP2`."""
+        return self.layout_of(self.num_servers)
+
+    def layout_of(self, servers: int) -> str:
+        """The same of another number of servers."""
         plan = self.looked.plan if self.looked else None
         if plan is None:
             return "–"
         if self.looked is not None and self.looked.apart is not None:
             return apart_text(self.looked.apart)
-        return layout_text(
-            self.num_servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
-        )
+        return layout_text(servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size)
 
     def p95_s(self, name: str) -> float | None:
         """Of `ttft_s` or `tpot_s`, at the mean number of users."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -19,7 +20,7 @@ from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.apart import Between
 from simulator.deployment import Deployment
-from simulator.study.capacity_table import CapacityQuestion, How, plans_of
+from simulator.study.capacity_table import CapacityQuestion, How, evaluator_of, plans_of
 from simulator.study.points import Point, Watcher
 from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
@@ -54,6 +55,11 @@ class Layouts:
     def _load(self) -> tuple[Population | Trace, float]:
         return replace(self.asked, traffic=None).load()
 
+    @property
+    def unit(self) -> str:
+        """Of a load's size."""
+        return "requests/s" if isinstance(self._load[0], Trace) else "users"
+
     @contextmanager
     def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[Simulations]:
         """Where simulations run, and whether they are kept, meanwhile."""
@@ -62,6 +68,13 @@ class Layouts:
         ) as found:
             self._how = How(simulations=found)
             yield found
+
+    def on_larger_server(self, gpus: int, precision: float) -> "Layouts":
+        """The same with one server of so many GPUs, all of them in tensor parallelism; the load is read already."""
+        found = copy(self)
+        found.base = {**self.base, "gpus": gpus, "tensor_parallel_size": gpus}
+        found.study = {**self.study, "precision": precision}
+        return found
 
     def screened(self, choice: Choice) -> Layout:
         """A layout with its estimate. Raises ValueError for an unknown name, or traffic that is impossible."""
@@ -123,6 +136,13 @@ class Layouts:
         if layout.looked is None or layout.looked.plan is None or layout.row is not None:
             return layout
         return replace(layout, row=simulated(layout.looked, replace(self._how, watcher=watcher)))
+
+    def under(self, layout: Layout, size: float, replications: int) -> Point | None:
+        """What a load of that size shows; None where nothing runs, or prefill and decode are apart."""
+        looked = layout.looked
+        if looked is None or looked.plan is None or looked.apart is not None:
+            return None
+        return evaluator_of(looked.question, looked.plan, layout.num_servers, self._how).point(size, replications)
 
 
 def _check_context(asked: Amount | None, question: CapacityQuestion) -> None:

@@ -1,6 +1,5 @@
 """What does a longer context, more users or another setting cost?"""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,21 +9,25 @@ from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
-from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.answers.notes import find_notes
-from headcount.answers.varied.compare import SHOWN_CUT, remarks_on
+from headcount.answers.varied import whatif_text
+from headcount.answers.varied.compare import remarks_on
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of, noted
-from headcount.answers.varied.whatif_page import NEEDS_MEANING, context_meaning, enough_text, whatif_page
+from headcount.answers.varied.needs import Need, is_size_open, need, other_size, with_fewest_gpus
+from headcount.answers.varied.whatif_page import enough_text, whatif_page
+from headcount.answers.varied.whatif_text import decides_hits, load_name
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.traffic import TrafficChanges
 from headcount.questions.variations import Axis, Choice, choice_text, choices, value_text, varied
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted, dollars, percent
-from headcount.text.words import BEST, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, UPPER, ratio_text, safe_meaning
+from headcount.text.units import counted
+from headcount.text.words import ratio_text
 from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.points import Point
 from simulator.study.running.executor import DEFAULT_EXECUTOR
+from simulator.study.served import latency_summary
 from simulator.study.slo import SLO, find_slo
 from simulator.study.statistics import Interval
 from workloads.traces.trace_file import Source
@@ -34,23 +37,9 @@ MOST_CELLS = 400
 SWING = 0.2  # of each assumption, in a tornado
 GPU_COUNTS = (1, 2, 4, 8)
 PRECISION = 0.05
+OTHERS_PRECISION = 0.1  # of a larger server, which only says how many GPUs it takes
+SHARED_REPLICATIONS = 8  # of the load that all cells are laid under
 _SWUNG = ("context", "retrieved", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Need:
-    """GPUs for so many users, and what they cost; None where no number of them serves anybody."""
-
-    users: int
-    gpus: int | None
-    usd_per_month: float | None
-
-    def __str__(self) -> str:
-        if self.gpus is None:
-            return "–"
-        cost = "" if self.usd_per_month is None else f", ${self.usd_per_month:,.0f}"
-        each = usd_per_user_month(self.usd_per_month, self.users)
-        return counted(self.gpus, "GPU") + cost + ("" if each is None else f", ${each:,.2f} each")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,6 +80,9 @@ class WhatifAnswer(Answer):
     users: tuple[int, ...]
     cells: tuple[Layout, ...]
     needs: tuple[tuple[Need, ...], ...]  # of each cell, one for each number of users
+    others: tuple[Layout | None, ...] = ()  # each cell on a larger server, where that was tried
+    shared_load: str = ""  # such as `398 users`; "" where no load was simulated in all cells
+    under_shared_load: tuple[Point | None, ...] = ()  # what it shows in each cell
     swings: tuple[Swing, ...] = ()
 
     @property
@@ -106,18 +98,21 @@ class WhatifAnswer(Answer):
             "seed": self.seed,
             "varied": [axis.name for axis in self.axes],
             "users_asked": list(self.users),
+            "shared_load": self.shared_load or None,
             "cells": self.rows(),
             "tornado": [swing.to_json() for swing in self.swings],
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        return [self._row(cell, needs) for cell, needs in zip(self.cells, self.needs, strict=True)]
+        return [self._row(place) for place in range(len(self.cells))]
 
-    def _row(self, cell: Layout, needs: tuple[Need, ...]) -> dict[str, Any]:
-        found = cell.to_json(self.base)
+    def _row(self, place: int) -> dict[str, Any]:
+        found = self.cells[place].to_json(self.base)
         for key in ("users_over_best", "usd_per_user_over_best"):
             found[key.replace("best", "base")] = found.pop(key)
-        return found | {"needs": [vars(need) for need in needs]}
+        under = self.under_shared_load[place] if self.under_shared_load else None
+        found["ttft_s_under_shared_load"] = latency_summary(under, "ttft_s") if under else None
+        return found | {"needs": [vars(need) for need in self.needs[place]]}
 
     def first_page(self) -> FirstPage:
         return whatif_page(self)
@@ -168,51 +163,14 @@ class WhatifAnswer(Answer):
             rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in self.swings]
             blocks += [Table(columns=columns, rows=rows), Line()]
         if self.has_table:
-            blocks += [Table(columns=self.columns, rows=self.table_rows(), text_columns=(0, 1), bold_column=2), Line()]
-        reasons = [Line(f"{cell.name}: {cell.reason}") for cell in self.cells if cell.reason]
-        return [*blocks, *reasons, *(Line(text, dim=True) for text in self.legend)]
+            blocks += [whatif_text.cells_table(self), Line()]
+        said = map(Line, whatif_text.reasons(self))
+        return [*blocks, *said, *(Line(text, dim=True) for text in whatif_text.legend(self))]
 
     @property
     def has_table(self) -> bool:
         """Whether there is more to lay side by side than what each assumption does."""
         return len(self.cells) > 1 or not self.swings
-
-    @property
-    def is_cut(self) -> bool:
-        return any(cell.traffic and cell.traffic.worst >= SHOWN_CUT for cell in self.cells)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        cut = ["traffic cut"] if self.is_cut else []
-        needed = [*map(_for_users, self.users)] or [PER_SAFE_USER]
-        return ("what if", "servers", SAFE, BEST, UPPER, "vs base", *needed, *cut)
-
-    def table_rows(self) -> list[tuple[str, ...]]:
-        return [self._cells(cell, needs) for cell, needs in zip(self.cells, self.needs, strict=True)]
-
-    def _cells(self, cell: Layout, needs: tuple[Need, ...]) -> tuple[str, ...]:
-        cut = [percent(cell.traffic.worst) if cell.traffic else "–"] if self.is_cut else []
-        ends = [f"{cell.row.users:,}", f"{cell.row.users_high:,}"] if cell.row else ["–", "–"]
-        ratio = "base" if cell is self.base else ratio_text(cell.users_over(self.base) if self.base else None)
-        ratio = ratio if cell.row and cell.row.users else "–"
-        needed = [*map(str, needs)] or [dollars(cell.usd_per_user_month)]
-        return (cell.name, cell.layout, f"{cell.users:,}", *ends, ratio, *needed, *cut)
-
-    @property
-    def legend(self) -> list[str]:
-        """What the columns mean."""
-        said = [
-            f"{safe_meaning(COVERED)} Best estimate: its mean. Upper end: 1 of 20 should serve more. vs base: beside "
-            "the best estimate of the first case, with the 95 % interval, from the same random numbers.",
-        ]
-        said += [context_meaning(self.base) for axis in self.axes if axis.name == "context"]
-        if not self.has_table:
-            return said
-        return [*said, NEEDS_MEANING if self.users else PER_SAFE_MEANING]
-
-
-def _for_users(users: int) -> str:
-    return f"for {users:,}"
 
 
 @question
@@ -277,8 +235,9 @@ def whatif(
     tried = _swung(layouts, asked[0], limits) if tornado else []
     total = len(found) + 2 * len(tried)
 
-    def answer(cells: Sequence[Layout], swings: Sequence[Swing] = (), *, strict: bool = False) -> WhatifAnswer:
+    def answer(cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifAnswer:
         verdict = _verdict(cells)
+        fleets = with_fewest_gpus(cells, more.get("others", ()), counts)
         return WhatifAnswer(
             notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
             verdict=verdict,
@@ -289,26 +248,47 @@ def whatif(
             axes=tuple(axes),
             users=counts,
             cells=tuple(cells),
-            needs=tuple(tuple(_need(cell, count) for count in counts) for cell in cells),
-            swings=tuple(sorted(swings, key=lambda swing: -swing.width)),
+            needs=tuple(
+                tuple(need(fleet, count) if fleet.row else Need(users=count) for count in counts) for fleet in fleets
+            ),
+            **more,
         )
 
     done: list[Layout] = []
     with layouts.simulations(executor, workers, store=store) as simulations:
         progress(Progress(done=0, total=total, so_far=answer(found)))
 
-        def simulated(layout: Layout) -> Layout:
-            result = layouts.simulated(layout, noted(progress, len(done), total, layout.name))
+        def simulated(layout: Layout, name: str = "") -> Layout:
+            most = max(total, len(done) + 1)
+            result = layouts.simulated(layout, noted(progress, len(done), most, layout.name))
             done.append(result)
             so_far = answer(done[: len(found)])
-            progress(Progress(done=len(done), total=total, found=result.found_line, so_far=so_far))
+            progress(Progress(done=len(done), total=most, found=f"{name}{result.found_line}", so_far=so_far))
             return result
 
         cells = [simulated(layout) for layout in found]
         swings = [
             Swing(name=name, less=simulated(less), more=simulated(more), base=cells[0]) for name, less, more in tried
         ]
-    return replace(answer(cells, swings, strict=strict), simulations=simulations)
+        more: dict[str, Any] = {"swings": tuple(sorted(swings, key=lambda swing: -swing.width))}
+        if axes and is_size_open({**engine, "gpus": gpus}, asked[0]):
+            more_gpus = [count for count in GPU_COUNTS if count > layouts.base["gpus"]]
+            larger = [layouts.on_larger_server(count, max(precision, OTHERS_PRECISION)) for count in more_gpus]
+            others = [other_size(cell, counts, larger) for cell in cells]
+            more["others"] = tuple(simulated(other, f"{other.layout}, ") if other else None for other in others)
+        if decides_hits(axes):
+            more |= _under_shared_load(layouts, cells)
+    return replace(answer(cells, strict=strict, **more), simulations=simulations)
+
+
+def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, Any]:
+    """What every cell shows under the load that the weakest of them serves; nothing where fewer than two serve."""
+    points = [cell.row.point for cell in cells if cell.row and cell.row.point]
+    if len(points) < 2:
+        return {}
+    size = min(point.size for point in points)
+    under = tuple(layouts.under(cell, size, SHARED_REPLICATIONS) for cell in cells)
+    return {"shared_load": load_name(size, layouts.unit), "under_shared_load": under}
 
 
 def _grid(vary: Mapping[str, Any], users: int | None) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:
@@ -351,15 +331,6 @@ def _scaled(name: str, factor: float, limit: float) -> Any:
 
 def _spoken(name: str) -> str:
     return {"step_times": "step times", "ttft": "TTFT limit", "tpot": "TPOT limit"}.get(name, name)
-
-
-def _need(cell: Layout, users: int) -> Need:
-    """Whole servers, in proportion: many of them even out what each gets, and serve a little more than that."""
-    plan = cell.looked.plan if cell.looked else None
-    if plan is None or cell.row is None or cell.asked is None or not cell.users:
-        return Need(users=users, gpus=None, usd_per_month=None)
-    gpus = plan.gpus * math.ceil(users * (cell.gpus // plan.gpus) / cell.users)
-    return Need(users=users, gpus=gpus, usd_per_month=usd_per_month(gpus, cell.asked.gpu.usd_per_hour))
 
 
 def _verdict(cells: Sequence[Layout]) -> Verdict:

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headcount.answers.details.first_page import EACH_GETS, MOST_OPTIONS, FirstPage, Options
 from headcount.answers.varied.layout import Layout
+from headcount.answers.varied.needs import unserved_text
 from headcount.answers.varied.pages import bought_of, layout_page, spoken
+from headcount.answers.varied.whatif_text import NEEDS_MEANING, cache_cells, cache_columns, context_meaning
 from headcount.questions.variations import Axis, value_text
 from headcount.text.populations import context_text, mean_context_tokens
 from headcount.text.units import counted, dollars
@@ -23,15 +26,12 @@ from headcount.text.words import (
     ratio_text,
     sentence,
 )
-from workloads.populations.population import Population
 
 if TYPE_CHECKING:
-    from headcount.answers.varied.whatif import Need, WhatifAnswer
+    from headcount.answers.varied.needs import Need
+    from headcount.answers.varied.whatif import WhatifAnswer
 
-NEEDS_MEANING: Final = (
-    "for so many users: GPUs, their dollars a month, and those of each user; whole servers, in proportion to what is "
-    "safe to promise in the row. Many together serve a little more."
-)
+LITTLE_CUT: Final = 0.98  # of the average context
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
     "step times": "Time of each step of the server",
@@ -104,16 +104,9 @@ def case_text(cell: Layout) -> str:
     if asked is None or cell.looked is None:
         return name
     named, tokens = value_text("context", asked), mean_context_tokens(cell.looked.question.workload)
-    return name.replace(named, f"{named} ({tokens:,.0f} tokens)" if asked.is_factor else f"{named} tokens")
-
-
-def context_meaning(base: Layout | None) -> str:
-    """What a context is; in a trace it is the prompts that change."""
-    if base is None or base.looked is None:
-        return ""
-    load = base.looked.question.workload
-    what = "prompt and answer together" if isinstance(load, Population) else "a prompt"
-    return f"Average context: {what} of a request, in tokens; {mean_context_tokens(load):,.0f} in the first case."
+    simulated = cell.traffic.context_tokens if cell.traffic else tokens
+    cut = f", cut to {simulated:,.0f} by max_model_len" if simulated < LITTLE_CUT * tokens else ""
+    return name.replace(named, f"{named} ({tokens:,.0f} tokens{cut})" if asked.is_factor else f"{named} tokens{cut}")
 
 
 def _question(answer: "WhatifAnswer") -> str:
@@ -157,9 +150,7 @@ def _said(answer: "WhatifAnswer") -> str:
     other = fewest if fewest.users < base.users else max(others, key=lambda cell: cell.users)
     named, changed = _without_shared([case_text(base), case_text(other)])
     if answer.users and all(_needs(answer, cell)[0].gpus for cell in (base, other)):
-        first, then = (_bought_text(answer, cell) for cell in (base, other))
-        is_one_gpu = base.gpu_name == other.gpu_name
-        then = then.replace(f" × {base.asked.gpu.title}", "") if is_one_gpu and base.asked else then
+        first, then = _bought_text(answer, base), _bought_text(answer, other, is_named=base.gpu_name != other.gpu_name)
         return f"{_people_need(answer)} {first} with {named}, {then} with {changed}"
     on = f" on {bought_of(base)}" if (base.gpu_name, base.gpus) == (other.gpu_name, other.gpus) else ""
     return f"{counted(base.users, 'user')}{on} with {named}, {other.users:,} with {changed}"
@@ -169,11 +160,11 @@ def _people_need(answer: "WhatifAnswer") -> str:
     return f"{counted(answer.users[0], 'user')} {'needs' if answer.users[0] == 1 else 'need'}"
 
 
-def _bought_text(answer: "WhatifAnswer", cell: Layout) -> str:
-    """What the first number of users needs, such as `2 × NVIDIA H100 SXM ($5,825 a month)`."""
+def _bought_text(answer: "WhatifAnswer", cell: Layout, *, is_named: bool = True) -> str:
+    """What the first number of users needs, such as `2 × NVIDIA H100 SXM ($5,825 a month)`; unnamed, `2 GPUs ($…`."""
     need, title = _needs(answer, cell)[0], cell.asked.gpu.title if cell.asked else "GPU"
     cost = "" if need.usd_per_month is None else f" (${need.usd_per_month:,.0f} a month)"
-    return f"{need.gpus or 0:,} × {title}{cost}"
+    return f"{f'{need.gpus or 0:,} × {title}' if is_named else counted(need.gpus or 0, 'GPU')}{cost}"
 
 
 def _swing_said(answer: "WhatifAnswer") -> str:
@@ -207,23 +198,27 @@ def _options(answer: "WhatifAnswer") -> Options | None:
     needed = [f"for {users:,} users, a month" for users in answer.users] or [PER_SAFE_USER]
     return Options(
         title="Case by case" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
-        columns=("case", f"{SAFE}{on}", BEST, UPPER, *needed),
-        rows=tuple(_row(cell, _needs(answer, cell)) for cell in shown),
+        columns=("case", f"{SAFE}{on}", BEST, UPPER, *needed, *cache_columns(answer)),
+        rows=tuple(_row(answer, place) for place in range(len(shown))),
         marked=0,
         note=" ".join(
-            [context_meaning(answer.base) for axis in answer.axes if axis.name == "context"]
-            + _unserved_texts(shown)
+            context_meaning(answer)
+            + _unserved_texts(answer)
             + ([sentence(NEEDS_MEANING)] if answer.users else [PER_SAFE_MEANING])
         ),
     )
 
 
-def _row(cell: Layout, needs: "tuple[Need, ...]") -> tuple[str, ...]:
+def _row(answer: "WhatifAnswer", place: int) -> tuple[str, ...]:
+    cell, needs = answer.cells[place], answer.needs[place]
     ends = [f"{cell.row.users:,}", f"{cell.row.users_high:,}"] if cell.row else ["–", "–"]
-    each = list(map(str, needs)) or [dollars(cell.usd_per_user_month)]
-    return (case_text(cell), f"{cell.users:,}", *ends, *each)
+    each = [need.with_each() for need in needs] or [dollars(cell.usd_per_user_month)]
+    return (case_text(cell), f"{cell.users:,}", *ends, *each, *cache_cells(answer, place))
 
 
-def _unserved_texts(cells: Sequence[Layout]) -> list[str]:
-    """Why the first row that serves nobody does not."""
-    return [sentence(f"{cell.name}: {cell.reason}.") for cell in cells if not cell.users and cell.reason][:1]
+def _unserved_texts(answer: "WhatifAnswer") -> list[str]:
+    """Why a row that serves nobody does not: the first that no larger server serves either, if there is one."""
+    pairs = zip(answer.cells[:MOST_OPTIONS], answer.others or repeat(None), strict=False)
+    unserved = [(cell, other) for cell, other in pairs if cell.reason]
+    worst = sorted(unserved, key=lambda pair: pair[1] is not None and pair[1].users > 0)
+    return [sentence(f"{cell.name}, {unserved_text(cell, other)}.") for cell, other in worst][:1]

@@ -1,10 +1,11 @@
 """One of many variations of a question: looked at in milliseconds, then simulated, but more briefly than alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.apart import Apart
 from simulator.deployment import Deployment
+from simulator.study.binding import what_binds
 from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import (
     FASTER,
@@ -96,7 +97,8 @@ def simulated(looked: Look, how: How) -> CapacityRow:
         is_quick=True,
     )
     if not found.mean:
-        return empty_row(question, gpus, looked.tp, no_capacity_reason(question, evaluator), plan)
+        row = empty_row(question, gpus, looked.tp, no_capacity_reason(question, evaluator), plan)
+        return replace(row, binding=what_binds(plan, evaluator.points()[0]))
     return row_of(
         question,
         plan,

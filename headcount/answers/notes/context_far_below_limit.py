@@ -1,0 +1,25 @@
+"""The longest context that is asked for is over twice as long as 99 % of requests: it makes none of them longer."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from headcount.answers.notes import Facts, Severity
+from headcount.text.words import longest_name
+from simulator.engines.engines import engine_of
+
+SEVERITY = Severity.WARNING
+FAR: Final = 2  # times
+
+
+def find(facts: Facts) -> Iterator[tuple[str, str]]:
+    longest, usual = facts.max_model_len, facts.usual_context
+    if longest is None or usual is None or longest <= FAR * usual:
+        return
+    name = longest_name(engine_of(facts.plans[0].args)) if facts.plans else longest_name("vllm")
+    more = f"x{longest // usual}"
+    retrieved = f", or retrieved={more} for more passages" if facts.retrieves else ""
+    yield (
+        f"{name} {longest:,} only limits requests and makes none of them longer: 99 % have at most {usual:,} tokens of "
+        f"prompt and answer; for longer ones add --traffic context={more}{retrieved}",
+        "",
+    )

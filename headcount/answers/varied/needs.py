@@ -1,0 +1,104 @@
+"""How many GPUs so many users need, in servers of the size that should need the fewest."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.answers.varied.layout import Layout
+from headcount.answers.varied.layouts import Layouts
+from headcount.questions.variations import Choice
+from headcount.text.units import counted, dollars, whole_dollars
+from headcount.text.words import SAFE
+
+FEWER: Final = 1.1  # times as many GPUs, by estimates: from there on another size of server is simulated
+USUALLY_SAFE: Final = 0.85  # of the users of an estimate
+_FIXED: Final = ("gpus", "tensor_parallel_size")
+_PARALLEL: Final = ("pipeline_parallel_size", "data_parallel_size", "dp_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """GPUs for so many users, and what they cost; None where no number of them serves anybody."""
+
+    users: int
+    gpus: int | None = None
+    usd_per_month: float | None = None
+    layout: str | None = None
+    """Such as `3 × TP4`."""
+
+    def __str__(self) -> str:
+        if self.gpus is None:
+            return "–"
+        cost = f", ${whole_dollars(self.usd_per_month)}" if self.usd_per_month is not None else ""
+        return f"{counted(self.gpus, 'GPU')} ({self.layout}){cost}"
+
+    def with_each(self) -> str:
+        """The same with the dollars of a user."""
+        each = usd_per_user_month(self.usd_per_month, self.users)
+        return str(self) if each is None else f"{self}, ${dollars(each)} each"
+
+
+def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
+    """Whole servers, in proportion: many of them even out what each gets, and serve a little more than that.
+
+    `safe` is the share of its users that counts.
+    """
+    plan, served = layout.looked.plan if layout.looked else None, safe * layout.users
+    if plan is None or layout.asked is None or served < 1:
+        return Need(users=users)
+    servers = math.ceil(users * (layout.gpus // plan.gpus) / served)
+    gpus = plan.gpus * servers
+    return Need(
+        users=users,
+        gpus=gpus,
+        usd_per_month=usd_per_month(gpus, layout.asked.gpu.usd_per_hour),
+        layout=layout.layout_of(servers),
+    )
+
+
+def is_size_open(given: Choice, choice: Choice) -> bool:
+    """Whether nobody said how many GPUs a server has."""
+    is_given = any(given.get(name) is not None for name in _FIXED)
+    is_parallel = any((given.get(name) or 1) > 1 for name in _PARALLEL)
+    return not is_given and not is_parallel and not any(name in choice for name in (*_FIXED, *_PARALLEL))
+
+
+def other_size(cell: Layout, counts: Sequence[int], larger: Sequence[Layouts]) -> Layout | None:
+    """The cell on one of several larger servers, where that should need clearly fewer GPUs for `counts` users.
+
+    Where the cell serves nobody it is the one that should serve somebody, or the largest that runs.
+    """
+    found = [each.screened(cell.choice) for each in larger]
+    runs = [each for each in found if each.looked and each.looked.plan]
+    estimated = cell.looked.users if cell.looked else 0
+    safe = cell.users / estimated if cell.users and estimated else USUALLY_SAFE
+    needed = {each.gpus: _gpus(each, counts, safe) for each in runs}
+    fewest = min(runs, key=lambda each: (needed[each.gpus], -each.gpus), default=None)
+    if fewest is None or (cell.users and needed[fewest.gpus] * FEWER > _gpus(cell, counts)):
+        return None
+    return fewest
+
+
+def with_fewest_gpus(cells: Sequence[Layout], others: Sequence[Layout | None], counts: Sequence[int]) -> list[Layout]:
+    """Of each cell and its other, both simulated, the one that needs fewer GPUs."""
+    pairs = zip(cells, others or [None] * len(cells), strict=True)
+    return [
+        other if other is not None and other.row and _gpus(other, counts) < _gpus(cell, counts) else cell
+        for cell, other in pairs
+    ]
+
+
+def _gpus(layout: Layout, counts: Sequence[int], safe: float = 1.0) -> float:
+    """Of all numbers of users together."""
+    return sum(need(layout, users, safe).gpus or math.inf for users in counts or (1,))
+
+
+def unserved_text(cell: Layout, other: Layout | None) -> str:
+    """Why a cell serves nobody, and what the larger server that was tried makes of it."""
+    if other is None:
+        return f"{cell.layout}: {cell.reason}"
+    if not other.users:
+        return f"{cell.layout} to {other.layout}: {other.reason}"
+    return f"{cell.layout}: {cell.reason}; with {other.layout}: {counted(other.users, 'user')} {SAFE}"

@@ -1,0 +1,43 @@
+"""What users get under a load, such as that of the users who are safe to promise."""
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from simulator.study.capacity import Capacity
+from simulator.study.points import Evaluator, Point
+from simulator.study.statistics import FloatArray, summary, t_interval
+
+REQUESTS: Final = 50_000  # of the load: the p95 of TTFT is then known to some 15 % with `chat` on one H100
+FEWEST: Final = 2  # replications
+_MEANS = (
+    "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
+)  # fmt: skip
+
+
+def safe_point(evaluator: Evaluator, found: Capacity, *, users: int, users_low: int) -> Point | None:
+    """The load of `users_low` where `found` is that of `users`; None where nobody is safe to promise."""
+    if not users_low or found.point is None:
+        return None
+    load = evaluator.load
+    size = max(load.round(found.mean * users_low / users * (1 + 1e-9)), load.smallest)
+    count = math.ceil(REQUESTS / max(found.point.mean("num_requests"), 1))
+    return evaluator.point(size, max(min(count, len(found.pair[0].replications)), FEWEST))
+
+
+def served_json(point: Point | None) -> dict[str, Any]:
+    """What users get under a load, and what it does to the servers."""
+    found: dict[str, Any] = {name: point.mean(name) if point else 0.0 for name in _MEANS}
+    return found | {name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")}
+
+
+def latency_summary(point: Point, name: str) -> dict[str, float | None]:
+    """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval of the p95 over them."""
+    by_number: dict[int, list[FloatArray]] = {}
+    for replication in point.replications:
+        by_number.setdefault(replication.number, []).append(getattr(replication.times, name))
+    found = summary(point.times(name))
+    tails = (summary(np.concatenate(samples))["p95"] for samples in by_number.values())
+    p95 = t_interval([value for value in tails if value is not None] or [0.0])
+    return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
