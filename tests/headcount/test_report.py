@@ -87,10 +87,12 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.loaded: list[str] = []
         self.texts: list[str] = []
+        self.is_inline = False
         self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.is_inline = tag == "span"
         self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
@@ -103,11 +105,14 @@ class Page(HTMLParser):
                 self.loaded.append(value or "")
 
     def handle_endtag(self, tag: str) -> None:
+        self.is_inline = tag == "span"  # what follows goes on in the same word
         if not self.open or self.open.pop() != tag:
             self.mistakes.append(f"</{tag}> at {self.getpos()}")
 
     def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] not in ("script", "style"):
+        if self.is_inline and self.texts:
+            self.texts[-1] += data
+        elif not self.open or self.open[-1] not in ("script", "style"):
             self.texts.append(data)
 
     @property
@@ -465,4 +470,4 @@ def test_a_browser_renders_it_without_complaint_nor_sideways_scrolling(
 def test_where_ttft_binds_the_page_says_that_its_wider_error_is_not_covered(binding: str, is_said: bool) -> None:
     row: Any = SimpleNamespace(binding=binding, step_time_error=0.15, users_if_pool_smaller=None, plan=None)
     said = sureness(Headroom(needed=None, low=100, users=110, high=120), row)
-    assert ("One condition" in said and "is not covered. Measure that wait" in said) == is_said
+    assert ("if answers begin as soon as simulated" in said and "is not covered: measure it" in said) == is_said

@@ -184,9 +184,9 @@ def _formats_text(answer: "PlanAnswer") -> str:
     found = {each["change"].split()[0]: each for each in lifts if each["change"].startswith(tuple(_OWN_FORMATS))}
     if not found:
         return ""
-    gains = joined([f"{each['ratio'] - 1:.0%} with {each['change']}" for each in found.values()])
+    gains = joined([f"{each['ratio'] - 1:.0%} more users with {each['change']}" for each in found.values()])
     ask = " ".join(f"{flag} {_OWN_FORMATS[flag]},{each['change'].split()[1]}" for flag, each in found.items())
-    return f"Fewer bits may cost less, by estimate so many more users: {gains}. To compare: {ask}; {PRECISION_REMARK}."
+    return f"Fewer bits may cost less: by estimate {gains}. To compare: {ask}; {PRECISION_REMARK}."
 
 
 def _gpus_title(row: FleetRow) -> str:

@@ -95,10 +95,12 @@ def sureness(room: Headroom, row: "CapacityRow | None" = None) -> str:
         more = f" That is too few for the {room.needed:,.0f} asked for."
     elif room.needed is not None:
         more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
+    waits = _ttft_text(row)
+    promised = ", if answers begin as soon as simulated: then 19 of 20" if waits else ": 19 of 20"
     return (
-        f"{room.low:,} users are safe to promise, as 19 of 20 real fleets like this one should serve at least so many."
+        f"{room.low:,} users are safe to promise{promised} real fleets like this one should serve at least so many."
         f"{more} The best estimate is {room.users:,}, and 1 of 20 should serve more than {room.high:,}. That "
-        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed.{_ttft_text(row)}"
+        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed.{waits}"
     )
 
 
@@ -107,8 +109,8 @@ def _ttft_text(row: "CapacityRow | None") -> str:
     if row is None or row.step_time_error is None or not (row.binding or "").startswith("TTFT"):
         return ""
     return (
-        " One condition: the wait for an answer's beginning (TTFT) decides here, and its wider error (front ends, "
-        "short queues) is not covered. Measure that wait on one server before you promise the number."
+        " How soon answers begin (TTFT) decides here, and its own error (front ends, short queues) is not covered: "
+        "measure it on one server."
     )
 
 

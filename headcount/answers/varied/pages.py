@@ -122,8 +122,8 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
         rows=tuple(map(_option, rows)),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
         note=" ".join(
-            [PER_SAFE_MEANING, *_gpus_texts(rows), *_servers_texts(rows), *_speed_texts(rows), *_engines_texts(rows),
-             *_hidden_texts(layouts)]
+            [PER_SAFE_MEANING, *_screened_texts(rows), *_gpus_texts(rows), *_servers_texts(rows), *_speed_texts(rows),
+             *_engines_texts(rows), *_hidden_texts(layouts)]
         ),
     )  # fmt: skip
 
@@ -138,6 +138,12 @@ def _option(each: Layout) -> tuple[str, ...]:
         whole_dollars(each.usd_per_month),
         dollars(each.usd_per_user_month if each.users else None),
     )
+
+
+def _screened_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """Why some stand below others that cost more."""
+    if any(each.is_screened_only for each in layouts):
+        yield "About: only estimated, too far behind to be simulated, and so listed last."
 
 
 def _gpus_texts(layouts: Sequence[Layout]) -> Iterator[str]:

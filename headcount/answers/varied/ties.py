@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from headcount.answers.varied.layout import Layout
-from headcount.text.units import counted
-from headcount.text.words import ratio_text
+from headcount.text.words import joined, ratio_text
 
 MOST_TOLD: Final = 2
 
@@ -24,17 +23,16 @@ def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout
     near = [pair for pair in pairs if best and pair[0].gpu_name == best.gpu_name and pair[1].high >= 1]
     others = [pair for pair in pairs if pair not in near]
     if near:
-        yield (
-            "nearly as cheap",
-            f"{_told([f'{named(each)} {_cost(each)})' for each, _ in near])}: the difference lies within its interval",
-        )
+        found = _told([f"{named(each)} ({_cost(each)} a user)" for each, _ in near])
+        yield "nearly as cheap", f"{found}: the difference lies within its interval"
     if others:
-        costs = [f"{named(each)} {_cost(each)}, {ratio_text(ratio)} by the best estimates)" for each, ratio in others]
-        yield "may be as cheap", f"{_told(costs)}: ranked lower, as its interval is wider"
+        costs = [f"{named(each)}: {ratio_text(ratio)} by the best estimates" for each, ratio in others]
+        safe = joined([_cost(each) for each, _ in others[:MOST_TOLD]])
+        yield "may be as cheap", f"{_told(costs)}; {safe} per safe user, as less is known of such servers"
 
 
 def _cost(each: Layout) -> str:
-    return f"(${each.usd_per_user_month or 0:,.2f} a user, {counted(each.num_servers, 'server')}"
+    return f"${each.usd_per_user_month or 0:,.2f}"
 
 
 def _told(texts: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from headcount.report.parts import Command, File, Folded, Part, Table, Text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 
 def missing() -> str:
@@ -66,6 +67,7 @@ def environment() -> "Environment":
     return found
 
 
+_FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _UNITS = re.compile(r"(?<=\d) (?=(?:s|ms|GiB|GPUs?|users?)\b)|(?<=\d) (?=×)|(?<=×) ")
 _TEMPLATES: dict[type[Part], str] = {
     Text: "text.html", Table: "table.html", Command: "command.html", File: "file.html", Folded: "folded.html",
@@ -77,6 +79,9 @@ def template_of(part: Part) -> str:
     return "chart.html" if isinstance(part, Chart) else _TEMPLATES[type(part)]
 
 
-def spaced(text: str) -> str:
-    """`95 %` and `1 s` with a space at which no line breaks, however the percentage was written."""
-    return _UNITS.sub("\u00a0", re.sub(r"(?<=\d) ?%", "\u00a0%", text))
+def spaced(text: str) -> "Markup":
+    """Escaped; `95 %`, `1 s` and `--users` without a break of the line, however the percentage was written."""
+    from markupsafe import Markup, escape  # noqa: PLC0415  an optional extra
+
+    together = _UNITS.sub("\u00a0", re.sub(r"(?<=\d) ?%", "\u00a0%", str(escape(text))))
+    return Markup(_FLAG.sub(r'<span class="flag">\g<0></span>', together))
