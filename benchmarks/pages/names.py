@@ -89,8 +89,9 @@ def _links() -> str:
     rows = []
     for name, kind in LINKS.items():
         starts = ", ".join(f"`{start}`" for start, chain in CHAINS.items() if name in chain) or "a start"
-        default = "" if kind.default is None else f"{100 * kind.default:g} %"
-        rows.append((f"`{name}`", f"{kind.meaning}, {kind.unit}", starts, default, kind.source))
+        found = kind.default
+        default, source = ("", "") if found is None else (f"{100 * found.value:g} %, {found.kind}", found.source)
+        rows.append((f"`{name}`", f"{kind.meaning}, {kind.unit}", starts, default, source))
     return table(("link", "what", "in the chain of", "default", "source"), rows)
 
 

@@ -7,7 +7,7 @@ from boundary.names import readable
 from headcount.answers.money import BreakEven, price_lines
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted, milliseconds, percent, seconds
+from headcount.text.units import clock, counted, milliseconds, percent, seconds
 from headcount.text.words import COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
 from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
@@ -137,6 +137,8 @@ def chain(answer: "PlanAnswer") -> list[Line]:
     """Users → requests/s → in flight → GPUs."""
     lines = [Line(text) for text in answer.demand.lines()]
     people, best = answer.people, answer.best
+    if (peak := people.peak_at) is not None:
+        lines.append(Line(f"the peak of all time zones is at {clock(peak[1])} UTC"))
     if people.factor != 1:
         extra = (("growth", people.growth), ("headroom", people.headroom))
         named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)
@@ -146,7 +148,16 @@ def chain(answer: "PlanAnswer") -> list[Line]:
         servers = counted(best.servers - spare, "server") + (f" + {spare} spare" if spare else "")
         rates = f"{_figure(best.requests_per_s)} requests/s → {_figure(best.in_flight)} in flight"
         lines.append(Line(f"→ {rates} → {servers} → {counted(best.gpus or 0, 'GPU')}"))
-    return lines
+    return [*lines, *_tokens(answer)]
+
+
+def _tokens(answer: "PlanAnswer") -> list[Line]:
+    """Those of the users to serve: prompts and answers."""
+    peak, factor = answer.peak, answer.people.factor
+    if peak is None:
+        return []
+    prompt, output = (_figure(factor * each) for each in (peak.input_tokens_per_s, peak.output_tokens_per_s))
+    return [Line(f"these are {prompt} prompt tokens/s and {output} output tokens/s")]
 
 
 def nearest_text(each: Nearest) -> str:
