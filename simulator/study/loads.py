@@ -110,10 +110,9 @@ class UserLoad:
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
-        clients = self.population.clients
-        until_s = math.inf if clients.library.abandons_session else horizon_s  # who leaves skips turns
+        until_s = math.inf if self.population.clients.library.abandons_session else horizon_s  # who leaves skips turns
         seed = replication_seed(self.seed, replication)
-        table = clients.applied(sessions.table(until_s), seed, sessions.opens(until_s))
+        table = self.population.served(sessions.table(until_s), seed, sessions.opens(until_s))
         return Drawn(table=table, surplus=self._surplus(sessions, horizon_s))
 
     def _sessions(self, size: float, replication: int, patience: int) -> Sessions:

@@ -51,7 +51,7 @@ def equilibrium(population: Population, max_model_len: int) -> Equilibrium:
     """
     population.check_room(max_model_len)
     system = population.system_prompt_tokens
-    one, survival = _one_turn(population, max_model_len - system), _survival(population)
+    one, survival = _one_turn(population, population.room(max_model_len)), _survival(population)
     opening = np.ones_like(one.share)
     for _ in range(_MOST_ROUNDS):
         before, talks = opening, _conversations(one, opening, survival)

@@ -14,9 +14,10 @@ from workloads.clients import WAIT_FOR_EVER, Clients
 from workloads.distributions import Distribution, Exponential, Fixed, RoundedUp, size_biased_quantile
 from workloads.populations.counts import LONGEST_MET
 from workloads.populations.draws import Draws, Talk, Turns
+from workloads.populations.own_prompts import with_own_prompts
 from workloads.populations.retrieval import Retrieval
 from workloads.populations.sessions import Sessions
-from workloads.requests import OPEN_END, Int32Array, IntArray, RequestTable
+from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, RequestTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,12 @@ class Population:
         for key in ("turns", "output_tokens"):
             if not getattr(self, key).mean() > 0:
                 raise InputError(f"workload '{self.name}': {key} is always 0; give a mean above 0")
+        tenants = self.clients.tenants
+        if tenants is not None and tenants.longest_system_prompt and not self.system_prompt_tokens:
+            raise InputError(
+                f"workload '{self.name}' has no system prompt that a tenant's own could replace; give it one of the "
+                "tokens that the other tenants have"
+            )
         longest = size_biased_quantile(RoundedUp(inner=self.turns), np.array([LONGEST_MET]))[0]
         if longest > limits().turns:
             raise InputError(
@@ -93,7 +100,7 @@ class Population:
         Turns that cannot arrive by `until_s` need not be drawn: their think time is infinite.
         """
         self._check(num_users, turns_per_user, max_model_len)
-        draws = Draws(self, num_users, seed, max_model_len - self.system_prompt_tokens)
+        draws = Draws(self, num_users, seed, self.room(max_model_len))
         return next(self._blocks(draws, turns_per_user, stationary_start=stationary_start, until_s=until_s))
 
     def blocks(self, num_users: int, turns_at_once: int, seed: int, max_model_len: int) -> Iterator[Sessions]:
@@ -102,7 +109,7 @@ class Population:
         A block's turns go on from those of the block before; its first ones have a think time and a time.
         """
         self._check(num_users, turns_at_once, max_model_len)
-        draws = Draws(self, num_users, seed, max_model_len - self.system_prompt_tokens)
+        draws = Draws(self, num_users, seed, self.room(max_model_len))
         return self._blocks(draws, turns_at_once, stationary_start=True)
 
     def _blocks(
@@ -173,8 +180,29 @@ class Population:
 
     def check_room(self, max_model_len: int) -> None:
         """Raise InputError unless the system prompt leaves room for a message and an answer."""
-        if max_model_len < self.system_prompt_tokens + 2:
+        longest = max_model_len - self.room(max_model_len)
+        if max_model_len < longest + 2:
             raise InputError(
-                f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least "
-                f"{self.system_prompt_tokens + 2:,}: its system prompt has {self.system_prompt_tokens:,} tokens"
+                f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least {longest + 2:,}: "
+                f"its system prompt has {longest:,} tokens"
             )
+
+    def room(self, max_model_len: int) -> int:
+        """Tokens beside the system prompt, the longest where tenants have their own."""
+        own = 0 if self.clients.tenants is None else self.clients.tenants.longest_system_prompt
+        return max_model_len - max(self.system_prompt_tokens, own)
+
+    def served(self, table: RequestTable, seed: int, opens: BoolArray | None = None) -> RequestTable:
+        """A draw's table with the clients, their tenants, and these tenants' own system prompts."""
+        return self._with_own_prompts(self.clients.applied(table, seed, opens))
+
+    def of_tenants(self, table: RequestTable, seed: int) -> RequestTable:
+        """The same with patient clients."""
+        tenants = self.clients.tenants
+        return table if tenants is None else self._with_own_prompts(tenants.applied(table, seed))
+
+    def _with_own_prompts(self, table: RequestTable) -> RequestTable:
+        tenants = self.clients.tenants
+        if tenants is None or not tenants.longest_system_prompt:
+            return table
+        return with_own_prompts(table, self.system_prompt_tokens, tenants.system_prompts)
