@@ -138,6 +138,8 @@ class UserLoad:
 
     def _surplus(self, sessions: Sessions, horizon_s: float) -> tuple[float, ...]:
         """A stationary start makes a user's turns a stationary process, and users are independent: exact."""
+        if self.population.at_limit.goes_on:  # the equilibrium knows no turns beyond the limit
+            return 0.0, 0.0
         arrival_s = sessions.arrival_s(self.answers)
         if not self.think_time_s or arrival_s[:, -1].min() < horizon_s:  # not all turns within the horizon were drawn
             return 0.0, 0.0

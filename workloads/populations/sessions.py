@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from workloads.populations.at_limit import OPENS
 from workloads.randomness import mixed_words
 from workloads.requests import OPEN_END, BoolArray, FloatArray, Int32Array, IntArray, RequestTable
 
@@ -56,6 +57,8 @@ class Sessions:
     chunk_tokens: int = 0
     met_at: IntArray | None = None
     """[users] the turn, counted from 0, that is a user's first; None: it is turn 0. Earlier ones lie before time 0."""
+    what: Int32Array | None = None
+    """[users, turns] what each turn is, as in `at_limit`; None: conversations end at the limit."""
     turns_before: int = 0
     """Each user's turns before these, in a block of turns that goes on from another."""
 
@@ -167,7 +170,7 @@ class Sessions:
         rows = _Rows.of_turns(*self._turns_of_each(until_s))
         conversation = rows.of(self.conversation)
         opens = np.ones(len(conversation), bool)
-        opens[1:] = conversation[1:] != conversation[:-1]
+        opens[1:] = conversation[1:] != conversation[:-1] if self.what is None else rows.of(self.what)[1:] == OPENS
         opens[rows.first] = True
         return opens
 
