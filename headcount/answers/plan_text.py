@@ -7,7 +7,7 @@ from boundary.names import readable
 from headcount.answers.money import BreakEven, price_lines
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import clock, counted, milliseconds, percent, seconds
+from headcount.text.units import counted, milliseconds, percent, seconds
 from headcount.text.words import COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
 from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
@@ -137,8 +137,8 @@ def chain(answer: "PlanAnswer") -> list[Line]:
     """Users → requests/s → in flight → GPUs."""
     lines = [Line(text) for text in answer.demand.lines()]
     people, best = answer.people, answer.best
-    if (peak := people.peak_at) is not None:
-        lines.append(Line(f"the peak of all time zones is at {clock(peak[1])} UTC"))
+    if people.peak_text:
+        lines.append(Line(f"the peak is at {people.peak_text}"))
     if people.factor != 1:
         extra = (("growth", people.growth), ("headroom", people.headroom))
         named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from boundary.names import readable
+from headcount.text.units import clock
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
 from workloads.daily_profile import ONE_ZONE, RAGPULSE, WORKING_DAY, Profile
@@ -62,18 +63,27 @@ class People:
         return (self.daily_profile or WORKING_DAY).mean_over_peak(self.time_zones or ONE_ZONE)
 
     @property
-    def peak_at(self) -> tuple[float, float] | None:
+    def _peak(self) -> tuple[float, float]:
         """The peak of people in several time zones over that of all in one, and its hour in UTC."""
-        return None if self.time_zones is None else (self.daily_profile or WORKING_DAY).peak(self.time_zones)
+        return (self.daily_profile or WORKING_DAY).peak(self.time_zones or ONE_ZONE)
+
+    @property
+    def peak_text(self) -> str:
+        """When the peak is, such as `Tuesday 15:30 UTC`; "" where nothing was said of the day."""
+        if self.daily_profile is None and self.time_zones is None:
+            return ""
+        hour = self._peak[1]
+        day = (self.daily_profile or WORKING_DAY).day_of(hour)
+        return " ".join(filter(None, (day, clock(hour), "local time" if self.time_zones is None else "UTC")))
 
     def _hours(self, start: str) -> dict[str, StandIn]:
         """The links that the day's profile and the time zones tell."""
         found, profile = {}, self.daily_profile
         if profile is not None and "peak_hour_share" in CHAINS[start]:
             found["peak_hour_share"] = StandIn(profile.busiest_hour_share, "the daily profile", "given")
-        if (peak := self.peak_at) is not None:
+        if self.time_zones is not None:
             source = "the daily profile and the time zones" if profile else _ZONES
-            found["time_zones"] = StandIn(peak[0], source, "given")
+            found["time_zones"] = StandIn(self._peak[0], source, "given")
         return found
 
     def chain(

@@ -97,7 +97,14 @@ def test_a_trace_s_tokens_are_measured_and_the_peak_of_time_zones_has_an_hour(tm
     answer = hc.plan("llama-3.1-8b", tokens_per_day=10**9, time_zones=zones, workload=trace, **GIVEN)
     kinds = {link.name: link.kind for link in answer.demand.links}
     assert (kinds["tokens_per_request"], kinds["time_zones"]) == ("measured", "given")
-    assert "the peak of all time zones is at " in str(answer)
+    assert re.search(r"the peak is at \d+:\d\d UTC", str(answer))
+
+
+def test_the_peak_of_a_week_has_a_day() -> None:
+    week = [1.0] * 168
+    week[24 + 15] = 9.0
+    answer = hc.plan("llama-3.1-8b", employees=2000, daily_profile=",".join(map(str, week)), **GIVEN)
+    assert "the peak is at Tuesday 15:30 local time" in str(answer)
 
 
 def test_a_given_think_time_is_not_assumed() -> None:
