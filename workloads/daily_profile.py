@@ -19,6 +19,7 @@ RAGPULSE: Final = (
 _STEPS: Final = 12  # of an hour: time zones differ by halves and quarters of one
 _ZONE: Final = re.compile(r"^(?:UTC)?([+-]?)(\d{1,2})(?::([0-5]\d))?$", re.IGNORECASE)
 _DAY, _WEEK = 24, 168
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +41,17 @@ class Profile:
         return max(self.hours) / (sum(self.hours) / (len(self.hours) / _DAY))
 
     def peak(self, zones: Mapping[float, float]) -> tuple[float, float]:
-        """The peak of people in time zones, over that of all in one, and its hour in UTC.
+        """The peak of people in time zones, over that of all in one, and its hour in UTC, from the profile's start.
 
         `zones` has the share of people by hours ahead of UTC. Between the middles of two hours the profile is a line.
         """
         together = sum(share * self._utc(ahead) for ahead, share in zones.items())
         at = int(np.argmax(together))
-        return float(np.max(together) / self._utc(0.0).max()), at / _STEPS % _DAY
+        return float(np.max(together) / self._utc(0.0).max()), at / _STEPS
+
+    def day_of(self, hour: float) -> str:
+        """The weekday of an hour of the profile; "" of one that has a day alone."""
+        return _DAYS[int(hour // _DAY)] if len(self.hours) == _WEEK else ""
 
     def mean_over_peak(self, zones: Mapping[float, float]) -> float:
         """Load of a mean hour over that of the peak, of people in time zones."""

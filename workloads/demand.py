@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from boundary.files import InputError
 from boundary.names import check_names, readable, shortened
@@ -29,24 +29,44 @@ _BUSIEST_HOUR = (
 )
 
 
+Kind = Literal["given", "measured", "assumed"]
+
+
+class StandIn(NamedTuple):
+    """What stands in for a link that nobody gave."""
+
+    value: float
+    source: str
+    kind: Kind = "assumed"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One number of the chain from people to sessions; `assumed` where nobody gave it."""
+    """One number of the chain from people to sessions."""
 
     name: str
     value: float
     unit: str
     source: str
-    assumed: bool
+    kind: Kind
+    """Measured: elsewhere, or in the workload's trace."""
+
+    @property
+    def assumed(self) -> bool:
+        """Nobody gave it."""
+        return self.kind != "given"
 
     def __str__(self) -> str:
-        flag = f" (assumed; {_flag(self.name)})" if self.assumed else ""
-        return f"{LINKS[self.name].meaning}: {self.shown}{flag}"
+        how = f"{self.kind}; {_flag(self.name)}" if self.assumed else self.kind
+        return f"{LINKS[self.name].meaning}: {self.shown} ({how})"
 
     @property
     def shown(self) -> str:
         """The value with its unit, a share in percent."""
         return f"{100 * self.value:.4g} %" if self.unit == "share" else f"{readable(self.value)} {self.unit}".rstrip()
+
+
+PEAK_HOUR_SHARE: Final = StandIn(0.144, _BUSIEST_HOUR, "measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +76,28 @@ class LinkKind:
     meaning: str
     unit: str
     most: float
-    default: float | None = None
-    source: str = ""
+    default: StandIn | None = None
 
 
 LINKS: Final[Mapping[str, LinkKind]] = {
     "employees": LinkKind(meaning="registered people", unit="people", most=MOST_PEOPLE),
     "active_share": LinkKind(
-        meaning="share of people who use it on a working day", unit="share", most=1, default=0.34, source=_GDS
+        meaning="share of people who use it on a working day",
+        unit="share",
+        most=1,
+        default=StandIn(0.34, _GDS, "measured"),
     ),
     "peak_share": LinkKind(
         meaning="share of the daily active with an open session at the peak minute",
         unit="share",
         most=1,
-        default=0.10,
-        source=_PEAK,
+        default=StandIn(0.10, _PEAK),
     ),
     "time_zones": LinkKind(
         meaning="peak of all time zones together over that of one",
         unit="share",
         most=1,
-        default=1.0,
-        source="all people in one time zone",
+        default=StandIn(1.0, "all people in one time zone"),
     ),
     "users": LinkKind(meaning="sessions open at the peak", unit="users", most=MOST_PEOPLE),
     "requests_per_s": LinkKind(meaning="requests at the peak", unit="requests/s", most=1e7),
@@ -86,8 +106,7 @@ LINKS: Final[Mapping[str, LinkKind]] = {
         meaning="share of a day's requests in its busiest hour",
         unit="share",
         most=1,
-        default=0.144,
-        source=_BUSIEST_HOUR,
+        default=PEAK_HOUR_SHARE,
     ),
     "tokens_per_request": LinkKind(meaning="mean prompt and output tokens of a request", unit="tokens", most=2**31),
     "think_time_s": LinkKind(meaning="mean think time Z", unit="s", most=3.6e6),
@@ -126,8 +145,8 @@ class Demand:
         return [*before, f"{LINKS['users'].meaning}: {readable(self.users)} users"]
 
     def to_json(self) -> dict[str, Any]:
-        """`users`, and the links as `{name, value, unit, source, assumed}`."""
-        return {"users": self.users, "links": [vars(link) for link in self.links]}
+        """`users`, and the links as `{name, value, unit, source, kind, assumed}`."""
+        return {"users": self.users, "links": [vars(link) | {"assumed": link.assumed} for link in self.links]}
 
 
 def _users_per_start(start: str, values: Mapping[str, float]) -> float:
@@ -158,29 +177,29 @@ def check_links(given: Mapping[str, float | None]) -> str:
     return starts[0]
 
 
-def demand(*, assumed: Mapping[str, tuple[float, str]] | None = None, **given: float | None) -> Demand:
-    """The chain from exactly one of CHAINS; the other links of LINKS are given, in `assumed`, or have a default.
+def demand(*, stand_ins: Mapping[str, StandIn] | None = None, **given: float | None) -> Demand:
+    """The chain from exactly one of CHAINS; the other links of LINKS are given, in `stand_ins`, or have a default.
 
-    `assumed` has a value and its source by link, such as the workload's think time. Raises InputError for an unknown
+    `stand_ins` are by link, such as the workload's think time. Raises InputError for an unknown
     link, none or two to start from, a link that does not belong, is missing, or is out of its range.
     """
     start = check_links(given)
     named = {name: value for name, value in given.items() if value is not None}
-    chain = Demand(links=tuple(_link(name, named, assumed or {}) for name in (start, *CHAINS[start])))
+    chain = Demand(links=tuple(_link(name, named, stand_ins or {}) for name in (start, *CHAINS[start])))
     if not 0 < chain.users <= MOST_PEOPLE:
         allowed = f"it must be above 0, at most {MOST_PEOPLE:,}"
         raise InputError(f"the number of users that follows from {_flag(start)} is {readable(chain.users)}; {allowed}")
     return chain
 
 
-def _link(name: str, given: Mapping[str, float], assumed: Mapping[str, tuple[float, str]]) -> Link:
+def _link(name: str, given: Mapping[str, float], stand_ins: Mapping[str, StandIn]) -> Link:
     kind = LINKS[name]
     if name in given:
-        return Link(name=name, value=_checked(name, given[name]), unit=kind.unit, source="", assumed=False)
-    value, source = assumed.get(name, (kind.default, kind.source))
-    if value is None:
+        return Link(name=name, value=_checked(name, given[name]), unit=kind.unit, source="", kind="given")
+    found = stand_ins.get(name, kind.default)
+    if found is None:
         raise InputError(f"{_flag(name)} is missing: the {kind.meaning}; give it")
-    return Link(name=name, value=_checked(name, value), unit=kind.unit, source=source, assumed=True)
+    return Link(name=name, value=_checked(name, found.value), unit=kind.unit, source=found.source, kind=found.kind)
 
 
 def _checked(name: str, value: float) -> float:
@@ -197,4 +216,4 @@ def _checked(name: str, value: float) -> float:
 
 
 def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"--{name.replace('_time_s', '_time').replace('_', '-')}"

@@ -1,6 +1,7 @@
 """What `max_model_len` makes of a workload: what it cuts, shortens and refuses, and how long requests are then."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,10 @@ class TrafficEffects:
     output_tokens: float
     conversations_cut: float | None = None
     """Of a population's conversations: they end before their last turn, which would not fit."""
+    conversations_truncated: float | None = None
+    """Of a population's conversations: they go on without the oldest of what was said."""
+    conversations_summarized: float | None = None
+    """Of a population's conversations: they go on with a summary of what was said."""
     messages_shortened: float | None = None
     """Of a population's turns."""
     prompts_refused: float | None = None
@@ -34,11 +39,16 @@ class TrafficEffects:
     @property
     def worst(self) -> float:
         """The largest share."""
-        shares = (self.conversations_cut, self.messages_shortened, self.prompts_refused, self.answers_cut)
-        return max(share or 0.0 for share in shares)
+        return max(getattr(self, name) or 0.0 for name in _SHARES)
 
     def to_json(self) -> dict[str, float | None]:
         return asdict(self)
+
+
+_SHARES: Final = tuple(item.name for item in fields(TrafficEffects) if item.name != "max_model_len")
+_AT_LIMIT: Final = {
+    "end": "conversations_cut", "truncate": "conversations_truncated", "summarize": "conversations_summarized",
+}  # fmt: skip
 
 
 def traffic_effects(load: Population | RequestTable, max_model_len: int) -> TrafficEffects:
@@ -50,9 +60,9 @@ def traffic_effects(load: Population | RequestTable, max_model_len: int) -> Traf
         max_model_len=max_model_len,
         prompt_tokens=found.prompt,
         output_tokens=found.context - found.prompt,
-        conversations_cut=found.conversations_cut,
         messages_shortened=found.messages_shortened,
         answers_cut=found.answers_cut,
+        **{_AT_LIMIT[load.at_limit.does]: found.conversations_cut},
     )
 
 

@@ -31,6 +31,10 @@ class TenantTable(Strict, frozen=True, kw_only=True):
     """Of its requests, as vLLM has it: the lower, the sooner. None: as the workload has it, 0 for a population."""
     rpm_limit: _Limit | None = None
     tpm_limit: _Limit | None = None
+    system_prompt_tokens: (
+        Annotated[int, Meta(ge=1, le=2**20, description="a whole number of tokens, 1 to 1,048,576")] | None
+    ) = None
+    """Its own system prompt, of so many tokens, in place of the workload's. None: the workload's, which is shared."""
     source: str = ""
 
 
@@ -53,6 +57,16 @@ class Tenants:
         total = sum(share for share in shares if share is not None)
         if total and abs(total - 1) > 1e-6:
             raise InputError(f"shares of tenants add up to {total:.6g}; they must add up to 1")
+
+    @property
+    def system_prompts(self) -> tuple[int | None, ...]:
+        """Tokens of each one's own system prompt."""
+        return tuple(table.system_prompt_tokens for _, table in self.tables)
+
+    @property
+    def longest_system_prompt(self) -> int:
+        """Tokens of the longest of their own; 0 where none has one."""
+        return max(tokens or 0 for tokens in self.system_prompts)
 
     def applied(self, table: RequestTable, seed: int) -> RequestTable:
         """The table with these tenants. Raises InputError where it and they do not say whose each request is."""

@@ -1,6 +1,7 @@
 """The tables of docs pages that list what is found by name: workloads, formats, release rules, rooms."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 
 from benchmarks.markdown import table
 from boundary.limits import reference_rows as limits
+from boundary.schema import Strict
 from calibrate.readers import READERS, reader
 from headcount.questions.arrivals import usage
 from headcount.text.populations import LIST_COLUMNS, list_row
@@ -18,6 +20,7 @@ from workloads.clients import Library
 from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
 from workloads.load import load_preset, preset_names
+from workloads.populations.at_limit import AtLimit
 from workloads.populations.summary import population_summary
 from workloads.tenants import TenantTable
 from workloads.traces.trace_format import trace_formats
@@ -36,7 +39,8 @@ def workload_tables() -> Tables:
         "distributions": _distributions,
         "arrivals": _arrivals,
         "client": _client,
-        "tenant": _tenant,
+        "tenant": partial(_by_hand, TenantTable, "[tenants.NAME]"),
+        "at-limit": partial(_by_hand, AtLimit, "[at_limit]"),
         "slos": _slos,
     }
 
@@ -89,8 +93,9 @@ def _links() -> str:
     rows = []
     for name, kind in LINKS.items():
         starts = ", ".join(f"`{start}`" for start, chain in CHAINS.items() if name in chain) or "a start"
-        default = "" if kind.default is None else f"{100 * kind.default:g} %"
-        rows.append((f"`{name}`", f"{kind.meaning}, {kind.unit}", starts, default, kind.source))
+        found = kind.default
+        default, source = ("", "") if found is None else (f"{100 * found.value:g} %, {found.kind}", found.source)
+        rows.append((f"`{name}`", f"{kind.meaning}, {kind.unit}", starts, default, source))
     return table(("link", "what", "in the chain of", "default", "source"), rows)
 
 
@@ -115,12 +120,11 @@ def _client() -> str:
     return table(("`[client]`", "value", "default"), [row for row in rows if row[0] != "`source`"])
 
 
-def _tenant() -> str:
-    schemas = msgspec.json.schema(TenantTable)["$defs"]["TenantTable"]["properties"]
+def _by_hand(kind: type[Strict], title: str) -> str:
+    """The keys of a table that somebody writes by hand."""
+    schemas = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
     allowed = {name: _allowed(schema.get("anyOf", [schema])[0]) for name, schema in schemas.items()}
-    return table(
-        ("`[tenants.NAME]`", "value"), [(f"`{key}`", text) for key, text in allowed.items() if key != "source"]
-    )
+    return table((f"`{title}`", "value"), [(f"`{key}`", text) for key, text in allowed.items() if key != "source"])
 
 
 def _arrivals() -> str:

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from headcount.text.words import joined
 from kvcache.gpus.gpu import GPU
-from workloads.demand import LINKS
+from workloads.demand import PEAK_HOUR_SHARE
 
 HOURS_PER_MONTH: Final = 730.0  # 8,760 hours of a year / 12
 SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600
 IDLE_SHARE_OF_TDP: Final = 0.15
 """Where no idle power is published, by judgement: an idle H200 draws 74 W of 700 (conservemode.com/case-studies, read
 2026-11), and a CUDA context adds 26 to 66 W (arXiv 2605.23918, 2026-04)."""
-MEAN_OVER_PEAK: Final = 1 / (24 * (LINKS["peak_hour_share"].default or 1))
+MEAN_OVER_PEAK: Final = 1 / (24 * PEAK_HOUR_SHARE.value)
 """Load of a mean hour over that of the busiest, where the busiest has the default share of a day."""
 _MOST_USD: Final = 1e6  # per GPU and hour, or per million tokens
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Final
 
 from headcount.answers import plan_text
 from headcount.answers.answer import SCREENING, Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details import plan_page
+from headcount.answers.details.demand import think_time_link, tokens_link
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
@@ -277,7 +278,9 @@ def plan(
         progress(Progress(done=done, total=total, note=about, is_estimate=True, what=SCREENING))
 
     mean = cache(lambda: mean_request(asked, estimated))
-    chain = people.chain(think_time_s=mean_s, asked_think_time_s=think_time_s, slo=limits, request=mean)
+    chain = people.chain(
+        think_time=think_time_link(load, found, mean_s), tokens=partial(tokens_link, found), slo=limits, request=mean
+    )
     request = mean()
     asked = replace(asked, users=chain.users * people.factor)
     if strict:

@@ -141,6 +141,8 @@ def chain(answer: "PlanAnswer") -> list[Line]:
     """Users → requests/s → in flight → GPUs."""
     lines = [Line(text) for text in answer.demand.lines()]
     people, best = answer.people, answer.best
+    if people.peak_text:
+        lines.append(Line(f"the peak is at {people.peak_text}"))
     if people.factor != 1:
         extra = (("growth", people.growth), ("headroom", people.headroom))
         named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)
@@ -151,7 +153,16 @@ def chain(answer: "PlanAnswer") -> list[Line]:
         servers = counted(best.servers - spare, "server") + (f" + {spare} spare" if spare else "")
         rates = f"{_figure(best.requests_per_s)} requests/s → {_figure(best.in_flight)} in flight"
         lines.append(Line(f"→ {rates} → {servers} → {counted(best.gpus or 0, 'GPU')}"))
-    return lines
+    return [*lines, *_tokens(answer)]
+
+
+def _tokens(answer: "PlanAnswer") -> list[Line]:
+    """Those of the users to serve: prompts and answers."""
+    peak, factor = answer.peak, answer.people.factor
+    if peak is None:
+        return []
+    prompt, output = (_figure(factor * each) for each in (peak.input_tokens_per_s, peak.output_tokens_per_s))
+    return [Line(f"these are {prompt} prompt tokens/s and {output} output tokens/s")]
 
 
 def request_text(answer: "PlanAnswer") -> str:

@@ -105,15 +105,21 @@ def _name_trace_file(params: dict[str, Any]) -> None:
         params[of] = TraceFile(params[of], **{_OF_TRACE[option]: value for option, value in how.items()})
 
 
-def _join_traffic(params: dict[str, Any]) -> None:
-    """What says how long clients wait is a change of traffic like any other."""
-    names = ("patience", "client_timeout", "retries")
-    given = [(name, params.pop(name)) for name in names if name in params]
-    changes = [f"{name.replace('_', '-')}={value}" for name, value in given if value is not None]
-    if changes:
-        from headcount.questions.traffic import TrafficChange  # noqa: PLC0415  imported where it is given
+_FACTORS = {"context_scale": "context", "output_scale": "output"}
+_VALUES = ("system_prompt", "turns", "patience", "client_timeout", "retries")
 
-        params["traffic"] = (*(params.get("traffic") or ()), *map(TrafficChange().read, changes))
+
+def _join_traffic(params: dict[str, Any]) -> None:
+    """Options that stand for a change of traffic."""
+    given = {name: params.pop(name) for name in (*_FACTORS, *_VALUES) if name in params}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given:
+        from headcount.questions.traffic import TrafficChange  # noqa: PLC0415  imported where it is given
+        from workloads.traffic_changes import Amount  # noqa: PLC0415
+
+        factors = [(_FACTORS[name], Amount(value=given[name], is_factor=True)) for name in _FACTORS if name in given]
+        values = [f"{name.replace('_', '-')}={given[name]}" for name in _VALUES if name in given]
+        params["traffic"] = (*(params.get("traffic") or ()), *factors, *map(TrafficChange().read, values))
 
 
 def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:

@@ -319,6 +319,13 @@ trace_options = all_of(
     option("--stretch", Number("a factor"), "Multiply all times of a trace, think times too: 2 is half as fast."),
     option("--rate-scale", Number("a factor"), "So many times a trace's sessions in the same time, such as 2 or 0.5."),
 )
+change_options = all_of(
+    option("--system-prompt", Text("TOKENS"), "Tokens that all conversations begin with.  [default: the workload's]"),
+    option("--context-scale", Number("a factor"), "So many times as long prompts with their answers, on average."),
+    option("--output-scale", Number("a factor"), "So many times as long answers."),
+    option("--turns", Text("NUMBER"), "Mean turns of a conversation.  [default: the workload's]"),
+    option("--traffic", TRAFFIC_CHANGES, _TRAFFIC),
+)
 workload_options = all_of(
     trace_options,
     option(
@@ -326,7 +333,7 @@ workload_options = all_of(
         Duration(),
         "Time from the end of an answer to the next request.  [default: the workload's]",
     ),
-    option("--traffic", TRAFFIC_CHANGES, _TRAFFIC),
+    change_options,
     option("--patience", Text("TIME"), "Mean time that users wait for the first token.  [default: for ever]"),
     option("--client-timeout", Text("TIME"), "Time after which clients cancel an unfinished answer.  [default: none]"),
     option("--retries", Text("N"), "Attempts that follow time-outs.  [default: 2, as openai-python has it]"),

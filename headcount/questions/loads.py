@@ -171,11 +171,19 @@ class AskedWorkload:
 
 def with_tenants(load: Load, given: Given | None) -> Load:
     """The users or the trace with these tenants; None: with its own."""
-    return load if given is None else replace(load, clients=of_tenants(load.clients, given))
+    if given is None:
+        return load
+    if isinstance(load, Population):
+        return replace(load, clients=replace(load.clients, tenants=read_tenants(given)))
+    return replace(load, clients=of_tenants(load.clients, given))
 
 
 def of_tenants(clients: Clients, given: Given) -> Clients:
-    return replace(clients, tenants=read_tenants(given))
+    """Those of a load whose prompts are given as a whole."""
+    tenants = read_tenants(given)
+    if tenants.longest_system_prompt:
+        raise ValueError("tenants have system_prompt_tokens, which go with users of a population; leave them out")
+    return replace(clients, tenants=tenants)
 
 
 def trace_notes(workload: Population | Trace) -> tuple[str, ...]:

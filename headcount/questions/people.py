@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from boundary.names import readable
+from headcount.text.units import clock
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
-from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile
-from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, check_links, demand
+from workloads.daily_profile import ONE_ZONE, RAGPULSE, WORKING_DAY, Profile
+from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, StandIn, check_links, demand
 
 MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
 MOST_SPARE: Final = 1000  # servers
+_ZONES: Final = f"the time zones as given, the day as in {RAGPULSE}"
 _NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else tells
 
 
@@ -60,43 +62,59 @@ class People:
             return None
         return (self.daily_profile or WORKING_DAY).mean_over_peak(self.time_zones or ONE_ZONE)
 
-    def _hours(self, start: str) -> dict[str, float]:
+    @property
+    def _peak(self) -> tuple[float, float]:
+        """The peak of people in several time zones over that of all in one, and its hour in UTC."""
+        return (self.daily_profile or WORKING_DAY).peak(self.time_zones or ONE_ZONE)
+
+    @property
+    def peak_text(self) -> str:
+        """When the peak is, such as `Tuesday 15:30 UTC`; "" where nothing was said of the day."""
+        if self.daily_profile is None and self.time_zones is None:
+            return ""
+        hour = self._peak[1]
+        day = (self.daily_profile or WORKING_DAY).day_of(hour)
+        return " ".join(filter(None, (day, clock(hour), "local time" if self.time_zones is None else "UTC")))
+
+    def _hours(self, start: str) -> dict[str, StandIn]:
         """The links that the day's profile and the time zones tell."""
-        chain, found = CHAINS[start], {}
-        if self.daily_profile is not None and self.peak_hour_share is None and "peak_hour_share" in chain:
-            found["peak_hour_share"] = self.daily_profile.busiest_hour_share
+        found, profile = {}, self.daily_profile
+        if profile is not None and "peak_hour_share" in CHAINS[start]:
+            found["peak_hour_share"] = StandIn(profile.busiest_hour_share, "the daily profile", "given")
         if self.time_zones is not None:
-            found["time_zones"] = (self.daily_profile or WORKING_DAY).peak(self.time_zones)[0]
+            source = "the daily profile and the time zones" if profile else _ZONES
+            found["time_zones"] = StandIn(self._peak[0], source, "given")
         return found
 
     def chain(
-        self, *, think_time_s: float, asked_think_time_s: float | None, slo: SLO, request: Callable[[], Request]
+        self, *, think_time: StandIn, tokens: Callable[[float], StandIn], slo: SLO, request: Callable[[], Request]
     ) -> Demand:
-        """The links from what is given to users; `request` is asked only where a link needs it."""
+        """The links from what is given to users; `request` is asked only where a link needs it.
+
+        `tokens` says where the mean tokens of its requests come from.
+        """
         given = self._given
         start = check_links(given)
-        given |= self._hours(start)
-        assumed: dict[str, tuple[float, str]] = {}
+        stand_ins = self._hours(start)
+        check_links(given | {name: each.value for name, each in stand_ins.items()})
         if "response_time_s" in CHAINS[start]:
-            given["think_time_s"] = asked_think_time_s
-            assumed["think_time_s"] = (think_time_s, "the workload")
+            stand_ins["think_time_s"] = think_time
             needs = [name for name in ("response_time_s", "tokens_per_request") if name in CHAINS[start]]
             if any(given[name] is None for name in needs):
-                assumed |= _of_request(request(), slo)
-        found = demand(assumed=assumed, **given)
+                stand_ins |= _of_request(request(), slo, tokens)
+        found = demand(stand_ins=stand_ins, **given)
         if found.users * self.factor > MOST_PEOPLE:
             users = readable(found.users * self.factor)
             raise ValueError(f"growth and headroom make {users} users; plan for at most {MOST_PEOPLE:,}")
         return found
 
 
-def _of_request(request: Request, slo: SLO) -> dict[str, tuple[float, str]]:
+def _of_request(request: Request, slo: SLO, tokens: Callable[[float], StandIn]) -> dict[str, StandIn]:
     """The links that the workload and the GPUs tell."""
-    tokens = request.input_tokens + request.output_tokens
-    found = {"tokens_per_request": (tokens, "the workload's means, drawn")}
+    found = {"tokens_per_request": tokens(request.input_tokens + request.output_tokens)}
     if request.response_time_s is not None:
-        found["response_time_s"] = (request.response_time_s, f"estimated at capacity on {request.layout}")
+        found["response_time_s"] = StandIn(request.response_time_s, f"estimated at capacity on {request.layout}")
     elif slo.ttft_s is not None and slo.tpot_s is not None:
         at_limits_s = slo.ttft_s + slo.tpot_s * max(request.output_tokens - 1, 0)
-        found["response_time_s"] = (at_limits_s, "an answer at the SLO's limits")
+        found["response_time_s"] = StandIn(at_limits_s, "an answer at the SLO's limits")
     return found

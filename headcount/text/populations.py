@@ -45,6 +45,8 @@ def population_blocks(summary: PopulationSummary) -> Iterator[Block]:
     yield Table(columns=("", "mean", "p50", "p95", "given as"), rows=rows, text_columns=(0, 4))
     yield Line()
     yield Line(f"  prompt and answer together: {summary.mean_context_tokens:,.0f} tokens on average as a turn ends")
+    for name, table in summary.beside.items():
+        yield Line(f"  {name.replace('_', ' ')}: {_given(table)}")
     sources = [part for part in summary.parts if part.source]
     if sources:
         yield Line()

@@ -57,3 +57,9 @@ def finite(value: Any) -> Any:
 def assumptions_json(rows: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Assumptions as JSON."""
     return [{"name": name, "value": value, "source": source} for name, value, source in rows]
+
+
+def clock(hour: float) -> str:
+    """An hour of the day, such as `7:30`."""
+    minutes = round(hour * 60)
+    return f"{minutes // 60 % 24}:{minutes % 60:02d}"

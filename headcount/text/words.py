@@ -148,6 +148,8 @@ def traffic_text(effects: "TrafficEffects", plans: Sequence["Deployment"]) -> st
     """What the longest context makes of the load, each share above 0; the first plan's engine names it."""
     found = (
         (effects.conversations_cut, "conversations are cut"),
+        (effects.conversations_truncated, "conversations go on without the oldest of what was said"),
+        (effects.conversations_summarized, "conversations wait for a summary of what was said"),
         (effects.messages_shortened, "messages are shortened"),
         (effects.prompts_refused, "prompts are refused"),
         (effects.answers_cut, "answers are cut"),

@@ -338,8 +338,9 @@ class _Engine:
         if free <= 0:
             return _Room(resource=resource, usage=1.0, chance=1.0, wait_s=_NEVER_S)
         burst = self.traffic.dispersion_at(running * self.engines) - 1
-        sd = math.sqrt(running * self.engines * (peakedness + burst) * max(flow.thinking_share, 1e-3))
-        beta = min(free / sd, 30.0)
+        spread = max(peakedness + burst, 0.0)  # 0: equal requests, evenly spaced
+        sd = math.sqrt(running * self.engines * spread * max(flow.thinking_share, 1e-3))
+        beta = free / max(sd, free / 30)
         chance = 1 / (1 + beta * float(ndtr(beta)) * math.sqrt(2 * math.pi) * math.exp(beta**2 / 2))
         return _Room(resource=resource, usage=running / most, chance=chance, wait_s=stay_s / free)
 

@@ -110,10 +110,9 @@ class UserLoad:
 
     def draw(self, size: float, replication: int, *, patience: int = 0) -> Drawn:
         sessions, horizon_s = self._sessions(size, replication, patience), self.horizon_s(size)
-        clients = self.population.clients
-        until_s = math.inf if clients.library.abandons_session else horizon_s  # who leaves skips turns
+        until_s = math.inf if self.population.clients.library.abandons_session else horizon_s  # who leaves skips turns
         seed = replication_seed(self.seed, replication)
-        table = clients.applied(sessions.table(until_s), seed, sessions.opens(until_s))
+        table = self.population.served(sessions.table(until_s), seed, sessions.opens(until_s))
         return Drawn(table=table, surplus=self._surplus(sessions, horizon_s))
 
     def _sessions(self, size: float, replication: int, patience: int) -> Sessions:
@@ -139,6 +138,8 @@ class UserLoad:
 
     def _surplus(self, sessions: Sessions, horizon_s: float) -> tuple[float, ...]:
         """A stationary start makes a user's turns a stationary process, and users are independent: exact."""
+        if self.population.at_limit.goes_on:  # the equilibrium knows no turns beyond the limit
+            return 0.0, 0.0
         arrival_s = sessions.arrival_s(self.answers)
         if not self.think_time_s or arrival_s[:, -1].min() < horizon_s:  # not all turns within the horizon were drawn
             return 0.0, 0.0

@@ -124,7 +124,8 @@ def _of_users(load: UserLoad, engines: int) -> Traffic:
 
 @lru_cache(maxsize=4)
 def _drawn(load: UserLoad) -> RequestTable:
-    return load.population.draw(_USERS, _TURNS, load.seed, load.max_model_len)
+    population = load.population
+    return population.of_tenants(population.draw(_USERS, _TURNS, load.seed, load.max_model_len), load.seed)
 
 
 def _of_trace(load: TraceLoad, engines: int) -> Traffic:

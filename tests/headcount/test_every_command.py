@@ -123,7 +123,7 @@ def test_long_help_stands_under_headings() -> None:
         shown = command.get_help(click.Context(command, info_name=command.name))
         described = [line for line in shown.splitlines() if line.startswith("  -")]
         if len(described) > 15:
-            subject = "Trace" if command.name == "describe" else "Deployment"
+            subject = {"describe": "Trace", "generate": "Traffic"}.get(str(command.name), "Deployment")
             assert f"\n{subject}:\n" in shown, command.name
             assert "\nOutput:\n" in shown
             assert "\nOther options:\n" in shown

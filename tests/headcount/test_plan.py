@@ -104,7 +104,26 @@ def test_the_chain_starts_from_what_was_given_and_says_what_is_assumed(given: di
     assumed = [link for link in answer.demand.links if link.assumed]
     assert assumed
     assert all(link.source for link in assumed)
-    assert str(answer).count("(assumed;") == len(assumed)
+    assert sum(str(answer).count(f"({kind};") for kind in ("assumed", "measured")) == len(assumed)
+    assert " prompt tokens/s and " in str(answer)
+
+
+def test_a_trace_s_tokens_are_measured_and_the_peak_of_time_zones_has_an_hour(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{second},900,100\n" for second in range(50))
+    trace.write_text(f"arrived_at,num_prefill_tokens,num_decode_tokens\n{rows}")
+    zones = "+0=50%,+12=50%"
+    answer = hc.plan("llama-3.1-8b", tokens_per_day=10**9, time_zones=zones, workload=trace, **GIVEN)
+    kinds = {link.name: link.kind for link in answer.demand.links}
+    assert (kinds["tokens_per_request"], kinds["time_zones"]) == ("measured", "given")
+    assert re.search(r"the peak is at \d+:\d\d UTC", str(answer))
+
+
+def test_the_peak_of_a_week_has_a_day() -> None:
+    week = [1.0] * 168
+    week[24 + 15] = 9.0
+    answer = hc.plan("llama-3.1-8b", employees=2000, daily_profile=",".join(map(str, week)), **GIVEN)
+    assert "the peak is at Tuesday 15:30 local time" in str(answer)
 
 
 def test_the_chain_says_how_long_requests_are_and_that_a_longer_limit_does_not_lengthen_them() -> None:

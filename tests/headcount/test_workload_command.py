@@ -64,6 +64,17 @@ def test_traffic_changes_the_workload_of_a_simulation(headcount: Run) -> None:
     assert same["ttft_s"] == as_it_is["ttft_s"]
 
 
+def test_scales_turns_and_a_system_prompt_are_changes_of_traffic(headcount: Run) -> None:
+    options = ("--context-scale", 2, "--output-scale", 1.5, "--turns", 4, "--system-prompt", "4K")
+    same = "context=x2,output=x1.5,turns=4,system-prompt=4K"
+    assert served(headcount, *options)["ttft_s"] == served(headcount, "--traffic", same)["ttft_s"]
+    described = [
+        headcount("workload", "describe", SHORT_ANSWERS, "--users", 5, *how).out
+        for how in (options, ("--traffic", same))
+    ]
+    assert described[0] == described[1] != headcount("workload", "describe", SHORT_ANSWERS, "--users", 5).out
+
+
 @pytest.mark.slow
 def test_traffic_is_named_beside_its_workload(headcount: Run) -> None:
     search = ("--gpus", 1, "--replications", 2, "--json", "--traffic", "output=x2")

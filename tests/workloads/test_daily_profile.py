@@ -11,6 +11,7 @@ from boundary.files import InputError
 from headcount.questions.people import People
 from simulator.study.slo import SLO
 from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile, read_profile, read_zones
+from workloads.demand import StandIn
 
 profiles = st.lists(st.floats(0.0, 1e6), min_size=24, max_size=24).filter(lambda hours: max(hours) > 1e-3)
 offsets = st.integers(-48, 56).map(lambda quarters: quarters / 4)
@@ -62,7 +63,10 @@ def test_time_zones_and_a_profile_change_the_chain() -> None:
     def users(**given: object) -> float:
         people = People(**given)  # type: ignore[arg-type]
         return people.chain(
-            think_time_s=80.0, asked_think_time_s=80.0, slo=SLO(), request=lambda: pytest.fail("not needed")
+            think_time=StandIn(80.0, "", "given"),
+            tokens=lambda _: pytest.fail("not needed"),
+            slo=SLO(),
+            request=lambda: pytest.fail("not needed"),
         ).users
 
     zones = read_zones("+1=50%,-8=50%")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from boundary.files import InputError
 from simulator.engines.values import Share
-from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, demand
+from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, StandIn, demand
 
 TYPICAL = {
     "employees": 2000.0, "active_share": 0.25, "peak_share": 0.1, "users": 50.0, "requests_per_s": 0.5,
@@ -53,39 +53,45 @@ def test_sessions_are_whole_and_never_fewer_than_the_users(users: int) -> None:
     assert demand(requests_per_s=users / 90, think_time_s=80, response_time_s=10).sessions - users in (0, 1)
 
 
-def test_what_nobody_gave_is_marked_as_assumed_with_its_source() -> None:
+def test_each_link_says_whether_it_was_given_measured_or_assumed_and_by_whom() -> None:
+    found = demand(employees=2000, active_share=0.34)
+    kinds = {link.name: link.kind for link in found.links}
+    assert kinds == {
+        "employees": "given", "active_share": "given", "peak_share": "assumed", "time_zones": "assumed"
+    }  # fmt: skip
     found = demand(employees=2000, peak_share=0.2)
-    flags = {link.name: link.assumed for link in found.links}
-    assert flags == {"employees": False, "active_share": True, "peak_share": False, "time_zones": True}
     lines = found.lines()
-    assert lines[0] == "registered people: 2,000 people"
-    assert lines[1] == "share of people who use it on a working day: 34 % (assumed; --active-share)"
+    assert lines[0] == "registered people: 2,000 people (given)"
+    assert lines[1] == "share of people who use it on a working day: 34 % (measured; --active-share)"
+    assert lines[2].endswith(": 20 % (given)")
     assert lines[-1] == "sessions open at the peak: 136 users"
     assert demand(users=7).lines() == ["sessions open at the peak: 7 users"]
     assert demand(users=1_000_000).lines() == ["sessions open at the peak: 1,000,000 users"]
     assert all(link["source"] for link in found.to_json()["links"] if link["assumed"])
 
 
-def test_the_caller_s_assumption_stands_before_the_default() -> None:
-    found = demand(requests_per_s=1, assumed={"think_time_s": (84, "preset chat"), "response_time_s": (6, "the SLO")})
+def test_the_caller_s_stand_in_stands_before_the_default() -> None:
+    known = {"think_time_s": StandIn(84, "preset chat", "measured"), "response_time_s": StandIn(6, "the SLO")}
+    found = demand(requests_per_s=1, stand_ins=known)
     assert found.users == 90
-    assert [link.assumed for link in found.links] == [False, True, True]
+    assert [link.kind for link in found.links] == ["given", "measured", "assumed"]
+    assert str(found.links[1]) == "mean think time Z: 84 s (measured; --think-time)"
 
 
 @pytest.mark.parametrize(
     "name", [name for name, kind in LINKS.items() if kind.default is not None and name != "time_zones"]
 )  # all in one
 def test_every_default_has_a_source_that_says_where_it_was_published(name: str) -> None:
-    assert re.search(r"20[12]\d-\d\d|arXiv \d{4}\.\d{5}", LINKS[name].source)
+    default = LINKS[name].default
+    assert default is not None and re.search(r"20[12]\d-\d\d|arXiv \d{4}\.\d{5}", default.source)
 
 
 @pytest.mark.parametrize("name", sorted(LINKS))
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 1e18, True, "many"])
 def test_a_wrong_link_is_told_by_name_with_what_is_allowed(name: str, wrong: float) -> None:
     start = name if name in CHAINS else next(start for start in STARTS if name in CHAINS[start])
-    with pytest.raises(
-        InputError, match=rf"^--{name.replace('_', '-')} is .*; the .* must be a number .* (from|at most|to) ?"
-    ):
+    flag = name.replace("_time_s", "_time").replace("_", "-")
+    with pytest.raises(InputError, match=rf"^--{flag} is .*; the .* must be a number .* (from|at most|to) ?"):
         demand(**chain(start, **{name: wrong}))
 
 
@@ -98,7 +104,7 @@ def test_a_wrong_link_is_told_by_name_with_what_is_allowed(name: str, wrong: flo
         ({"employees": 10, "active_share": 1.5}, "--active-share is 1.5; .* above 0, at most 100 %"),
         ({"employees": 10, "users": 5}, "--employees and --users are given; give one of"),
         ({"users": 5, "active_share": 0.5}, "--active-share does not belong to --users; leave out one or the other"),
-        ({"requests_per_s": 5, "think_time_s": 60}, "--response-time-s is missing: the mean response time R; give it"),
+        ({"requests_per_s": 5, "think_time_s": 60}, "--response-time is missing: the mean response time R; give it"),
         ({"employee": 5}, "no link 'employee'; did you mean 'employees'"),
         ({"requests_per_s": 1e7, "think_time_s": 3600, "response_time_s": 1}, "the number of users that follows from"),
         ({"requests_per_s": 1, "think_time_s": 0, "response_time_s": 0}, "the number of users that follows from"),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from workloads.description.arrivals import earliest_arrival_s
 from workloads.load import load_preset
 from workloads.requests import RequestTable
 from workloads.synthetic import single_turn_users
+from workloads.tenants import read_tenants
 from workloads.traces.blocks import shares_content
 from workloads.writing import generated
 from workloads.writing.generated import requests_at, requests_over
@@ -119,3 +121,22 @@ def test_millions_of_requests_take_little_memory(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         used.append(1024 * int(done.stdout))
     assert (used[1] - used[0]) / 2_900_000 < 100
+
+
+def test_tenants_stay_with_their_users_and_keep_their_prompts_and_priorities() -> None:
+    given = {"few": {"share": 0.25, "priority": -1, "system_prompt_tokens": 3000}, "most": {"share": 0.75}}
+    owned = replace(CHAT, clients=replace(CHAT.clients, tenants=read_tenants(given)))
+    plain = over(1800)
+    table = requests_over(owned, num_users=40, duration_s=1800, seed=3, max_model_len=8192)
+    table.validate()
+    assert table.tenancy is not None
+    of, follows = table.tenancy.of, table.follows
+    assert (of[follows >= 0] == of[follows[follows >= 0]]).all()
+    assert (of[follows < 0] == 0).sum() == 10
+    np.testing.assert_array_equal(table.priority, np.where(of == 0, -1, 0))
+    assert table.prompt_tokens[of == 0].min() > 3000
+    np.testing.assert_array_equal(earliest_arrival_s(table), earliest_arrival_s(plain))
+    at_rate = requests_at(owned, POISSON, rate_per_s=2, num_requests=3000, seed=5, max_model_len=8192)
+    at_rate.validate()
+    assert at_rate.tenancy is not None
+    assert (at_rate.tenancy.of == 0).mean() == pytest.approx(0.25, abs=0.05)

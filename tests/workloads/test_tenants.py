@@ -1,13 +1,16 @@
 """Whose users and requests these are."""
 
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from boundary.files import InputError
+from headcount.questions.loads import with_tenants
 from workloads.load import load_preset, load_workload
-from workloads.requests import Tenancy, Tenant, independent_requests
+from workloads.requests import RequestTable, Tenancy, Tenant, independent_requests
 from workloads.tenants import joined_tenancies, read_tenants
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import TraceFile
@@ -126,3 +129,50 @@ def test_shares_and_names_exclude_each_other(tmp_path: Path) -> None:
 
 def test_only_tenants_with_limits_have_quotas() -> None:
     assert not Tenancy((Tenant("a"),), np.zeros(1, np.int32)).has_quotas
+
+
+def contents(table: RequestTable, row: int) -> list[int]:
+    """The content id of each token of a prompt."""
+    found: list[int] = []
+    first = int(table.span_start[row])
+    for span in range(first, first + int(table.span_count[row])):
+        end = min(int(table.span_end[span]), int(table.prompt_tokens[row]))
+        found += [int(table.span_content[span])] * (end - len(found))
+    return found
+
+
+def in_common(one: list[int], other: list[int]) -> int:
+    """How many tokens both begin with."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+@pytest.mark.parametrize("preset", ["chat", "rag", "reasoning"])
+def test_a_tenant_s_own_system_prompt_is_shared_by_its_users_alone(preset: str) -> None:
+    """RAG begins with chunks that all users share; behind a prompt of their own they share them with their tenant."""
+    tables = {"a": {"share": 0.5, "system_prompt_tokens": 3000}, "b": {"share": 0.3, "system_prompt_tokens": 9}}
+    population = load_preset(preset)
+    tenants = read_tenants(tables | {"c": {"share": 0.2}})
+    own = replace(population, clients=replace(population.clients, tenants=tenants))
+    base, limit = population.system_prompt_tokens, 8192
+    drawn = own.draw(20, 3, seed=1, max_model_len=limit)
+    table = own.of_tenants(drawn, seed=1)
+    table.validate()
+    assert table.tenancy is not None
+    of = table.tenancy.of
+    longer = np.array([3000 - base, 9 - base, 0])[of]
+    np.testing.assert_array_equal(table.prompt_tokens, drawn.prompt_tokens + longer)
+    assert (table.prompt_tokens + table.output_tokens <= limit).all()
+    prompts, before = ([contents(each, row) for row in range(60)] for each in (table, drawn))
+    for one, other in combinations(range(60), 2):
+        common = in_common(prompts[one], prompts[other])
+        shared = in_common(before[one], before[other]) + longer[one]
+        assert common == (shared if of[one] == of[other] else 0)
+
+
+def test_own_system_prompts_need_users_and_a_prompt_that_they_replace(tmp_path: Path) -> None:
+    given = {"a": {"share": 1, "system_prompt_tokens": 100}}
+    population = load_preset("chat")
+    with pytest.raises(InputError, match="has no system prompt that a tenant's own could replace"):
+        replace(population, system_prompt_tokens=0, clients=replace(population.clients, tenants=read_tenants(given)))
+    with pytest.raises(ValueError, match="system_prompt_tokens, which go with users of a population"):
+        with_tenants(trace_of(tmp_path), given)

@@ -58,7 +58,7 @@ def describe_population(population: Population, block_size: int, num_users: int,
 
     Prefix reuse counts all turns but each user's first, whose history was sent before the draw.
     """
-    table = population.draw(num_users, DRAWN_TURNS, seed, OPEN_END - 1)
+    table = population.of_tenants(population.draw(num_users, DRAWN_TURNS, seed, OPEN_END - 1), seed)
     return Description(
         **_lengths(table),
         num_users=num_users,

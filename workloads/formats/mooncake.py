@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from boundary.schema import Lenient
-from workloads.formats.parsing.json_rows import Milliseconds, Name, Tokens, first_object, json_rows
+from workloads.formats.parsing.json_rows import Milliseconds, Name, Tokens, first_object, json_blocks, json_rows
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
 
@@ -38,8 +40,10 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
     ids. A line with `session_id` and `delay` (milliseconds) follows the session's line before it; otherwise it arrives
     at its `timestamp`. A line that goes on where another ended finds that one's answer.
     """
-    rows = Rows(path, num_requests)
-    for place, line in json_rows(path, _Line, rows):
+    rows, size = Rows(path, num_requests), block_size or _BLOCK_SIZE
+    if _read_in_blocks(path, rows, size):
+        return rows.recorded(from_first=False)
+    for place, line in json_rows(path, _Line, rows, skip=len(rows)):
         request = Request(
             prompt_tokens=int(line.input_length),
             output_tokens=int(line.output_length),
@@ -47,10 +51,26 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
             session=None if line.session_id is None else str(line.session_id),
             think_s=None if line.delay is None else line.delay / 1e3,
             ids=line.hash_ids or (),
-            block_size=block_size or _BLOCK_SIZE,
+            block_size=size,
         )
         rows.add(place, request)
     return rows.recorded(from_first=False)
+
+
+def _read_in_blocks(path: Path, rows: Rows, block_size: int) -> bool:
+    """Add rows, many at once, up to a block with sessions or with something to say; whether these were all."""
+    for lines in json_blocks(path, _Line):
+        wanted = lines and lines[: int(min(rows.num_wanted, len(lines)))]
+        if not wanted or any(line.session_id is not None or line.delay is not None for line in wanted):
+            return False
+        prompt, output, times, ids = zip(
+            *((line.input_length, line.output_length, line.timestamp, line.hash_ids) for line in wanted), strict=True
+        )
+        if not rows.add_alone(prompt, output, np.array(times, np.float64) / 1e3, ids, block_size):
+            return False
+        if rows.num_wanted <= 0:
+            break
+    return True
 
 
 FORMAT: Final = TraceFormat(

@@ -11,7 +11,7 @@ from workloads.distributions import Distribution, size_biased_quantile, token_co
 from workloads.populations.counts import Counts, counts_by_row, met_turns, whole_turns
 from workloads.populations.retrieval import Retrieval
 from workloads.randomness import keys_of_rows, uniform_rows
-from workloads.requests import FloatArray, Int32Array, IntArray
+from workloads.requests import BoolArray, FloatArray, Int32Array, IntArray
 
 if TYPE_CHECKING:
     from workloads.populations.population import Population
@@ -173,11 +173,13 @@ class Talk:
     turns_left: IntArray
     conversation: IntArray
     """Counts the user's conversations from 0; -1 before the first."""
+    was_summarized: BoolArray
+    """Whether the turn before was a request for a summary."""
 
     @classmethod
     def fresh(cls, num_users: int) -> "Talk":
         zeros = np.zeros(num_users, np.int64)
-        return cls(history=zeros, turns_left=zeros.copy(), conversation=zeros - 1)
+        return cls(zeros, zeros.copy(), zeros - 1, np.zeros(num_users, bool))
 
     @classmethod
     def at_start(cls, draws: Draws) -> "Talk":
@@ -190,19 +192,27 @@ class Talk:
         return talk
 
     def taken(self, turns: Turns, how_many: Int32Array, draws: Draws) -> Int32Array:
-        """Let each take so many of these turns: [3 or 4, users, turns] tokens of prompt and output, the conversation.
+        """Let each take so many of these turns: [3 to 5, users, turns] tokens of prompt and output, the conversation.
 
-        Where not all that was said is in later prompts, fourth the tokens of it that are in the prompt.
+        Where not all that was said is in later prompts, fourth the tokens of it that are in the prompt. Where a
+        conversation goes on beyond the limit, fifth what each turn is, as in `at_limit`.
         """
         num_turns, num_users = turns.added.shape
-        rows = np.zeros((3 if draws.population.is_appended_to else 4, num_users, num_turns), np.int32)
+        population = draws.population
+        columns = 5 if population.at_limit.goes_on else 3 if population.is_appended_to else 4
+        rows = np.zeros((columns, num_users, num_turns), np.int32)
         self._take(turns, how_many, draws, rows)
         return rows
 
     def _take(self, turns: Turns, how_many: Int32Array, draws: Draws, rows: Int32Array) -> None:
-        from workloads.populations.kernels import take_turns  # noqa: PLC0415  the compiler, where users are drawn
+        from workloads.populations.kernels import take_turns, take_turns_on  # noqa: PLC0415  the compiler
 
-        take_turns(
-            self.history, self.turns_left, self.conversation, how_many, draws.room,
-            (turns.added, turns.output, turns.num_turns, turns.lost), draws.population.system_prompt_tokens, rows,
-        )  # fmt: skip
+        what = (turns.added, turns.output, turns.num_turns, turns.lost), draws.population.system_prompt_tokens, rows
+        at_limit = draws.population.at_limit
+        if not at_limit.goes_on:
+            take_turns(self.history, self.turns_left, self.conversation, how_many, draws.room, *what)
+            return
+        tokens = at_limit.kept_tokens(draws.room), at_limit.summary_tokens or 0
+        take_turns_on(
+            self.history, self.turns_left, self.conversation, self.was_summarized, how_many, draws.room, tokens, *what
+        )

@@ -45,16 +45,19 @@ class Equilibrium:
 def equilibrium(population: Population, max_model_len: int) -> Equilibrium:
     """What `Population.sessions` draws, in which conversations end where `max_model_len` cuts them.
 
+    Where conversations go on beyond the limit, means are of the turns before it, and those that reach it are the cut.
     Exact but for the cells in which histories are held: where a conversation is cut is blurred by 1/2000 of the room;
     where turns lose thinking or chunks, by the spread of what is lost within 1/16 of them.
     Raises InputError where there is no room for a message beside the system prompt.
     """
     population.check_room(max_model_len)
     system = population.system_prompt_tokens
-    one, survival = _one_turn(population, max_model_len - system), _survival(population)
+    one, survival = _one_turn(population, population.room(max_model_len)), _survival(population)
     opening = np.ones_like(one.share)
     for _ in range(_MOST_ROUNDS):
         before, talks = opening, _conversations(one, opening, survival)
+        if population.at_limit.goes_on:
+            break
         opening = talks.next_opening
         if np.abs(opening - before).max() < _SETTLED:
             break

@@ -5,7 +5,8 @@ from typing import Any, Final
 import numpy as np
 
 from boundary.kept.kernel_cache import compiled
-from workloads.requests import FloatArray, Int32Array, IntArray
+from workloads.populations.at_limit import BEGINS_ANEW, GOES_ON, OPENS, SUMMARY
+from workloads.requests import BoolArray, FloatArray, Int32Array, IntArray
 from workloads.streams import NUMBERS_AT_ONCE, Keys, next_numbers
 
 _NEIGHBOURS: Final = 16  # users whose numbers lie in one cache line
@@ -77,6 +78,57 @@ def take_turns(  # noqa: PLR0917  numba takes arrays one by one
                     rows[2, user, turn] = conversation[user]
                     if len(rows) > 3:
                         rows[3, user, turn] = before
+
+
+@compiled
+def take_turns_on(  # noqa: PLR0917  numba takes arrays one by one
+    said: IntArray,
+    turns_left: IntArray,
+    conversation: IntArray,
+    was_summarized: BoolArray,
+    how_many: Int32Array,
+    room: int,
+    at_limit: tuple[int, int],
+    turns: tuple[Int32Array, Int32Array, Int32Array, Int32Array],
+    system_prompt_tokens: int,
+    rows: Any,
+) -> None:
+    """As `take_turns`, but conversations go on: `at_limit` has the tokens that stay, and those of a summary.
+
+    A turn before which a summary is asked for is drawn anew. `rows` have, fifth, what each turn is. A conversation
+    has a new number from where its prompts begin anew.
+    """
+    added, output, num_turns, lost = turns
+    kept, summary_tokens = at_limit
+    for user in range(len(said)):
+        for turn in range(how_many[user]):
+            before, prompt, answer = said[user], int(added[turn, user]), int(output[turn, user])
+            if prompt + answer > room:
+                prompt = min(prompt, max(room - answer, room // 2))
+                answer = min(answer, room - prompt)
+            what = GOES_ON
+            if was_summarized[user]:
+                what, before = BEGINS_ANEW, min(before, room - prompt - answer)
+            elif turns_left[user] == 0:
+                what, before = OPENS, 0
+            elif before + prompt + answer > room:
+                what = SUMMARY if summary_tokens > 0 else BEGINS_ANEW
+                before = before if summary_tokens > 0 else min(before, kept, room - prompt - answer)
+            was_summarized[user] = what == SUMMARY
+            conversation[user] += what in (OPENS, BEGINS_ANEW)
+            if what == SUMMARY:
+                prompt, answer, said[user] = 0, summary_tokens, summary_tokens
+            else:
+                turns_left[user] = (num_turns[turn, user] if what == OPENS else turns_left[user]) - 1
+                said[user] = before + prompt + answer
+                if lost.size:
+                    said[user] -= lost[turn, user]
+            if len(rows):
+                rows[0, user, turn] = system_prompt_tokens + before + prompt
+                rows[1, user, turn] = answer
+                rows[2, user, turn] = conversation[user]
+                rows[3, user, turn] = before
+                rows[4, user, turn] = what
 
 
 @compiled

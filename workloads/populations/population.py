@@ -12,11 +12,13 @@ from boundary.files import InputError
 from boundary.limits import check_limit, how_to_raise, limits
 from workloads.clients import WAIT_FOR_EVER, Clients
 from workloads.distributions import Distribution, Exponential, Fixed, RoundedUp, size_biased_quantile
+from workloads.populations.at_limit import BEGINS_ANEW, END, OPENS, SUMMARY, AtLimit
 from workloads.populations.counts import LONGEST_MET
 from workloads.populations.draws import Draws, Talk, Turns
+from workloads.populations.own_prompts import with_own_prompts
 from workloads.populations.retrieval import Retrieval
 from workloads.populations.sessions import Sessions
-from workloads.requests import OPEN_END, Int32Array, IntArray, RequestTable
+from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, RequestTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,7 @@ class Population:
     retrieved: Retrieval | None = None
     thinking_share: Distribution | None = None
     """Of an answer's tokens, from 0 to 1: they are generated first, and are in no later prompt."""
+    at_limit: AtLimit = END
     clients: Clients = WAIT_FOR_EVER
     source: str = ""
     tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -49,6 +52,12 @@ class Population:
         for key in ("turns", "output_tokens"):
             if not getattr(self, key).mean() > 0:
                 raise InputError(f"workload '{self.name}': {key} is always 0; give a mean above 0")
+        tenants = self.clients.tenants
+        if tenants is not None and tenants.longest_system_prompt and not self.system_prompt_tokens:
+            raise InputError(
+                f"workload '{self.name}' has no system prompt that a tenant's own could replace; give it one of the "
+                "tokens that the other tenants have"
+            )
         longest = size_biased_quantile(RoundedUp(inner=self.turns), np.array([LONGEST_MET]))[0]
         if longest > limits().turns:
             raise InputError(
@@ -83,7 +92,7 @@ class Population:
         User u's turn k depends on (seed, u, k) and what came before it alone: more users or more turns leave the rest
         as it was. A conversation whose next turn would exceed `max_model_len`, output included, ends before it; a
         first turn that exceeds it is shortened: its message to no less than half the room beside the system prompt,
-        then its answer to what is left.
+        then its answer to what is left. With `at_limit` the conversation goes on instead.
 
         With `stationary_start` the users are met in the middle of things: at time 0 each is thinking, with the rest
         of a think time to go, somewhere in a conversation whose earlier turns are in its history. Turns are
@@ -93,7 +102,8 @@ class Population:
         Turns that cannot arrive by `until_s` need not be drawn: their think time is infinite.
         """
         self._check(num_users, turns_per_user, max_model_len)
-        draws = Draws(self, num_users, seed, max_model_len - self.system_prompt_tokens)
+        draws = Draws(self, num_users, seed, self.room(max_model_len))
+        until_s = math.inf if self.at_limit.summary_tokens else until_s  # no think time comes after a summary
         return next(self._blocks(draws, turns_per_user, stationary_start=stationary_start, until_s=until_s))
 
     def blocks(self, num_users: int, turns_at_once: int, seed: int, max_model_len: int) -> Iterator[Sessions]:
@@ -102,7 +112,7 @@ class Population:
         A block's turns go on from those of the block before; its first ones have a think time and a time.
         """
         self._check(num_users, turns_at_once, max_model_len)
-        draws = Draws(self, num_users, seed, max_model_len - self.system_prompt_tokens)
+        draws = Draws(self, num_users, seed, self.room(max_model_len))
         return self._blocks(draws, turns_at_once, stationary_start=True)
 
     def _blocks(
@@ -113,8 +123,11 @@ class Population:
         for start in count(0, turns_at_once):
             numbers = range(start, start + turns_at_once)
             think, how_many = draws.think_s(numbers, from_s=arrival_s, until_s=until_s)
-            turns = draws.turns(numbers, how_many)
-            prompt, output, conversation, *before = talk.taken(turns, how_many, draws)
+            turns, was_summarized = draws.turns(numbers, how_many), talk.was_summarized.copy()
+            prompt, output, conversation, *more = talk.taken(turns, how_many, draws)
+            what = more[1] if self.at_limit.goes_on else None
+            if what is not None:
+                think[np.column_stack([was_summarized, what[:, :-1] == SUMMARY])] = 0.0
             arrival_s = arrival_s + think[:, 0]
             found = Sessions(
                 first_arrival_s=arrival_s,
@@ -124,9 +137,10 @@ class Population:
                 conversation=conversation,
                 system_prompt_tokens=self.system_prompt_tokens,
                 turns_before=start,
+                what=what,
             )
             if not self.is_appended_to:
-                found = replace(found, **self._contents(found, before[0], turns, leading))
+                found = replace(found, **self._contents(found, more[0], turns, leading))
                 leading = None if found.leading is None else found.leading[:, -1]
             yield found
             arrival_s = found.arrival_s()[:, -1]
@@ -148,8 +162,13 @@ class Population:
         if retrieved is None:
             return {"own_from": own_from}
         chunks, opens = turns.chunks.transpose(1, 0, 2), before == 0
+        if found.what is not None:
+            opens = found.what == OPENS
+            chunks = np.where((found.what == SUMMARY)[..., None], -1, chunks)
         if retrieved.in_history:  # the chunks of a conversation's first turn stay behind the system prompt
-            first = np.maximum.accumulate(np.where(opens, np.arange(opens.shape[1]), -1), axis=1)
+            anew = opens if found.what is None else opens | (found.what == BEGINS_ANEW)
+            first = np.maximum.accumulate(np.where(anew, np.arange(opens.shape[1]), -1), axis=1)
+            chunks = np.where(opens[..., None], chunks, -1)
             earlier = -1 if led is None else led[:, None]
             leading = np.where((first >= 0)[..., None], np.take_along_axis(chunks, first[..., None], axis=1), earlier)
         elif retrieved.place == "after_system_prompt":
@@ -173,8 +192,30 @@ class Population:
 
     def check_room(self, max_model_len: int) -> None:
         """Raise InputError unless the system prompt leaves room for a message and an answer."""
-        if max_model_len < self.system_prompt_tokens + 2:
+        longest = max_model_len - self.room(max_model_len)
+        if max_model_len < longest + 2:
+            what = "system prompt and a summary have" if self.at_limit.summary_tokens else "system prompt has"
             raise InputError(
-                f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least "
-                f"{self.system_prompt_tokens + 2:,}: its system prompt has {self.system_prompt_tokens:,} tokens"
+                f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least {longest + 2:,}: "
+                f"its {what} {longest:,} tokens"
             )
+
+    def room(self, max_model_len: int) -> int:
+        """Tokens beside the system prompt, the longest where tenants have their own, and beside a summary."""
+        own = 0 if self.clients.tenants is None else self.clients.tenants.longest_system_prompt
+        return max_model_len - max(self.system_prompt_tokens, own) - (self.at_limit.summary_tokens or 0)
+
+    def served(self, table: RequestTable, seed: int, opens: BoolArray | None = None) -> RequestTable:
+        """A draw's table with the clients, their tenants, and these tenants' own system prompts."""
+        return self._with_own_prompts(self.clients.applied(table, seed, opens))
+
+    def of_tenants(self, table: RequestTable, seed: int) -> RequestTable:
+        """The same with patient clients."""
+        tenants = self.clients.tenants
+        return table if tenants is None else self._with_own_prompts(tenants.applied(table, seed))
+
+    def _with_own_prompts(self, table: RequestTable) -> RequestTable:
+        tenants = self.clients.tenants
+        if tenants is None or not tenants.longest_system_prompt:
+            return table
+        return with_own_prompts(table, self.system_prompt_tokens, tenants.system_prompts)

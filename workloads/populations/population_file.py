@@ -11,6 +11,7 @@ from boundary.files import InputError, shown
 from boundary.schema import Strict, Tokens, typed
 from workloads.clients import Clients, Library
 from workloads.distributions import LAST_BELOW_1, Distribution, Spec, parse_distribution
+from workloads.populations.at_limit import END, AtLimit
 from workloads.populations.population import Population
 from workloads.populations.retrieval import MOST_DISTINCT, MOST_EXPONENT, Place, Retrieval
 from workloads.tenants import tenants_from_mapping
@@ -49,6 +50,7 @@ class _Tables(Strict, frozen=True, kw_only=True):
     think_time_s: Spec
     retrieved: _Retrieved | None = None
     thinking_share: Spec | None = None
+    at_limit: AtLimit = END
     patience_s: Spec | None = None
     client: Library | None = None
     tenants: dict[str, Any] | None = None
@@ -69,6 +71,7 @@ def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | 
         system_prompt_tokens=prompt.tokens if isinstance(prompt, _SystemPrompt) else prompt,
         retrieved=tables.retrieved.retrieval(place) if tables.retrieved else None,
         thinking_share=None if tables.thinking_share is None else _share(tables.thinking_share, place),
+        at_limit=tables.at_limit,
         clients=_clients(tables, place),
         source="; ".join(f"{key}: {source}" for key, source in sources.items()),
         tables=data,

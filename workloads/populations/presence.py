@@ -57,4 +57,4 @@ def users_over_time(
     think_s = max(population.think_time_s.mean(), 1.0)
     turns = math.ceil(1.3 * longest_s / think_s) + SPARE_TURNS
     sessions = population.sessions(len(starts_s), turns, seed, max_model_len).shifted(starts_s)
-    return population.clients.applied(sessions.table(ends_s), seed, sessions.opens(ends_s))
+    return population.served(sessions.table(ends_s), seed, sessions.opens(ends_s))

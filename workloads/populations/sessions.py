@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from workloads.populations.at_limit import OPENS
 from workloads.randomness import mixed_words
 from workloads.requests import OPEN_END, BoolArray, FloatArray, Int32Array, IntArray, RequestTable
 
@@ -56,6 +57,8 @@ class Sessions:
     chunk_tokens: int = 0
     met_at: IntArray | None = None
     """[users] the turn, counted from 0, that is a user's first; None: it is turn 0. Earlier ones lie before time 0."""
+    what: Int32Array | None = None
+    """[users, turns] what each turn is, as in `at_limit`; None: conversations end at the limit."""
     turns_before: int = 0
     """Each user's turns before these, in a block of turns that goes on from another."""
 
@@ -167,7 +170,7 @@ class Sessions:
         rows = _Rows.of_turns(*self._turns_of_each(until_s))
         conversation = rows.of(self.conversation)
         opens = np.ones(len(conversation), bool)
-        opens[1:] = conversation[1:] != conversation[:-1]
+        opens[1:] = conversation[1:] != conversation[:-1] if self.what is None else rows.of(self.what)[1:] == OPENS
         opens[rows.first] = True
         return opens
 
@@ -201,9 +204,9 @@ def _spans_of_turns(
     named[:, 0], end[:, 0] = SYSTEM_PROMPT_CONTENT, ends[0]
     for place in range(most):
         has = leading[:, place] >= 0
-        named[:, place + 1] = np.where(has, _chained(named[:, place], -1 - leading[:, place]), named[:, place])
+        named[:, place + 1] = np.where(has, chained(named[:, place], -1 - leading[:, place]), named[:, place])
         end[:, place + 1] = np.where(has, ends[place + 1], end[:, place])
-    shared = np.where(end[:, most] > ends[0], _chained(named[:, most], content), content)
+    shared = np.where(end[:, most] > ends[0], chained(named[:, most], content), content)
     named[:, most + 1], end[:, most + 1] = shared, np.maximum(own_from, end[:, most])
     named[:, most + 2], end[:, most + 2] = alone, OPEN_END
     given = end > np.concatenate([np.zeros((n, 1), np.int64), end[:, :-1]], axis=1)  # a span holds a token at least
@@ -216,13 +219,18 @@ def _spans_of_turns(
     }
 
 
-def _chained(before: IntArray, part: IntArray) -> IntArray:
+def chained(before: IntArray, part: IntArray) -> IntArray:
     """Content ids of parts that follow a content: a hash of both (splitmix64), above all other ids.
 
-    A part below 0 is a chunk, above 0 a conversation.
+    A part below 0 is a chunk or a tenant, above 0 a conversation.
     """
     mixed = before.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + part.astype(np.uint64)
     return (mixed_words(mixed) >> np.uint64(2)).astype(np.int64) | _CHAINED_FROM
+
+
+def is_chained(content: IntArray) -> BoolArray:
+    """Which content ids `chained` made."""
+    return content >= _CHAINED_FROM
 
 
 def _spans(opened: IntArray, conversations: IntArray, system_prompt_tokens: int) -> dict[str, Any]:

@@ -49,6 +49,8 @@ class PopulationSummary:
     mean_context_tokens: float
     """Of prompt and answer together, as a turn ends."""
     mean_output_tokens: float
+    beside: Mapping[str, Any]
+    """Tables of its file that are no quantities, as it says them: what happens at the limit, whose users these are."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,6 +66,7 @@ def population_summary(population: Population) -> PopulationSummary:
         mean_turns=RoundedUp(inner=population.turns).mean(),
         mean_context_tokens=equilibrium(population, OPEN_END - 1).context,
         mean_output_tokens=population.output_tokens.mean(),
+        beside={name: population.tables[name] for name in ("at_limit", "tenants") if name in population.tables},
     )
 
 

@@ -103,8 +103,9 @@ def sample_notes(trace: Trace) -> tuple[str, ...]:
         return ()
     return (
         f"its {trace.num_requests:,} requests are a sample: between traces resampled from it, mean prompts differ by "
-        f"±{mean:.0%}, mean squared prompts, which waits for prefill depend on, by ±{square:.0%} (90 %); the interval "
-        "does not cover that; a longer recording would",
+        f"±{mean:.0%}, mean squared prompts, which waits for prefill depend on, by ±{square:.0%} (90 %), capacities by "
+        "as much, or up to twice that where the longest prompts decide who misses; the interval does not cover that; a "
+        "longer recording would",
     )
 
 

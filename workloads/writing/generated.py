@@ -13,7 +13,16 @@ from boundary.limits import check_limit
 from workloads.arrivals import Arrivals, arrival_times
 from workloads.populations.population import Population
 from workloads.populations.sessions import Sessions
-from workloads.requests import NO_PREDECESSOR, FloatArray, Int32Array, IntArray, RequestTable, repeated
+from workloads.requests import (
+    NO_PREDECESSOR,
+    FloatArray,
+    Int32Array,
+    IntArray,
+    RequestTable,
+    Tenancy,
+    Tenant,
+    repeated,
+)
 
 _TURNS_AT_ONCE: Final = 500_000  # of all users together
 _GROWTH, _LEAST_ROOM = 1.25, 4_000_000  # pages that are not written to take no memory
@@ -82,17 +91,18 @@ class _Drawn:
     ) -> None:
         self._columns: dict[str, _Column] = defaultdict(_Column)
         self._has_sessions = has_sessions
+        self._tenants: tuple[Tenant, ...] = ()
         mean = duration_s / population.think_time_s.mean()
         turns_at_once = max(min(_TURNS_AT_ONCE // num_users, math.ceil(mean + _DEVIATIONS * math.sqrt(mean)) + 8), 1)
         self._num_spans = 0
         for block in population.blocks(num_users, turns_at_once, seed, max_model_len):
             at_s = block.arrival_s()
-            self._add(block, at_s, duration_s)
+            self._add(block, population.of_tenants(block.table(), seed), at_s, duration_s)
             if (at_s[:, -1] > duration_s).all():
                 return
 
-    def _add(self, block: Sessions, at_s: FloatArray, duration_s: float) -> None:
-        table, kept = block.table(), np.flatnonzero(at_s < duration_s)
+    def _add(self, block: Sessions, table: RequestTable, at_s: FloatArray, duration_s: float) -> None:
+        kept = np.flatnonzero(at_s < duration_s)
         found: dict[str, npt.NDArray[Any]] = {
             "at_s": at_s.ravel()[kept],
             "prompt_tokens": table.prompt_tokens[kept],
@@ -104,6 +114,9 @@ class _Drawn:
         }
         if self._has_sessions:
             found |= {"think_s": block.think_s.ravel()[kept], "user": (kept // at_s.shape[1]).astype(np.int32)}
+        if table.tenancy is not None:
+            self._tenants = table.tenancy.tenants
+            found |= {"tenant": table.tenancy.of[kept], "priority": table.priority[kept]}
         for name, column in found.items():
             self._columns[name].append(column)
         self._num_spans += table.num_spans
@@ -133,7 +146,8 @@ class _Drawn:
             think_s=think_s,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
-            priority=repeated(0, len(order), np.int32),
+            priority=self.taken("priority")[order] if self._tenants else repeated(0, len(order), np.int32),
+            tenancy=Tenancy(self._tenants, self.taken("tenant")[order]) if self._tenants else None,
             span_start=span_start,
             span_count=count.astype(np.int32),
             span_content=span_content[:num_spans],

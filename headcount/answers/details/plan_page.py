@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
-from headcount.answers.details.assumptions import ASSUMED, MEASURED, kind_of, of_terms
+from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.first_page import (
     Bought,
     FirstPage,
@@ -243,7 +243,7 @@ def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
     return study_json(answer, _study(answer.race)) | _assumed_apart(answer.race) | {
         "demand": {
             "links": [
-                {"meaning": sentence(LINKS[link.name].meaning), "shown": link.shown, "kind": _kind(link),
+                {"meaning": sentence(LINKS[link.name].meaning), "shown": link.shown, "kind": link.kind,
                  "source": link.source}
                 for link in answer.demand.links
             ],
@@ -281,15 +281,10 @@ def _study(race: Race) -> Study | None:
     )
 
 
-def _kind(link: Link) -> str:
-    if not link.assumed:
-        return "given"
-    return MEASURED if kind_of(link.source) == MEASURED else ASSUMED
-
-
 def _link_text(link: Link, room: float) -> str:
     """A share is a factor of the users, so that it may grow as they may."""
-    said = f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which is assumed."
+    how = "measured, but not for you" if link.kind == "measured" else "assumed"
+    said = f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which is {how}."
     if link.unit != "share":
         return f"{said} Give your own."
     most = link.value * room

@@ -9,12 +9,13 @@ from headcount.answers.answer import Answer, question
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.traffic import traffic_json
 from headcount.answers.workloads.describe_text import arrival_blocks, length_blocks, reuse_blocks, span
+from headcount.questions.loads import AskedWorkload
+from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.units import counted
 from workloads.description.arrivals import Arrivals
 from workloads.description.description import Description, describe_population, describe_trace
 from workloads.description.reuse import PrefixReuse
-from workloads.load import load_workload
 from workloads.populations.population import Population
 from workloads.populations.summary import PopulationSummary, population_summary
 from workloads.traces.trace import Trace
@@ -128,6 +129,7 @@ def describe(
     workload: Source,
     *,
     trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
     block_size: int | None = None,
     kv_cache_tokens: Sequence[int] = CACHE_TOKENS,
     users: int = 1000,
@@ -135,12 +137,13 @@ def describe(
 ) -> DescribeAnswer:
     """Rates, bursts, lengths, sessions and prefix reuse of a trace, or of a draw of a population.
 
+    `traffic` are changes of it, such as {"context": "x2"}.
     `block_size` is that of the prefix cache; by default that of a trace's block ids, else 16. `kv_cache_tokens` are the
     sizes of the cache to give hit rates for. `users` of a population are drawn, and share the cache. Raises
     ValueError where the workload cannot be read.
     """
     check_sizes(block_size, kv_cache_tokens)
-    found = load_workload(workload, trace_block_size=trace_block_size)
+    found, _ = AskedWorkload(workload=workload, trace_block_size=trace_block_size, traffic=traffic).load()
     if isinstance(found, Trace):
         description = describe_trace(found, block_size or found.block_size or BLOCK_SIZE)
     else:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from headcount.answers.workloads.convert import Written, written
 from headcount.questions.arrivals import read_arrivals
+from headcount.questions.loads import AskedWorkload
+from headcount.questions.traffic import TrafficChanges
 from workloads.arrivals import POISSON, Arrivals, arrival_times
-from workloads.load import load_fitted, load_workload
+from workloads.load import load_fitted
 from workloads.populations.population import Population
 from workloads.requests import OPEN_END, RequestTable
 from workloads.writing.generated import requests_at, requests_over
@@ -24,6 +26,7 @@ def generate(
     rate: float | None = None,
     num_requests: int | None = None,
     arrivals: str | Arrivals | None = None,
+    traffic: TrafficChanges = None,
     max_model_len: int | None = None,
     seed: int = 0,
     to: str | None = None,
@@ -33,19 +36,21 @@ def generate(
 
     At a rate, `num_requests` keep the population's lengths, order and shared content, and come at the times of the
     process `arrivals`, by default Poisson. What `fit_trace` wrote has its own number of requests and its own arrivals;
-    with a `rate`, they come at that process. Raises ValueError for another combination.
+    with a `rate`, they come at that process. `traffic` are changes of a population, such as {"context": "x2"}. Raises
+    ValueError for another combination.
     """
     fitted = load_fitted(workload)
     _check(users, duration_s, rate, num_requests, arrivals, is_fitted=fitted is not None)
     writer = find_writer(to, Path(out))
     if fitted is not None:
-        if max_model_len is not None:
-            raise ValueError("--max-model-len goes with a population; a fitted trace has its lengths")
+        if max_model_len is not None or traffic:
+            given = "--max-model-len" if max_model_len is not None else "--traffic"
+            raise ValueError(f"{given} goes with a population; a fitted trace has its lengths")
         drawn = fitted.draw(num_requests, seed)
         if rate is not None:
             drawn = _at_rate(drawn, rate, POISSON if arrivals is None else read_arrivals(arrivals), seed)
         return written(drawn, Path(out), writer, block_size, to or writer.name)
-    found = load_workload(workload)
+    found, _ = AskedWorkload(workload=workload, traffic=traffic).load()
     if not isinstance(found, Population):
         raise ValueError(f"'{workload}' is a trace, not a population; write it with 'headcount workload convert'")
     longest = OPEN_END - 1 if max_model_len is None else max_model_len

@@ -7,7 +7,7 @@ import click
 
 from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import OutPath, Reads, option
-from headcount.cli.options import trace_options
+from headcount.cli.options import change_options, trace_options
 from headcount.questions.arrivals import ArrivalProcess
 from simulator.engines.values import (
     COUNT,
@@ -51,6 +51,7 @@ def convert_command(trace: Any, out: Path, **values: Any) -> int:
     option("--num-requests", COUNT, "Requests at that rate.  [default: 10,000]"),
     option("--arrivals", ArrivalProcess(), "How they arrive: poisson, gamma:cv=2, …  [default: poisson]"),
     option("--max-model-len", TokenCount(), "Longest prompt with its answer.  [default: none]"),
+    change_options,
 )
 @section("Output", written_options)
 @option("--seed", WholeNumber(0, LARGEST_TEXT), "Same seed, same trace.", default=0)

@@ -6,7 +6,7 @@ import click
 
 from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import Reads, json_option, option
-from headcount.cli.options import report_options, trace_options
+from headcount.cli.options import change_options, report_options, trace_options
 from simulator.engines.values import LARGEST_TEXT, Listed, Text, TokenCount, WholeNumber
 
 cache_options = all_of(
@@ -27,6 +27,7 @@ cache_options = all_of(
 @click.command("describe", cls=Command)
 @click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
 @section("Trace", trace_options)
+@section("Traffic", change_options)
 @cache_options
 @option("--users", WholeNumber(1, 100_000), "Users of a population that share the prefix cache.", default=1000)
 @option("--seed", WholeNumber(0, LARGEST_TEXT), "Of a population's draw.", default=0)

@@ -3,14 +3,15 @@
 import json
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from boundary.documents import parse_json, read_json
-from boundary.files import InputError, shown, text_lines
+from boundary.files import InputError, shown, text_blocks, text_lines
 from boundary.schema import Lenient, typed
 from workloads.formats.parsing.csv_rows import BLANK_LINE
 from workloads.formats.parsing.rows import Rows
@@ -25,6 +26,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12, description="a number of seconds,
 Milliseconds = Annotated[float, Meta(ge=0, le=1e15, description="a number of milliseconds, at least 0")]
 Nanoseconds = Annotated[float, Meta(ge=0, le=1e21, description="a number of nanoseconds, at least 0")]
 Name = str | int | float
+_BLOCK_BYTES: Final = 1 << 18
 
 
 @lru_cache(maxsize=2)
@@ -40,11 +42,31 @@ def first_object(head: str) -> dict[str, Any]:
     return {}
 
 
-def json_rows(path: Path, kind: type[T], rows: Rows) -> Iterator[tuple[str, T]]:
-    """The lines as that type, each with its place, as long as `rows` wants more. Raises InputError."""
+def json_blocks(path: Path, kind: type[T]) -> Iterator[list[T] | None]:
+    """Some lines at a time as that type; None, at last, where one is no such object: `json_rows` knows what to say.
+
+    Raises InputError.
+    """
+    decoder = msgspec.json.Decoder(kind)
+    for block in text_blocks(path, _BLOCK_BYTES):
+        try:
+            lines = decoder.decode_lines(block)
+        except (msgspec.DecodeError, RecursionError):
+            lines = []
+        if len(lines) != block.count(b"\n") + (not block.endswith(b"\n")):
+            yield None
+            return
+        yield lines
+
+
+def json_rows(path: Path, kind: type[T], rows: Rows, *, skip: int = 0) -> Iterator[tuple[str, T]]:
+    """The lines as that type, each with its place, as long as `rows` wants more; the first `skip` were read before.
+
+    Raises InputError.
+    """
     decoder, blank_line = msgspec.json.Decoder(kind), 0
     with text_lines(path) as file:
-        for number, text in enumerate(file, start=1):
+        for number, text in enumerate(islice(file, skip, None), start=skip + 1):
             if rows.num_wanted <= 0:
                 return
             if text.isspace():

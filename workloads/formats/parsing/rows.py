@@ -5,6 +5,7 @@ import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,40 @@ class Rows:
         if request.session is not None:
             self._last[request.session] = self._num_rows
         self._num_rows += 1
+
+    def add_alone(self, prompt_tokens: Any, output_tokens: Any, arrival_s: Any, ids: Any, block_size: int) -> bool:
+        """Add rows of no session, [n] each, as `add` does one by one; `ids` are lists or None.
+
+        False, and nothing is added, where `add` would refuse one of them, or they have ids beyond an int64.
+        """
+        found = [each or () for each in ids]
+        prompt, output = np.array(prompt_tokens, np.int64), np.array(output_tokens, np.int64)
+        times, num_ids = np.array(arrival_s, np.float64), np.fromiter(map(len, found), np.int64, len(prompt))
+        total, full = int(num_ids.sum()), prompt // block_size
+        is_wrong = (num_ids > -(-prompt // block_size)) | (num_ids < full) & (num_ids > 0)
+        too_long = prompt + output >= OPEN_END
+        if is_wrong.any() or too_long.any() or np.isnan(times).any() or self._num_rows + len(prompt) > self._most:
+            return False
+        try:
+            ids_of_all = np.fromiter(chain.from_iterable(found), np.int64, total)
+        except OverflowError:
+            return False
+        has_ids = num_ids > 0
+        counts = np.zeros((len(prompt), len(_COUNTS)), np.int64)
+        said = {name: counts[:, place] for place, name in enumerate(_COUNTS)}
+        said["prompt_tokens"][:], said["output_tokens"][:], said["block_size"][:] = prompt, output, block_size
+        for name in ("follows", "previous", "root", "name"):
+            said[name][:] = _NONE
+        said["ids_from"][:] = self._num_ids + np.cumsum(num_ids) - num_ids
+        if total:
+            self._block_size = block_size
+            said["root"][has_ids] = self._roots.setdefault((None, block_size), len(self._roots))
+        self._times += np.stack([times, np.zeros_like(times)], axis=1).tobytes()
+        self._counts += counts.tobytes()
+        self._ids += ids_of_all.tobytes()
+        self._num_ids += total
+        self._num_rows += len(prompt)
+        return True
 
     def _of_content(self, place: str, request: Request, row: int) -> tuple[int, ...]:
         """What the row says of its content, as _OF_CONTENT; `row` is that of its session before it."""

@@ -100,6 +100,8 @@ def _inside(line: dict[str, Any], name: str, steps: list[str]) -> Any:
 
 def _text(value: Any) -> str:
     """As a cell of CSV would have it."""
+    if type(value) in (int, float):  # as below, ten times as fast
+        return repr(value)
     if value is None or isinstance(value, str):
         return one_line(value or "")
     return json.dumps(value)
