@@ -45,7 +45,7 @@ class TrafficEffects:
         return asdict(self)
 
 
-_SHARES: Final = tuple(item.name for item in fields(TrafficEffects) if item.name != "max_model_len")
+_SHARES: Final = tuple(item.name for item in fields(TrafficEffects) if item.default is None)
 _AT_LIMIT: Final = {
     "end": "conversations_cut", "truncate": "conversations_truncated", "summarize": "conversations_summarized",
 }  # fmt: skip

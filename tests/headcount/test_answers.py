@@ -181,6 +181,7 @@ def test_only_the_command_line_and_the_drawing_of_text_print(path: Path) -> None
     if room != "cli":
         late = {"from pandas import json_normalize", "import optuna"}  # where a table is asked for; of an extra
         late |= {"from jinja2 import Environment, PackageLoader, StrictUndefined", "from weasyprint import HTML"}
+        late |= {"from markupsafe import Markup, escape"}
         late |= {"import resource", "from tokenizers import Tokenizer as Read"}  # not on every system; of an extra
         assert set(late_imports(tree)) <= late
 

@@ -31,5 +31,5 @@ def test_a_plan_with_a_spare_server_says_how_its_failure_went(monkeypatch: pytes
 def test_without_a_spare_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = planned(monkeypatch, spare=0)
     assert answer.spare_tried is None
-    assert "simulated:" not in str(answer)
+    assert "simulated: 1 of" not in str(answer)
     assert answer.to_json()["spare_tried"] is None

@@ -76,7 +76,8 @@ def test_a_trace_s_shares_are_counted() -> None:
     )
     found = traffic_effects(table, 110)
     assert found.to_json() == {
-        "max_model_len": 110, "conversations_cut": None, "conversations_truncated": None,
+        "max_model_len": 110, "prompt_tokens": pytest.approx(200 / 3), "output_tokens": pytest.approx(80 / 3),
+        "conversations_cut": None, "conversations_truncated": None,
         "conversations_summarized": None, "messages_shortened": None, "prompts_refused": 0.25,
         "answers_cut": 0.5,
     }  # fmt: skip

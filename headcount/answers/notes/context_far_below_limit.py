@@ -7,7 +7,7 @@ from headcount.answers.notes import Facts, Severity
 from headcount.text.words import longest_name
 from simulator.engines.engines import engine_of
 
-SEVERITY = Severity.WARNING
+SEVERITY = Severity.INFO
 FAR: Final = 2  # times
 
 
