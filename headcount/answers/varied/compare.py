@@ -56,10 +56,6 @@ FAR_BEHIND = 1.5
 (docs/measurements/screening.md)."""
 PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
-LATENCIES_MEANING = (
-    "latencies are those there, as simulated: a p95 may lie beyond its limit, as only users are corrected for the work "
-    "that chance drew."
-)
 HITS_LEGEND = "prefix hits: share of prompt tokens found in GPU memory, and in host memory where KV is kept there."
 DECIDE_HITS = frozenset({"router", "kv_offloading_size", "enable_prefix_caching"})
 WORDS = {
@@ -231,8 +227,10 @@ class CompareAnswer(Answer):
             lead = " Of another GPU, what comes first is $/safe user, which ranks the rows and has them."
             shared = f"they differ by GPU.{lead if self.sort == 'cost' else ''}"
         screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
+        is_served = any(layout.row and layout.row.safe_point for layout in self.layouts)
+        at = "with the users who are safe to promise" if is_served else "at the best estimate, there near their limits"
         return [
-            f"{safe_meaning(COVERED)} Best estimate: its mean; {LATENCIES_MEANING} {PER_SAFE_MEANING}",
+            f"{safe_meaning(COVERED)} Best estimate: its mean. Latencies: {at}. {PER_SAFE_MEANING}",
             *price_lines(
                 {
                     layout.asked.gpu.name: (layout.asked.gpu, layout.asked.gpu.usd_per_hour)
@@ -350,7 +348,8 @@ def compare(
     with layouts.simulations(executor, workers, store=store) as simulations:
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
-            found[place] = layouts.simulated(found[place], noted(progress, done, len(wanted), found[place].name))
+            watcher = noted(progress, done, len(wanted), found[place].name)
+            found[place] = layouts.simulated(found[place], watcher, is_served=True)
             progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
         gained = _gained(layouts, found, asked, sort)
     return replace(answer(found, gained, strict=strict), simulations=simulations)

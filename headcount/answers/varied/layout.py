@@ -125,8 +125,9 @@ class Layout:
         return layout_text(servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size)
 
     def p95_s(self, name: str) -> float | None:
-        """Of `ttft_s` or `tpot_s`, at the mean number of users."""
-        return latency_summary(self.row.point, name)["p95"] if self.row and self.row.point else None
+        """Of `ttft_s` or `tpot_s`, with the users who are safe to promise where that was simulated, else the mean."""
+        point = (self.row.safe_point or self.row.point) if self.row else None
+        return latency_summary(point, name)["p95"] if point else None
 
     @property
     def hits(self) -> str:

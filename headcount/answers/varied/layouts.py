@@ -131,11 +131,11 @@ class Layouts:
             **{**self.study, "slo": replace(slo, **limits)},
         )
 
-    def simulated(self, layout: Layout, watcher: Watcher | None = None) -> Layout:
-        """The same with its row; as it is where nothing runs."""
+    def simulated(self, layout: Layout, watcher: Watcher | None = None, *, is_served: bool = False) -> Layout:
+        """The same with its row; as it is where nothing runs. `is_served`: also under the load safe to promise."""
         if layout.looked is None or layout.looked.plan is None or layout.row is not None:
             return layout
-        return replace(layout, row=simulated(layout.looked, replace(self._how, watcher=watcher)))
+        return replace(layout, row=simulated(layout.looked, replace(self._how, watcher=watcher), is_served=is_served))
 
     def under(self, layout: Layout, size: float, replications: int) -> Point | None:
         """What a load of that size shows; None where nothing runs, or prefill and decode are apart."""

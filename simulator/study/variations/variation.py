@@ -32,6 +32,7 @@ from simulator.study.estimate import Estimate, estimate_users, estimated_users
 from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
 from simulator.study.fleets.pair_estimate import estimated_users_of_pair
 from simulator.study.points import Evaluator
+from simulator.study.served import safe_point
 
 SENSITIVE = 0.5  # of the users: where an error leaves fewer, how many is simulated
 
@@ -81,8 +82,11 @@ def _simulated_apart(looked: Look, apart: Apart, how: How) -> CapacityRow:
     )
 
 
-def simulated(looked: Look, how: How) -> CapacityRow:
-    """The row of a variation, from two loads around its capacity; errors of step times and KV pool by estimate."""
+def simulated(looked: Look, how: How, *, is_served: bool = False) -> CapacityRow:
+    """The row of a variation, from two loads around its capacity; errors of step times and KV pool by estimate.
+
+    `is_served`: the load that is safe to promise is simulated, too.
+    """
     question, plan, gpus = looked.question, looked.plan, looked.gpus
     if looked.apart is not None:
         return _simulated_apart(looked, looked.apart, how)
@@ -99,7 +103,7 @@ def simulated(looked: Look, how: How) -> CapacityRow:
     if not found.mean:
         row = empty_row(question, gpus, looked.tp, no_capacity_reason(question, evaluator), plan)
         return replace(row, binding=what_binds(plan, evaluator.points()[0]))
-    return row_of(
+    row = row_of(
         question,
         plan,
         evaluator,
@@ -107,6 +111,9 @@ def simulated(looked: Look, how: How) -> CapacityRow:
         gpus=gpus,
         within_errors=lambda users: estimated_within_errors(looked, evaluator, found, users),
     )
+    if not is_served:
+        return row
+    return replace(row, safe_point=safe_point(evaluator, found, users=row.users, users_low=row.users_low))
 
 
 def estimated_within_errors(looked: Look, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
