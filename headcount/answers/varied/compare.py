@@ -55,8 +55,10 @@ FAR_BEHIND = 1.5
 (docs/measurements/screening.md)."""
 PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
-HITS_LEGEND = "prefix hits: share of prompt tokens found in GPU memory, and in host memory where KV is kept there."
-DECIDE_HITS = frozenset({"router", "kv_offloading_size", "enable_prefix_caching"})
+HITS_LEGEND = (
+    "prefix hits: share of prompt tokens found in GPU memory, and in host memory or a KV store where KV is kept there."
+)
+DECIDE_HITS = frozenset({"router", "kv_offloading_size", "kv_store_size", "enable_prefix_caching"})
 COLUMNS = (
     "layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "vs best",
     "what binds",
