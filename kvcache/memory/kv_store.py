@@ -12,6 +12,11 @@ NIC_BYTES_PER_S = 50e9  # one card of 400 Gb/s for each GPU
 TRANSFER_S = 0.54e-3
 TRANSFER_SOURCE = "measured: what Mooncake takes for the smallest of its transfers, 20 MB"
 RATE_GIVEN = "given"
+RULES = (
+    "decisions of the KV store",
+    "vLLM's OffloadingConnector over one cache, least recently used first",
+    "assumed: Mooncake's own connector, leases and eviction were not compared",
+)
 RATE_ASSUMED = "assumed: the store serves all engines at the rate of their network cards; --kv-store-rate changes it"
 
 
@@ -46,6 +51,7 @@ def kv_store(layout: KVLayout, arch: Architecture, gpu: GPU, settings: MemorySet
                 "not limited" if in_all is None else f"{in_all / 1e9:,.4g} GB/s one way, for all engines",
                 RATE_ASSUMED if in_all is None else RATE_GIVEN,
             ),
+            RULES,
         ),
     )
 

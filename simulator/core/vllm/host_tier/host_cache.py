@@ -31,15 +31,13 @@ def lay_out(a: Any, replica: int) -> None:
 @kernel
 def find(a: Any, replica: int, content: int, index: int) -> int:
     """The chunk of a block, or NONE."""
+    cache = a.tiers[replica].cache
     bucket = (mixed(content) + index) & a.pools[a.replicas[replica].pool].chunk_mask
-    chunk = a.chunk_buckets[a.tiers[replica].cache, bucket]
+    chunk = a.chunk_buckets[cache, bucket]
     while chunk != NONE:
-        if (
-            a.chunks[a.tiers[replica].cache, chunk].key_content == content
-            and a.chunks[a.tiers[replica].cache, chunk].key_index == index
-        ):
+        if a.chunks[cache, chunk].key_content == content and a.chunks[cache, chunk].key_index == index:
             return chunk
-        chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_bucket
+        chunk = a.chunks[cache, chunk].next_in_bucket
     return NONE
 
 
@@ -133,14 +131,16 @@ def use(a: Any, replica: int, chunk: int, into: int) -> None:
 
 @kernel
 def begin_read(a: Any, replica: int, chunk: int) -> None:
-    a.caches[a.tiers[replica].cache].num_idle -= int(a.chunks[a.tiers[replica].cache, chunk].reads == 0)
-    a.chunks[a.tiers[replica].cache, chunk].reads += 1
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
+    cache.num_idle -= int(of.reads == 0)
+    of.reads += 1
 
 
 @kernel
 def end_read(a: Any, replica: int, chunk: int) -> None:
-    a.chunks[a.tiers[replica].cache, chunk].reads -= 1
-    a.caches[a.tiers[replica].cache].num_idle += int(a.chunks[a.tiers[replica].cache, chunk].reads == 0)
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
+    of.reads -= 1
+    cache.num_idle += int(of.reads == 0)
 
 
 @kernel

@@ -196,9 +196,10 @@ def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> No
             num_new += 1
             eviction.note_missed(a, replica, request, content, index)
             continue
-        a.chunks[a.tiers[replica].cache, chunk].offer = cache.offer
-        cache.num_protected += int(a.chunks[a.tiers[replica].cache, chunk].reads == 0)
-        if a.chunks[a.tiers[replica].cache, chunk].reads != host_cache.WRITING:
+        of = a.chunks[a.tiers[replica].cache, chunk]
+        of.offer = cache.offer
+        cache.num_protected += int(of.reads == 0)
+        if of.reads != host_cache.WRITING:
             eviction.note_found(a, replica, request, chunk, index)
     if num_new > 0:
         if not eviction.make_room(a, replica, num_new):
