@@ -17,6 +17,7 @@ STORE = "MooncakeStoreConnector"
 PUSHING = ("NixlPushConnector", "MooncakeConnector", "MoRIIOConnector")  # prefill engines write into decode engines
 KV_BOTH = "kv_both"
 _PREFIX = "lmcache."
+SHARED = "a store that engines share"
 # LMCache's settings that decide otherwise where they are given, and are not off (`v1/config.py` of 0.5.6).
 LMCACHE_S_OWN = {
     "enable_async_loading": "prefetching from slower stores",
@@ -26,8 +27,8 @@ LMCACHE_S_OWN = {
     "enable_blending": "blending",
     "enable_p2p": "reading from other engines",
     "enable_pd": "prefill and decode apart through LMCache",
-    "remote_url": "a store that engines share (--kv-store-size is)",
-    "remote_storage_plugins": "a store that engines share (--kv-store-size is)",
+    "remote_url": SHARED,
+    "remote_storage_plugins": SHARED,
     "storage_plugins": "a store of one's own",
     "local_disk": "KV on a disk",
     "gds_path": "KV on a disk",
@@ -151,7 +152,8 @@ def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
     """Of LMCache's settings. Raises ValueError for one that is not simulated."""
     for name, what in LMCACHE_S_OWN.items():
         if extra.get(f"{_PREFIX}{name}"):
-            raise ValueError(f"{_PREFIX}{name}: {what} is not simulated; leave it out")
+            instead = ", or give --kv-store-size instead of LMCache" if what == SHARED else ""
+            raise ValueError(f"{_PREFIX}{name}: {what} is not simulated; leave it out{instead}")
     other = next((name for name in extra if not name.startswith(_PREFIX)), None)
     if other is not None:
         raise ValueError(
