@@ -63,6 +63,15 @@ def test_behind_round_robin_a_store_serves_more_than_the_same_memory_of_each_ser
 
 
 @pytest.mark.slow
+def test_a_store_that_is_too_slow_is_what_binds() -> None:
+    asked = ASKED | {"gpus": [2], "kv_store_size": 64, "router": "round-robin"}
+    binding = {}
+    for rate in (0.5, 100.0):
+        binding[rate] = hc.capacity("llama-3.1-8b", "h100-sxm", kv_store_rate=rate, **asked).best.binding
+    assert binding[0.5] == "TTFT: KV loads" != binding[100.0]
+
+
+@pytest.mark.slow
 def test_simulate_shows_hits_by_where_they_were_found(headcount: Callable[..., Any], tmp_path: Path) -> None:
     report = tmp_path / "load.md"
     text = headcount("simulate", *LINE, "--kv-offloading-size", "8", "--report", str(report)).out

@@ -124,6 +124,7 @@ def launch(a: Any, replica: int, slot: int, end_s: float) -> None:
         if p.is_shared == 1:
             tier.load_free_s = max(tier.load_free_s, served_s(a, replica, 0, load.count))
         load.end_s = tier.load_free_s
+        a.offloads[load.request].loading_s += load.end_s - tier.now_s
         tier.load_begun += 1
     while tier.store_told < tier.store_begun:
         if a.stores[replica, tier.store_told & p.store_mask].end_s > tier.now_s:

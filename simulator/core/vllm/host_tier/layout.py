@@ -26,6 +26,7 @@ OFFLOAD = record(
         ("found_chunks", "i4"),  # … and these are pinned
         ("seen_tokens", "i4"),  # by LMCache's tracker, which has stored those before `next_chunk`
         ("decodes", "i1"),  # 1: LMCache stores nothing of it any more
+        ("loading_s", "f8"),  # what its loads took, from the launch of the step that asked for them
     ]
 )
 

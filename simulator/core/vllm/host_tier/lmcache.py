@@ -121,7 +121,9 @@ def begin(a: Any, replica: int, request: int, tokens: int) -> None:
     first = off.local_blocks * p.block_size
     is_loaded = req.computed - tokens > first
     if is_loaded:
-        tier.copies_s += host_link.copy_s(p, found - first // p.host_chunk_tokens)
+        loading_s = host_link.copy_s(p, found - first // p.host_chunk_tokens)
+        tier.copies_s += loading_s
+        off.loading_s += loading_s
     enter(a, replica, request, found, is_loaded)
 
 
