@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvcache.memory.kv_store import REACHED_SHARE
 from kvcache.models.catalog import find_gpu, load_model
-from simulator.apart import DISPATCH_S, REACHED_SHARE, Between, resolve_apart
+from simulator.apart import DISPATCH_S, Between, resolve_apart
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER, Network, Nic, Pull
 from simulator.engines.vllm.engine import EngineConfig

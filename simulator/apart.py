@@ -5,6 +5,7 @@ import shlex
 from dataclasses import dataclass, replace
 
 from kvcache.gpus.gpu import GPU
+from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE, REACHED_SOURCE, TRANSFER_S, TRANSFER_SOURCE
 from kvcache.releases import KV_TRANSFER_AS_READ
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Assumption, Deployment, resolve
@@ -16,11 +17,6 @@ from simulator.fleet.fleet import Fleet, Handover, Pool
 from simulator.fleet.pool_sizes import DECODE, PREFILL, Part
 from simulator.fleet.router import RouterFactory
 
-REACHED_SHARE = 0.71  # of a network card's rate
-REACHED_SOURCE = "measured: Mooncake moves KV of Qwen3-8B at 144 GB/s over 8 cards of 25 GB/s each"
-NIC_BYTES_PER_S = 50e9  # one card of 400 Gb/s for each GPU
-TRANSFER_S = 0.54e-3
-TRANSFER_SOURCE = "measured: what Mooncake takes for the smallest of its transfers, 20 MB"
 DESCRIPTOR_S = 3.5e-6
 DESCRIPTOR_SOURCE = (
     "measured: NIXL posts 1,785 descriptors in 6.7 ms (vllm#50913), 40,064 in 129 ms (vllm#34054); vLLM 0.32 has one "

@@ -16,6 +16,7 @@ from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.sglang.engine import engine_config as sglang_config
 from simulator.engines.vllm.engine import EngineConfig, engine_config
+from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import RouterFactory
 from simulator.latency.forms import latency_model
@@ -99,9 +100,16 @@ class Deployment:
     def serve_line(self) -> str:
         """The command that starts such a server."""
         words = command_line(self.given)
-        if engine_of(self.given) == SGLANG:
+        if isinstance(self.given, SGLangArgs):
             return shlex.join(["python", "-m", "sglang.launch_server", "--model-path", self.architecture.name, *words])
+        if self.shares_kv_store and self.given.kv_transfer_config is None:
+            words += ["--kv-transfer-config", str(KVTransfer(is_store=True))]
         return shlex.join(["vllm", "serve", self.architecture.name, *words])
+
+    @property
+    def shares_kv_store(self) -> bool:
+        """Whether its replicas keep KV in one store."""
+        return self.engine.host_tier is not None and self.engine.host_tier.is_shared
 
     def fleet(self, num_replicas: int, router: str | RouterFactory | None) -> Fleet:
         """Ranks that keep step form a server; others share nothing, so each is a replica.
@@ -152,8 +160,8 @@ class Deployment:
             "max_num_batched_tokens", "max_num_seqs",
         )  # fmt: skip
         found = {name: getattr(self.budget, name) for name in names}
-        offloading = self.args.kv_offloading_size
-        host: dict[str, str | float] = {} if offloading is None else {"kv_offloading_size": offloading}
+        sizes = {name: getattr(self.args, name) for name in ("kv_offloading_size", "kv_store_size", "kv_store_rate")}
+        host: dict[str, str | float] = {name: size for name, size in sizes.items() if size is not None}
         if self.args.kv_transfer_config is not None:
             host["kv_transfer_config"] = str(self.args.kv_transfer_config)
         return found | {"async_scheduling": self.args.async_scheduling} | host
@@ -191,9 +199,10 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = No
     gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
     budget = require_fit(architecture, gpu, given)
     if architecture.is_moe and given.data_parallel_size > 1 and budget.host is not None:
+        own = "--kv-store-size" if budget.host.is_shared else "--kv-offloading-size"
         raise ValueError(
             "KV in host memory with attention data parallelism is not simulated; leave "
-            f"{'--kv-transfer-config' if given.lmcache else '--kv-offloading-size'} out"
+            f"{'--kv-transfer-config' if given.lmcache else own} out"
         )
     served = served_model(architecture, gpu, given, kv_cache_dtype=budget.kv_cache_dtype)
     latency = latency_model(served, form=given.latency_model, **_latency_settings(given))

@@ -112,7 +112,15 @@ class MemoryAnswer(Answer):
             "architecture_assumptions": assumptions_json(self.architecture_assumptions),
             "assumptions": assumptions_json(self.budget.assumptions),
         }
-        if (host := self.budget.host) is not None:
+        if (host := self.budget.host) is not None and host.is_shared:
+            found |= {
+                "kv_store_chunks": host.num_chunks,
+                "kv_store_tokens": host.num_tokens,
+                "kv_store_bytes": host.num_bytes,
+                "kv_store_copy_bytes_per_s": host.copied_bytes_per_s,
+                "kv_store_bytes_per_s": host.store_bytes_per_s,
+            }
+        elif host is not None:
             found |= {
                 "host_kv_chunks": host.num_chunks,
                 "host_kv_tokens": host.num_tokens,

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headcount.questions.deployments import Subject
-from simulator.apart import DISPATCH_S, NIC_BYTES_PER_S, NOT_WITH_SGLANG, REACHED_SHARE, Apart, Between, resolve_apart
+from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE
+from simulator.apart import DISPATCH_S, NOT_WITH_SGLANG, Apart, Between, resolve_apart
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.deciders import Decider, read_decider
 from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes

@@ -40,7 +40,14 @@ _NONE: Final = {
     "speculation": "no drafts",
     "quantization": "the checkpoint's weights",
     "kv_offloading_size": "no KV in host memory",
+    "kv_store_size": "no shared KV store",
+    "kv_store_rate": "a store as fast as the network",
     "kv_transfer_config": "host memory by LRU",
+}
+_SIZES: Final = {
+    "kv_offloading_size": "{:,g} GiB of KV in host memory",
+    "kv_store_size": "a shared KV store of {:,g} GiB",
+    "kv_store_rate": "a store of {:,g} GB/s",
 }
 OWN_FORMATS: Final = (None, "none", "auto")  # the checkpoint's
 FORMATS: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
@@ -193,8 +200,8 @@ def value_text(name: str, value: Any) -> str:
         value = None
     if name in _NONE and value is None:
         return _NONE[name]
-    if name == "kv_offloading_size":
-        return f"{value:,g} GiB of KV in host memory"
+    if name in _SIZES:
+        return _SIZES[name].format(value)
     if name in ("ttft", "tpot"):
         return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
     if name == "gpus":

@@ -65,12 +65,18 @@ def pool_text(budget: "MemoryBudget") -> str:
 
 
 def host_text(budget: "MemoryBudget") -> str:
-    """What host memory holds of a server's KV; "" where none is kept there."""
+    """What host memory holds of a server's KV, or a store of all servers'; "" where none is kept there."""
     host, ranks = budget.host, budget.data_parallel_size
     if host is None:
         return ""
     held = f"{host.num_tokens:,} tokens of KV in {host.num_chunks:,} chunks"
     each = f" for each of {ranks} attention replicas" if ranks > 1 else ""
+    if host.is_shared:
+        whole = "" if host.store_bytes_per_s is None else f", {host.store_bytes_per_s / 1e9:,.4g} GB/s in all"
+        return (
+            f"KV store of all servers: {held}, {host.num_bytes / GIB:,.1f} GiB; read and written at "
+            f"{host.copied_bytes_per_s / 1e9:,.3g} GB/s one way per GPU{whole}"
+        )
     return (
         f"host memory: {held}, {host.num_bytes / GIB:,.1f} GiB{each}; copied at "
         f"{host.copied_bytes_per_s / 1e9:,.3g} GB/s one way per GPU"

@@ -9,6 +9,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
 from kvcache.memory.host_memory import HostMemory, host_memory
+from kvcache.memory.kv_store import kv_store
 from kvcache.memory.placement import Placement, Stage, parallelism_of, stage_of
 from kvcache.memory.settings import MemorySettings, max_in_flight_tokens
 from kvcache.models.drafters import Drafter, find_drafter
@@ -67,7 +68,7 @@ class MemoryBudget:
     state_bytes_per_request: int  # of state-space or linear-attention layers, at most; 0 where there are none
     layout: KVLayout
     assumptions: tuple[tuple[str, str, str], ...]  # (name, value, source)
-    host: HostMemory | None = None  # for KV, of each engine; None: no KV leaves the GPUs
+    host: HostMemory | None = None  # for KV, of each engine or of all; None: no KV leaves the GPUs
     engine: str = "vllm"
 
     @property
@@ -208,7 +209,7 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
     of_stage = placed.parallelism.stage_layers(arch.num_hidden_layers, limiting)
     stage, unmeasured, tp = stages[limiting], placed.unmeasured, settings.tensor_parallel_size
     low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
-    host = host_memory(layout, arch, gpu, settings)
+    host = kv_store(layout, arch, gpu, settings) or host_memory(layout, arch, gpu, settings)
     needed = layout.blocks_per_request(max_model_len, in_flight)  # blocks of one request, with the null block
     needed += 1 if NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(settings.vllm_version) else 0
     return MemoryBudget(
@@ -242,7 +243,7 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
             *assumptions(placed, stage),
             *kv_cache.assumptions,
             *interval_assumptions(low, high, unmeasured, override, needed),
-            *((host.link,) if host else ()),
+            *((host.link, *host.more_links) if host else ()),
         ),
         host=host,
     )

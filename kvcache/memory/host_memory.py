@@ -15,9 +15,12 @@ FASTEST_MEASURED_BYTES_PER_S = 6.4e10
 UNKNOWN_LINK_BYTES_PER_S = 3.2e10  # PCIe Gen4 x16, which most GPUs have at least
 
 
+Link = tuple[str, str, str]  # an assumption: name, value, source
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostMemory:
-    """What host memory holds of one engine's KV: chunks over all ranks, each copied over its own link."""
+    """What host memory holds of one engine's KV, or a store of all engines', in chunks over all ranks of an engine."""
 
     num_chunks: int
     blocks_per_chunk: int = 1
@@ -25,11 +28,16 @@ class HostMemory:
     rank_bytes: int  # of a chunk, that one GPU copies
     num_tokens: int
     copied_bytes_per_s: float  # by one GPU, one way
-    link: tuple[str, str, str]  # its rate as an assumption: name, value, source
+    link: Link  # its rate
+    transfer_s: float = 0.0  # before the first byte of a copy
+    is_shared: bool = False  # a store of all engines
+    store_bytes_per_s: float | None = None  # that it gives to all engines, and takes; None: no limit
+    store_chunk_s: float = 0.0
+    more_links: tuple[Link, ...] = ()  # what else is assumed of the way
 
     @property
     def num_bytes(self) -> int:
-        """Taken of the host's memory by one engine."""
+        """Taken of the host's memory by one engine, or of the store by all."""
         return self.num_chunks * self.chunk_bytes
 
     @property
@@ -52,7 +60,7 @@ def host_memory(layout: KVLayout, arch: Architecture, gpu: GPU, settings: Memory
     rank_bytes = layout.block_bytes()  # vLLM takes the first stage's for all
     chunk_bytes = -(-rank_bytes * (1 if is_kept_once else tp * pp) // PAGE_BYTES) * PAGE_BYTES
     num_chunks = int(settings.kv_offloading_size * GIB) // chunk_bytes
-    rate, link = _host_link(gpu)
+    rate, link = host_link(gpu)
     return HostMemory(
         num_chunks=num_chunks,
         chunk_bytes=chunk_bytes,
@@ -78,7 +86,7 @@ def _of_lmcache(
     rank_bytes = -(-blocks * layout.block_bytes() // PAGE_BYTES) * PAGE_BYTES
     ranks = 1 if arch.is_mla else settings.tensor_parallel_size * settings.pipeline_parallel_size
     num_chunks = int(given.max_local_cpu_size * GIB) // rank_bytes
-    rate, link = _host_link(gpu)
+    rate, link = host_link(gpu)
     return HostMemory(
         num_chunks=num_chunks,
         blocks_per_chunk=blocks,
@@ -90,7 +98,7 @@ def _of_lmcache(
     )
 
 
-def _host_link(gpu: GPU) -> tuple[float, tuple[str, str, str]]:
+def host_link(gpu: GPU) -> tuple[float, Link]:
     """At which rate KV is copied, one way, and where that is known from."""
     link = gpu.host_link_bytes_per_s
     if link is None:

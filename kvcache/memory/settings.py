@@ -70,6 +70,10 @@ class MemorySettings(Protocol):
     @property
     def kv_offloading_size(self) -> float | None: ...  # GiB of host memory for KV; None: none
     @property
+    def kv_store_size(self) -> float | None: ...  # GiB of a store that all engines share; None: none
+    @property
+    def kv_store_rate(self) -> float | None: ...  # GB/s of it, one way; None: no limit
+    @property
     def lmcache(self) -> LMCacheMemory | None: ...  # instead of it; None: without
     @property
     def speculation(self) -> DraftSettings | None: ...

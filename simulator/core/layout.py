@@ -373,11 +373,12 @@ class Arrays(NamedTuple):
     plans: NDArray[np.void]  # [R, plans in flight]
     entries: NDArray[np.void]  # [R, plans in flight, S]
     tiers: NDArray[np.void]  # [R]; what follows is empty without host tiers
+    caches: NDArray[np.void]  # [R], or [1]: a store that all engines share; C below
     offloads: NDArray[np.void]  # [attempts * n]
     used_chunks: NDArray[np.uint8]  # [attempts * n, notes, bits of its blocks]
-    chunks: NDArray[np.void]  # [R, chunks]
-    chunk_heap: NDArray[np.int32]  # [R, chunks]
-    chunk_buckets: NDArray[np.int32]  # [R, chunk_mask + 1]
+    chunks: NDArray[np.void]  # [C, chunks]
+    chunk_heap: NDArray[np.int32]  # [C, chunks]
+    chunk_buckets: NDArray[np.int32]  # [C, chunk_mask + 1]
     stores: NDArray[np.void]  # [R, store_mask + 1], ring
     loads: NDArray[np.void]  # [R, load_mask + 1], ring
     told: NDArray[np.int64]  # [R, plans in flight, 2], how many stores and loads a plan's output tells to be over

@@ -71,6 +71,8 @@ def take_down(a: Any, first: int, end: int, retries: int) -> int:
     for replica in range(first, end):
         replicas.account(a, replica, now_s)
         set_next(a.next_event_s, replica, math.inf)
+        if a.pools[a.replicas[replica].pool].is_shared == 1:
+            offload.let_go(a, replica)
     for request in range(a.requests.shape[0]):
         if not is_on(a.requests[request], first, end):
             continue

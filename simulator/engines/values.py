@@ -178,15 +178,18 @@ class Number:
 
 @dataclass(frozen=True)
 class Gibibytes:
-    """GiB above 0; `none` stands for no such memory, and for None."""
+    """GiB above 0; `none` stands for no such memory, and for None; so does 0 where `may_be_zero`."""
 
     most: float
+    may_be_zero: bool = False
     name: str = "GIB"
 
     def read(self, given: Any) -> float | None:
         if given is None or str(given).strip().lower() == "none":
             return None
         size = Number(f"GiB above 0, such as 64, at most {self.most:,.0f}, or none").read(given)
+        if size == 0 and self.may_be_zero:
+            return None
         self.check(size)
         return size
 

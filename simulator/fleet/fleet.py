@@ -69,6 +69,14 @@ class Pool:
         return self.num_servers * self.data_parallel_size
 
 
+def _kept(pool: Pool) -> tuple[int, int, float] | None:
+    """What engines that share a store have in common; None: it keeps nothing there."""
+    tier = pool.engine.host_tier
+    if tier is None or not tier.is_shared or not isinstance(pool.engine, EngineConfig):
+        return None
+    return pool.engine.block_size, tier.num_chunks, tier.store_chunk_s
+
+
 @dataclass(frozen=True, kw_only=True)
 class Handover:
     """How a request goes from its prefill engine to its decode engine.
@@ -113,6 +121,11 @@ class Fleet:
         if self.is_apart and sorted(set(roles)) != sorted((PREFILL, DECODE)):
             raise ValueError("prefill and decode apart needs a pool of either, and none that does both")
         assert roles == sorted(roles, reverse=True), "prefill pools stand before decode pools"
+        if self.shares_kv_store and len({_kept(pool) for pool in self.pools}) > 1:
+            raise ValueError(
+                "engines share a KV store whose blocks are alike; leave --kv-store-size out, or give all pools the "
+                "same model, KV cache dtype and block size"
+            )
         check_router(self.router)
 
     @property
@@ -133,6 +146,11 @@ class Fleet:
     def has_host_tier(self) -> bool:
         """Whether an engine keeps KV in host memory."""
         return any(pool.engine.host_tier is not None for pool in self.pools)
+
+    @property
+    def shares_kv_store(self) -> bool:
+        """Whether all engines keep KV in one store."""
+        return any(pool.engine.host_tier is not None and pool.engine.host_tier.is_shared for pool in self.pools)
 
     @property
     def max_model_len(self) -> int:

@@ -70,6 +70,7 @@ class Replicas:
         self._has_queue = simulation.fleet.flow_control is not None
         self._blank = simulation.arrays.replicas.copy(), simulation.arrays.engine_views.copy()
         self._blank_tiers = simulation.arrays.tiers.copy()
+        self._blank_cache = simulation.arrays.caches[:1].copy()
         num_slots = simulation.fleet.num_engines // engines_each
         self.states = [State.READY if slot < num_ready else State.ABSENT for slot in range(num_slots)]
         self._ready_s = [0.0] * num_slots
@@ -185,8 +186,10 @@ class Replicas:
             arrays.replicas[engine] = blank
             arrays.replicas["accounted_s"][engine] = self.env.now
             arrays.blocks[first : first + count] = np.zeros(1, BLOCK)
-            if len(self._blank_tiers):  # what lay in host memory is gone, too
+            if len(self._blank_tiers):  # what lay in its own host memory is gone, too; a shared store stays
                 arrays.tiers[engine] = self._blank_tiers[engine]
+                if not self.simulation.fleet.shares_kv_store:
+                    arrays.caches[engine] = self._blank_cache
                 arrays.fences[first : first + count] = arrays.handed_out[first : first + count] = 0
             arrays.calendar[engine] = layout.NONE
             arrays.engine_views[engine] = self._blank[1][engine]

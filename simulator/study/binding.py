@@ -13,6 +13,7 @@ from simulator.study.points import Point
 from simulator.study.slo import SLO
 from simulator.study.statistics import FloatArray
 
+LOADING_SHARE = 0.5  # of the TTFT of those that miss its limit: above it, loads of KV are what hurts
 BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
 LONGER: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times a limit that is missed
 _CLOSE: Final = 0.01  # a share of misses to the one that is allowed: two more digits tell them apart
@@ -43,6 +44,8 @@ def what_binds(plan: Deployment, point: Point) -> str:
         return f"{limit}: rejected by the gateway"
     if limit != "TPOT" and point.mean("held") > point.mean("waiting") / 2:
         return f"{limit}: gateway's queue"
+    if limit == "TTFT" and point.mean("loading_share") > LOADING_SHARE:
+        return f"{limit}: KV loads"
     words = words_of(plan.args)
     resources = {
         layout.BLOCKED_BY_KV_BLOCKS: words.kv,

@@ -59,7 +59,7 @@ def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO, 
     users nor a trace.
     """
     engines = replicas * deployment.data_parallel_size
-    traffic = traffic_of(load, engines).in_role(role)
+    traffic = traffic_of(load, engines, 1 if deployment.shares_kv_store else engines).in_role(role)
     rough, engine = (_Engine(deployment, engines, path) for path in (traffic.first(_ROUGH_ROWS), traffic))
     low, high = _Search(rough, load, slo).halve(_FEWEST, RESOLUTION * rough.most_decoding, ROUGH_RESOLUTION)
     search = _Search(engine, load, slo)
@@ -278,7 +278,8 @@ class _Engine:
         """How long the prefix cache keeps what is not used, in the unit of `Cache`: Che's approximation."""
         free = max(self.mean.usable_blocks - decoding * self.mean.held_blocks, 0.0) / self.mean.blocks_per_token
         tier = self.config.host_tier
-        kept = free if tier is None else max(free, float(tier.num_chunks * self.config.block_size))
+        sharing = self.engines if tier is not None and tier.is_shared else 1
+        kept = free if tier is None else max(free, tier.num_chunks * self.config.block_size / sharing)
         held = kept / rate if self.traffic.is_closed else kept * self.engines
         return float(np.interp(held, self.traffic.cache.size, self.traffic.cache.kept_for))
 

@@ -61,6 +61,7 @@ class Replication:
     host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
     tenants: tuple[TenantFigures, ...] = ()
     held: float = 0.0  # of the waiting requests, those in the gateway's queue
+    loading_share: float = 0.0  # of the TTFT of requests that missed its limit: loads of KV from outside of the GPUs
 
 
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
@@ -154,8 +155,19 @@ def _judge(
         if simulation.fleet.has_host_tier
         else None,
         held=((simulation.held_s or 0.0) - before.held_s) / window_s,
+        loading_share=_loading_share(simulation, np.flatnonzero(is_counted)[ttft_missed], horizon_s),
         tenants=tenant_figures(simulation.table, requests, is_counted, ttft_missed | tpot_missed, decided),
     )
+
+
+def _loading_share(simulation: Simulation, rows: NDArray[np.intp], now_s: float) -> float:
+    """Of the TTFT of these requests, so far where it is not over."""
+    requests, offloads = simulation.requests[rows], simulation.arrays.offloads
+    if not len(offloads) or not len(rows):
+        return 0.0
+    first_s = np.where(np.isnan(requests["first_token_s"]), now_s, requests["first_token_s"])
+    ttft_s = first_s - requests["arrival_s"]
+    return float(np.minimum(offloads["loading_s"][rows], ttft_s).sum() / ttft_s.sum())
 
 
 def missed(

@@ -79,14 +79,16 @@ class Traffic:
         return float(np.interp(np.log(max(arrivals, 1e-9)), np.log(_DISPERSION_WINDOWS), self.dispersion))
 
 
-def traffic_of(load: Load, engines: int) -> Traffic:
+def traffic_of(load: Load, engines: int, caches: int | None = None) -> Traffic:
     """What comes to one of so many engines, behind a router that evens out numbers and does not look at caches.
+
+    There are as many `caches` as engines, or one that all share.
 
     Raises ValueError for a load that is neither users nor a trace.
     """
     if not isinstance(load, UserLoad | TraceLoad):
         raise ValueError(f"no estimate for a load of type {type(load).__name__}; give a UserLoad or a TraceLoad")
-    return _traffic(replace(load, answers=NO_TIME) if isinstance(load, UserLoad) else load, engines)
+    return _traffic(replace(load, answers=NO_TIME) if isinstance(load, UserLoad) else load, engines, caches or engines)
 
 
 def usual_context(load: Load) -> int:
@@ -96,14 +98,14 @@ def usual_context(load: Load) -> int:
 
 
 @lru_cache(maxsize=32)
-def _traffic(load: UserLoad | TraceLoad, engines: int) -> Traffic:
-    return _of_users(load, engines) if isinstance(load, UserLoad) else _of_trace(load, engines)
+def _traffic(load: UserLoad | TraceLoad, engines: int, caches: int) -> Traffic:
+    return _of_users(load, engines, caches) if isinstance(load, UserLoad) else _of_trace(load, engines, caches)
 
 
-def _of_users(load: UserLoad, engines: int) -> Traffic:
+def _of_users(load: UserLoad, engines: int, caches: int) -> Traffic:
     table = _drawn(load)
     time = np.cumsum(table.think_s.reshape(_USERS, _TURNS), axis=1).ravel()
-    reuse = _reuse(table, time, engines)
+    reuse = _reuse(table, time, caches)
     judged = np.flatnonzero(np.arange(table.num_requests) % _TURNS >= _SETTLING_TURNS)
     rng = stream(load.seed, "arrivals", engines)
     rows = rng.permutation(_representatives(judged, table.prompt_tokens - reuse.found))
@@ -128,7 +130,7 @@ def _drawn(load: UserLoad) -> RequestTable:
     return population.of_tenants(population.draw(_USERS, _TURNS, load.seed, load.max_model_len), load.seed)
 
 
-def _of_trace(load: TraceLoad, engines: int) -> Traffic:
+def _of_trace(load: TraceLoad, engines: int, caches: int) -> Traffic:
     table = load.trace.window(min(load.trace.num_requests, _TRACE_ROWS), 0.0)
     arrival = _arrival_times(table)
     order = np.argsort(arrival, kind="stable")
@@ -139,7 +141,7 @@ def _of_trace(load: TraceLoad, engines: int) -> Traffic:
         gap=gap / (gap.mean() or 1.0),
         prompt=table.prompt_tokens[rows].astype(np.int64),
         output=table.output_tokens[rows].astype(np.int64),
-        cache=_reuse(table, arrival * load.trace.requests_per_s, engines).cache(rows, order),
+        cache=_reuse(table, arrival * load.trace.requests_per_s, caches).cache(rows, order),
         think_time_s=load.think_time_s,
         is_closed=False,
         uniform=_even_spread(rng, len(rows)),

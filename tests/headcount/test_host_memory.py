@@ -40,6 +40,37 @@ def test_every_data_parallel_rank_has_its_own() -> None:
     assert answer["host_kv_bytes_per_server"] == 4 * answer["host_kv_bytes"]
 
 
+def test_memory_shows_what_a_shared_store_holds_and_how_fast_it_is(headcount: Callable[..., Any]) -> None:
+    line = ("memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--kv-store-size", "16", "--kv-store-rate", "100")
+    held = "131,072 tokens of KV in 8,192 chunks, 16.0 GiB; read and written at 35.5 GB/s one way per GPU, 100 GB/s"
+    assert f"KV store of all servers: {held} in all" in headcount(*line).out
+    found = json.loads(headcount(*line, "--json").out)
+    assert (found["kv_store_tokens"], found["kv_store_bytes"]) == (131_072, 16 * 2**30)
+    assert (found["kv_store_copy_bytes_per_s"], found["kv_store_bytes_per_s"]) == (35.5e9, 100e9)
+    assert "host_kv_tokens" not in found
+    assert any(item["name"] == "decisions of the KV store" for item in found["assumptions"])
+
+
+@pytest.mark.slow
+def test_behind_round_robin_a_store_serves_more_than_the_same_memory_of_each_server_s_own() -> None:
+    asked = GAINS | {"gpus": 8, "router": "round-robin"}
+    shared = hc.compare("qwen3-32b", "h100-sxm", kv_store_size=[0, 1024], **asked)
+    own = hc.compare("qwen3-32b", "h100-sxm", kv_offloading_size=[None, 256], **asked)
+    assert shared.best is not None and own.best is not None
+    assert shared.best.choice == {"kv_store_size": 1024}
+    users = [answer.best.users for answer in (shared, own)]
+    assert users[0] > 1.5 * users[1]
+
+
+@pytest.mark.slow
+def test_a_store_that_is_too_slow_is_what_binds() -> None:
+    asked = ASKED | {"gpus": [2], "kv_store_size": 64, "router": "round-robin"}
+    binding = {}
+    for rate in (0.5, 100.0):
+        binding[rate] = hc.capacity("llama-3.1-8b", "h100-sxm", kv_store_rate=rate, **asked).best.binding
+    assert binding[0.5] == "TTFT: KV loads" != binding[100.0]
+
+
 @pytest.mark.slow
 def test_simulate_shows_hits_by_where_they_were_found(headcount: Callable[..., Any], tmp_path: Path) -> None:
     report = tmp_path / "load.md"
@@ -132,4 +163,5 @@ def test_a_size_that_is_none_is_refused_in_a_line(given: str, headcount: Callabl
 
 def test_a_layout_is_named_by_its_host_memory() -> None:
     assert value_text("kv_offloading_size", None) == "no KV in host memory"
+    assert value_text("kv_store_size", 512.0) == "a shared KV store of 512 GiB"
     assert value_text("kv_offloading_size", 1024.0) == "1,024 GiB of KV in host memory"

@@ -18,6 +18,7 @@ from kvcache.models.catalog import load_model
 from simulator.deployment import Deployment, resolve
 from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.connectors.host_cache import WRITING
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.events import Event
@@ -229,10 +230,12 @@ def test_what_is_not_simulated_is_refused_when_it_is_resolved(model: str, more: 
 # -- fleets that change
 
 
-def with_tiers(fleet: Fleet, num_chunks: int, *, is_lmcache: bool) -> Fleet:
+def with_tiers(fleet: Fleet, num_chunks: int, kind: str) -> Fleet:
     """Every pool with host memory, without what is not simulated with it; the pool holds the longest request."""
-    chunk = {"blocks_per_chunk": 2 if is_lmcache else 1, "is_lmcache": is_lmcache}
-    tier = HostTier(num_chunks=num_chunks, chunk_s=2.0**-9, transfer_s=2.0**-8, **chunk)
+    kinds: dict[str, dict[str, Any]] = {
+        "its own": {}, "LMCache": {"blocks_per_chunk": 2, "is_lmcache": True}, "shared": {"is_shared": True},
+    }  # fmt: skip
+    tier = HostTier(num_chunks=num_chunks, chunk_s=2.0**-9, transfer_s=2.0**-8, **kinds[kind])
 
     def change(pool: Pool) -> Pool:
         assert isinstance(pool.engine, EngineConfig)
@@ -243,7 +246,8 @@ def with_tiers(fleet: Fleet, num_chunks: int, *, is_lmcache: bool) -> Fleet:
         )  # fmt: skip
         return replace(pool, data_parallel_size=1, engine=engine)
 
-    return fleet.with_pools(change)
+    alike = fleet.pools[:1] if kind == "shared" else fleet.pools
+    return replace(fleet, pools=alike).with_pools(change)
 
 
 @pytest.mark.slow
@@ -253,12 +257,12 @@ def with_tiers(fleet: Fleet, num_chunks: int, *, is_lmcache: bool) -> Fleet:
     what=st.lists(events(), min_size=1, max_size=3),
     retries=st.booleans(),
     num_chunks=st.sampled_from([3, 20, 200]),
-    is_lmcache=st.booleans(),
+    kind=st.sampled_from(["its own", "LMCache", "shared"]),
 )
-def test_servers_with_host_memory_fail_and_start_again_empty(
-    case: Case, what: Sequence[Event], retries: bool, num_chunks: int, is_lmcache: bool
+def test_servers_with_host_memory_fail_and_start_again_empty_beside_a_store_that_stays(
+    case: Case, what: Sequence[Event], retries: bool, num_chunks: int, kind: str
 ) -> None:
-    fleet = with_tiers(case.fleet, num_chunks, is_lmcache=is_lmcache)
+    fleet = with_tiers(case.fleet, num_chunks, kind)
     given_values: dict[str, Any] = {"events": tuple(what), "retries": retries, "until_s": 2000}
     operation = operated(fleet, case.table, min_replicas=fleet.num_engines, **given_values)
     check(operation)
@@ -266,10 +270,12 @@ def test_servers_with_host_memory_fail_and_start_again_empty(
     again = operated(fleet, case.table, min_replicas=fleet.num_engines, **given_values)
     assert again.simulation.requests.tobytes() == operation.simulation.requests.tobytes()
     arrays = operation.simulation.arrays
-    for tier, replica in zip(arrays.tiers, arrays.replicas, strict=True):
-        chunks = arrays.pools[int(replica["pool"])]["host_chunks"]
-        if chunks and replica["is_laid_out"]:
-            assert 0 <= tier["num_free"] <= chunks
+    for cache, chunks in zip(arrays.caches, arrays.chunks, strict=True):
+        if cache["is_laid_out"]:
+            assert 0 <= cache["num_free"] <= num_chunks
+            assert (chunks["reads"] >= WRITING).all()
+            if kind == "shared":
+                assert cache["num_free"] + cache["lengths"][0] == num_chunks
     assert sum(lost.values()) == len(operation.simulation.requests)
 
 

@@ -54,7 +54,7 @@ def candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> 
 def _lacks_host_memory(plan: Deployment) -> bool:
     """Whether KV could be kept in host memory, and is not."""
     can_be = "kv_offloading_size" in arguments_of(type(plan.args)) and plan.vllm_engine.enable_prefix_caching
-    return can_be and plan.args.kv_offloading_size is None
+    return can_be and plan.budget.host is None
 
 
 def _misses_prefixes(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> bool:

@@ -56,8 +56,10 @@ FAR_BEHIND = 1.5
 (docs/measurements/screening.md)."""
 PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
-HITS_LEGEND = "prefix hits: share of prompt tokens found in GPU memory, and in host memory where KV is kept there."
-DECIDE_HITS = frozenset({"router", "kv_offloading_size", "enable_prefix_caching"})
+HITS_LEGEND = (
+    "prefix hits: share of prompt tokens found in GPU memory, and in host memory or a KV store where KV is kept there."
+)
+DECIDE_HITS = frozenset({"router", "kv_offloading_size", "kv_store_size", "enable_prefix_caching"})
 WORDS = {
     "tensor_parallel_size": ("TP", "tensor parallelism: so many GPUs share the work of one server."),
     "kv_cache_dtype": ("KV", "what GPUs keep of conversations; in fewer bits it takes less memory and may change the "

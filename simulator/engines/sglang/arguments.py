@@ -336,7 +336,7 @@ class SGLangArgs(SimulatedArgs):
     def speculation(self) -> None:
         """Drafts are not simulated, nor is HiCache."""
 
-    kv_offloading_size = lmcache = speculation
+    kv_offloading_size = kv_store_size = kv_store_rate = lmcache = speculation
 
     @property
     def decode_width(self) -> int:

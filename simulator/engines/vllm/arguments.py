@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 AUTO = "auto"
 MOST_HOST_GIB = 16_384  # of any server's memory
+MOST_STORE_GIB = 2**20
 KV_OFFLOADING_BACKENDS = ("native", "lmcache")  # vLLM's KVOffloadingBackend, config/cache.py of 0.32
 # vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
 MOE_BACKENDS = (
@@ -199,6 +200,20 @@ class EngineArgs(SimulatedArgs):
         decides=MEMORY,
         default_text="none",
     )
+    kv_store_size: float | None = argument(
+        Gibibytes(MOST_STORE_GIB, may_be_zero=True),
+        "Memory for KV that all engines share, over the network: what one has stored, any other loads.",
+        decides=MEMORY,
+        default_text="none",
+        is_engine_s=False,
+    )
+    kv_store_rate: float | None = argument(
+        Number("GB/s above 0, such as 100"),
+        "GB/s of the shared KV store, one way, for all engines together.",
+        decides=MEMORY,
+        default_text="no limit but each GPU's network card",
+        is_engine_s=False,
+    )
     async_scheduling: bool = argument(
         Switch(),
         "Decide the next step while one runs.",
@@ -273,6 +288,8 @@ class EngineArgs(SimulatedArgs):
             object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
         if isinstance(self.compilation, dict):
             object.__setattr__(self, "compilation", CompilationConfig().read(self.compilation))
+        if self.kv_store_size == 0:
+            object.__setattr__(self, "kv_store_size", None)
         self._read_kv_transfer()
         super().__post_init__()
         share = self.gpu_memory_utilization
@@ -283,6 +300,7 @@ class EngineArgs(SimulatedArgs):
         if self.moe_backend not in MOE_BACKENDS:
             hint = nearest_hint(self.moe_backend, MOE_BACKENDS)
             raise UnknownNameError(f"no moe_backend {shortened(self.moe_backend, 40)!r}; {hint}")
+        self._check_kv_store()
         self._check_kv_offloading()
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
@@ -302,6 +320,27 @@ class EngineArgs(SimulatedArgs):
             config = replace(config, cpu_bytes_to_use=None)
         object.__setattr__(self, "kv_transfer_config", config)
 
+    def _check_kv_store(self) -> None:
+        if self.kv_store_size is None:
+            if self.kv_store_rate is not None:
+                raise ValueError("kv_store_rate belongs to a shared KV store; give --kv-store-size GIB too")
+            if self.kv_transfer_config is not None and self.kv_transfer_config.is_store:
+                raise ValueError("kv_transfer_config: the shared KV store needs a size; give --kv-store-size GIB too")
+            return
+        try:
+            Gibibytes(MOST_STORE_GIB).check(self.kv_store_size)
+        except ValueError as error:
+            raise ValueError(f"kv_store_size: {error}") from None
+        if self.kv_store_rate is not None and not 0 < self.kv_store_rate < float("inf"):
+            raise ValueError(f"kv_store_rate is {self.kv_store_rate:g} GB/s; it must be above 0")
+        if self.kv_offloading_size is not None:
+            raise ValueError("a shared KV store is not simulated beside --kv-offloading-size; leave one of them out")
+        if self.kv_transfer_config is not None and not self.kv_transfer_config.is_store:
+            raise ValueError(
+                f"a shared KV store is not simulated beside {self.kv_transfer_config.label}; leave "
+                "--kv-transfer-config out, or give MooncakeStoreConnector there"
+            )
+
     def _check_kv_offloading(self) -> None:
         known, given = KV_OFFLOADING_BACKENDS, shortened(self.kv_offloading_backend, 40)
         if self.kv_offloading_backend not in known:
@@ -312,7 +351,8 @@ class EngineArgs(SimulatedArgs):
                 "--kv-offloading-size out"
             )
         if self.kv_offloading_size is None:
-            if self.kv_transfer_config is not None and self.lmcache is None:
+            has_size = self.lmcache is not None or self.kv_store_size is not None
+            if self.kv_transfer_config is not None and not has_size:
                 raise ValueError("kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too")
             return
         try:

@@ -155,12 +155,12 @@ class EngineConfig:
             raise ValueError(f"no kv_role '{self.kv_role}'; there is {', '.join(KV_ROLES)}")
         if self.kv_role is not None and self.host_tier is not None:
             raise ValueError(
-                f"{'LMCache' if self.host_tier.is_lmcache else 'KV offloading'} is not simulated with prefill and "
-                f"decode apart; leave {_host_option(self.host_tier.is_lmcache)} out"
+                f"{self.host_tier.title} is not simulated with prefill and decode apart; leave {self.host_tier.option} "
+                "out"
             )
-        is_lmcache = self.host_tier is not None and self.host_tier.is_lmcache
-        what = "LMCache" if is_lmcache else "KV offloading"
-        remedy = f"leave {_host_option(is_lmcache)} out"
+        what = remedy = ""
+        if self.host_tier is not None:
+            what, remedy = self.host_tier.title, f"leave {self.host_tier.option} out"
         if self.kv_role is not None:
             what, remedy = "prefill and decode apart", "let each engine do both"
         if self.host_tier is None and self.kv_role is None:
@@ -271,11 +271,6 @@ class EngineConfig:
         return self.speculation is not None and self.speculation.method == "eagle"
 
 
-def _host_option(is_lmcache: bool) -> str:
-    """What asks for KV in host memory."""
-    return "--kv-transfer-config" if is_lmcache else "--kv-offloading-size"
-
-
 def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
     """The settings under a release's own rules, where releases decide differently.
 
@@ -311,19 +306,23 @@ def engine_config(args: EngineArgs, budget: MemoryBudget) -> EngineConfig:
 
 
 def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:
-    """The host memory of one engine. Raises ValueError for another release's rules, or for too little memory."""
+    """What keeps KV outside of the GPUs. Raises ValueError for another release's rules, or for too little memory."""
     if budget.host is None:
         return None
-    if not KV_OFFLOADING_AS_READ.holds_in(args.vllm_version):
-        raise ValueError(
-            f"{_host_option(args.lmcache is not None)} is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} "
-            f"and later; leave it out, or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
-        )
     config = args.kv_transfer_config or KVTransfer()
-    return HostTier(
+    tier = HostTier(
         num_chunks=budget.host.num_chunks,
         chunk_s=budget.host.chunk_s,
+        transfer_s=budget.host.transfer_s,
         eviction_policy=config.eviction_policy,
         blocks_per_chunk=budget.host.blocks_per_chunk,
+        is_shared=budget.host.is_shared,
+        store_chunk_s=budget.host.store_chunk_s,
         is_lmcache=config.lmcache is not None,
     )
+    if not KV_OFFLOADING_AS_READ.holds_in(args.vllm_version):
+        raise ValueError(
+            f"{tier.option} is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} and later; leave it out, "
+            f"or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
+        )
+    return tier

@@ -13,9 +13,11 @@ from kvcache.memory.settings import LMCacheMemory
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 
 OFFLOADING, NIXL, LMCACHE = "OffloadingConnector", "NixlConnector", "LMCacheConnectorV1"
+STORE = "MooncakeStoreConnector"
 PUSHING = ("NixlPushConnector", "MooncakeConnector", "MoRIIOConnector")  # prefill engines write into decode engines
 KV_BOTH = "kv_both"
 _PREFIX = "lmcache."
+SHARED = "a store that engines share"
 # LMCache's settings that decide otherwise where they are given, and are not off (`v1/config.py` of 0.5.6).
 LMCACHE_S_OWN = {
     "enable_async_loading": "prefetching from slower stores",
@@ -25,8 +27,8 @@ LMCACHE_S_OWN = {
     "enable_blending": "blending",
     "enable_p2p": "reading from other engines",
     "enable_pd": "prefill and decode apart through LMCache",
-    "remote_url": "a store that engines share",
-    "remote_storage_plugins": "a store that engines share",
+    "remote_url": SHARED,
+    "remote_storage_plugins": SHARED,
     "storage_plugins": "a store of one's own",
     "local_disk": "KV on a disk",
     "gds_path": "KV on a disk",
@@ -42,10 +44,13 @@ class KVTransfer:
 
     eviction_policy: str = LRU
     cpu_bytes_to_use: float | None = None  # None: `--kv-offloading-size` says it
-    lmcache: LMCacheMemory | None = None  # of LMCacheConnectorV1; None: of OffloadingConnector
+    lmcache: LMCacheMemory | None = None  # of LMCacheConnectorV1
+    is_store: bool = False  # MooncakeStoreConnector; neither: OffloadingConnector
 
     def __str__(self) -> str:
         """As vLLM takes it."""
+        if self.is_store:
+            return json.dumps({"kv_connector": STORE, "kv_role": KV_BOTH})
         if self.lmcache is None:
             return json.dumps({"kv_connector_extra_config": {"eviction_policy": self.eviction_policy}})
         extra: dict[str, float] = {"lmcache.max_local_cpu_size": self.lmcache.max_local_cpu_size}
@@ -58,6 +63,8 @@ class KVTransfer:
         """Such as `host memory by ARC`."""
         if self.lmcache is not None:
             return f"LMCache with {self.lmcache.max_local_cpu_size:g} GiB per GPU"
+        if self.is_store:
+            return "KV store by Mooncake"
         return f"host memory by {self.eviction_policy.upper()}"
 
 
@@ -107,6 +114,11 @@ class KVTransferConfig:
         config = typed(settings, _Config, "")
         if config.kv_role != KV_BOTH:
             raise ValueError(f"kv_role must be {KV_BOTH} with {connector}, which stores and loads")
+        if connector == STORE:
+            if config.kv_connector_extra_config:
+                name = shortened(next(iter(config.kv_connector_extra_config)), 40)
+                raise ValueError(f"{STORE}: {name} is not simulated; leave kv_connector_extra_config out")
+            return KVTransfer(is_store=True)
         if connector == LMCACHE:
             return KVTransfer(lmcache=_lmcache(config.kv_connector_extra_config))
         extra = typed(config.kv_connector_extra_config, _Extra, "", "kv_connector_extra_config")
@@ -129,7 +141,7 @@ def _check_connector(connector: Any) -> None:
             "LMCacheMPConnector: LMCache in a process of its own, which engines share, is not simulated; "
             f"{LMCACHE}, within each engine, is"
         )
-    if connector not in (OFFLOADING, LMCACHE):  # before its settings, which are its own
+    if connector not in (OFFLOADING, LMCACHE, STORE):  # before its settings, which are its own
         raise UnknownNameError(
             f"kv_connector '{shortened(str(connector), 40)}' is not simulated; KV in host memory is, by "
             f"{OFFLOADING}: give --kv-offloading-size GIB instead"
@@ -140,7 +152,8 @@ def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
     """Of LMCache's settings. Raises ValueError for one that is not simulated."""
     for name, what in LMCACHE_S_OWN.items():
         if extra.get(f"{_PREFIX}{name}"):
-            raise ValueError(f"{_PREFIX}{name}: {what} is not simulated; leave it out")
+            instead = ", or give --kv-store-size instead of LMCache" if what == SHARED else ""
+            raise ValueError(f"{_PREFIX}{name}: {what} is not simulated; leave it out{instead}")
     other = next((name for name in extra if not name.startswith(_PREFIX)), None)
     if other is not None:
         raise ValueError(

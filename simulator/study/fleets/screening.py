@@ -53,7 +53,8 @@ class Screened:
 
 def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load: Load) -> tuple[float, Estimate]:
     """Users to sign for: the estimate, lowered by the step-time error; 0 if even the smallest load misses the SLO."""
-    counted = 1 if layout.router == AFFINITY else min(servers, MOST_ESTIMATED)
+    is_alone = layout.router == AFFINITY and not layout.plan.shares_kv_store
+    counted = 1 if is_alone else min(servers, MOST_ESTIMATED)
     found = estimate_users(layout.plan, counted, load, question.slo)
     if found.attainment < question.slo.attainment:
         return 0.0, found

@@ -166,7 +166,8 @@ class Sizing:
 
     def _scaled(self, most: int) -> Sized:
         """More servers than are simulated: each serves what it does there, less what it loses among more of them."""
-        if self.screened.layout.router == AFFINITY:
+        layout = self.screened.layout
+        if layout.router == AFFINITY and not layout.plan.shares_kv_store:
             return self._sized(math.ceil(self._needed(most) - 1e-9), self.rows[most])
         servers, each = 0, 1.0
         while (needed := math.ceil(self._needed(most) / each - 1e-9)) > servers:

@@ -36,19 +36,24 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
     requests = table.num_requests * table.num_attempts if count else 0
     blocks = sum(pool.num_engines * pool.engine.num_gpu_blocks for pool in fleet.pools) if has_tier else 0
     tiers = np.zeros(count, layout.TIER)
-    for end in ("oldest", "newest", *(f"{queue}_{side}" for queue in QUEUES for side in ("head", "tail"))):
+    for end in (f"{queue}_{side}" for queue in QUEUES for side in ("head", "tail")):
         tiers[end] = NONE
     tiers["is_idle"] = 1
+    is_shared = any(engine.host_tier and engine.host_tier.is_shared for engine in engines)
+    tiers["cache"] = 0 if is_shared else np.arange(count)
+    caches = np.zeros(min(count, 1) if is_shared else count, layout.CACHE)
+    caches["oldest"] = caches["newest"] = NONE
     chunks = max((engine.host_tier.num_chunks for engine in engines if engine.host_tier), default=0)
     has_arc = any(engine.host_tier and engine.host_tier.eviction_policy == ARC for engine in engines)
     records = chunks * RECORDS[has_arc]
     return {
         "tiers": tiers,
+        "caches": caches,
         "offloads": np.zeros(requests, layout.OFFLOAD),
         "used_chunks": np.zeros((requests if has_tier else 0, NOTES[has_arc], -(-row_blocks // 8)), np.uint8),
-        "chunks": np.zeros((count, records), layout.CHUNK),
-        "chunk_heap": np.zeros((count, chunks), np.int32),
-        "chunk_buckets": np.zeros((count, _ring(2 * records)), np.int32),
+        "chunks": np.zeros((len(caches), records), layout.CHUNK),
+        "chunk_heap": np.zeros((len(caches), chunks), np.int32),
+        "chunk_buckets": np.zeros((len(caches), _ring(2 * records)), np.int32),
         "stores": np.zeros((count, max(map(_num_stores, engines), default=0)), layout.TRANSFER),
         "loads": np.zeros(
             (count, max((_ring(num_holders(engine, table)) for engine in engines), default=0)), layout.TRANSFER
@@ -61,6 +66,7 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
 
 QUEUES = ("holding", "ended", "deferred")
 RECORDS = {False: 1, True: 3}  # of a chunk that host memory has room for: ARC remembers twice as many that went
+MOST_STORES_OF_A_BLOCK = 4  # under way: a step that gives a block away waits for the one before, and is told in two
 NOTES = {False: 1, True: 3}  # bits of a request's chunk, see `host_cache`
 
 
@@ -76,12 +82,14 @@ def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
     values["host_chunks"] = engine.host_tier.num_chunks
     values["host_chunk_tokens"] = engine.host_tier.blocks_per_chunk * engine.block_size
     values["evicts_by_arc"] = engine.host_tier.eviction_policy == ARC
-    values["ranks_requests"] = engine.host_lru_ranks_requests and engine.host_tier.eviction_policy != ARC
+    values["is_shared"] = engine.host_tier.is_shared
+    values["ranks_requests"] = engine.host_tier.ranks_requests(engine.host_lru_ranks_requests)
     values["offers_again"] = engine.restart_offers_again
     values["chunk_mask"] = _ring(2 * engine.host_tier.num_chunks * RECORDS[engine.host_tier.eviction_policy == ARC]) - 1
     values["store_mask"] = _num_stores(engine) - 1
     values["load_mask"] = _ring(num_holders(engine, table)) - 1
-    values["chunk_s"], values["transfer_s"] = engine.host_tier.chunk_s, engine.host_tier.transfer_s
+    for name in ("chunk_s", "transfer_s", "store_chunk_s"):
+        values[name] = getattr(engine.host_tier, name)
 
 
 def _num_stores(engine: EngineConfig) -> int:
@@ -89,7 +97,11 @@ def _num_stores(engine: EngineConfig) -> int:
     if engine.host_tier is None:
         return 0
     each_step = engine.max_num_seqs * engine.plans_in_flight
-    return _ring(each_step if engine.host_tier.is_lmcache else engine.host_tier.num_chunks)
+    if engine.host_tier.is_lmcache:
+        return _ring(each_step)
+    if engine.host_tier.is_shared:  # which is far larger than what one engine can be storing at once
+        return _ring(min(engine.host_tier.num_chunks, MOST_STORES_OF_A_BLOCK * engine.num_gpu_blocks))
+    return _ring(engine.host_tier.num_chunks)
 
 
 def _ring(count: int) -> int:

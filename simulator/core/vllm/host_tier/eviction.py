@@ -49,21 +49,21 @@ def note_missed(a: Any, replica: int, request: int, content: int, index: int) ->
     ghost = host_cache.find(a, replica, content, host_cache.ghost_of(index))
     if ghost == NONE:
         return
-    tier = a.tiers[replica]
-    of, capacity = a.chunks[replica, ghost].list, p.host_chunks
+    cache = a.caches[a.tiers[replica].cache]
+    of, capacity = a.chunks[a.tiers[replica].cache, ghost].list, p.host_chunks
     other = B2 if of == B1 else B1
-    step = max(1.0, tier.lengths[other] / tier.lengths[of])
+    step = max(1.0, cache.lengths[other] / cache.lengths[of])
     if of == B1:
-        tier.target_t1_size = min(tier.target_t1_size + step, float(capacity))
+        cache.target_t1_size = min(cache.target_t1_size + step, float(capacity))
     else:
-        tier.target_t1_size = max(tier.target_t1_size - step, 0.0)
+        cache.target_t1_size = max(cache.target_t1_size - step, 0.0)
     host_cache.use(a, replica, ghost, of)
 
 
 @kernel
 def enter(a: Any, replica: int, request: int, chunk: int) -> None:
     """A request stores a chunk."""
-    p, of = a.pools[a.replicas[replica].pool], a.chunks[replica, chunk]
+    p, of = a.pools[a.replicas[replica].pool], a.chunks[a.tiers[replica].cache, chunk]
     if p.ranks_requests == 1:
         of.rank = ranks.of_request(a, replica, request)
         of.rank_index = -1 - of.key_index
@@ -96,40 +96,43 @@ def use_ended(a: Any, replica: int, request: int, content: int, index: int) -> N
     if p.evicts_by_arc == 0:
         host_cache.use(a, replica, chunk, T1)
         return
-    into = T2 if is_noted(a, request, USED, index) else a.chunks[replica, chunk].list
+    into = T2 if is_noted(a, request, USED, index) else a.chunks[a.tiers[replica].cache, chunk].list
     host_cache.use(a, replica, chunk, into)
 
 
 @kernel
 def may_go(a: Any, replica: int, chunk: int) -> bool:
     """Whether nothing reads or writes a chunk, and it is not of the present offer."""
-    return a.chunks[replica, chunk].reads == 0 and a.chunks[replica, chunk].offer != a.tiers[replica].offer
+    return (
+        a.chunks[a.tiers[replica].cache, chunk].reads == 0
+        and a.chunks[a.tiers[replica].cache, chunk].offer != a.caches[a.tiers[replica].cache].offer
+    )
 
 
 @kernel
 def next_to_go(a: Any, replica: int, chunk: int) -> int:
     """The first that may go, from a chunk of a list on, or NONE."""
     while chunk != NONE and not may_go(a, replica, chunk):
-        chunk = a.chunks[replica, chunk].newer
+        chunk = a.chunks[a.tiers[replica].cache, chunk].newer
     return chunk
 
 
 @rare_kernel
 def make_room(a: Any, replica: int, count: int) -> bool:
     """Evict until `count` chunks are free; False if they cannot be: none goes then."""
-    tier = a.tiers[replica]
-    missing = count - tier.num_free
-    if missing > tier.num_idle - tier.num_protected:
+    cache = a.caches[a.tiers[replica].cache]
+    missing = count - cache.num_free
+    if missing > cache.num_idle - cache.num_protected:
         return False
     if a.pools[a.replicas[replica].pool].ranks_requests == 1:
         make_ranked_room(a, replica, missing)
         return True
-    recent, frequent = tier.oldest[T1], tier.oldest[T2]
+    recent, frequent = cache.oldest[T1], cache.oldest[T2]
     while missing > 0:
         recent, frequent = next_to_go(a, replica, recent), next_to_go(a, replica, frequent)
-        is_recent = recent != NONE and (tier.lengths[T1] >= int(tier.target_t1_size) or frequent == NONE)
+        is_recent = recent != NONE and (cache.lengths[T1] >= int(cache.target_t1_size) or frequent == NONE)
         chunk = recent if is_recent else frequent
-        following = a.chunks[replica, chunk].newer
+        following = a.chunks[a.tiers[replica].cache, chunk].newer
         evict(a, replica, chunk)
         if is_recent:
             recent = following
@@ -143,7 +146,7 @@ def make_room(a: Any, replica: int, count: int) -> bool:
 def make_ranked_room(a: Any, replica: int, missing: int) -> None:
     num_passed = 0
     while missing > 0:
-        chunk = a.chunk_heap[replica, 0]
+        chunk = a.chunk_heap[a.tiers[replica].cache, 0]
         if may_go(a, replica, chunk):
             evict(a, replica, chunk)
             missing -= 1
@@ -155,9 +158,10 @@ def make_ranked_room(a: Any, replica: int, missing: int) -> None:
 
 @kernel
 def evict(a: Any, replica: int, chunk: int) -> None:
-    tier, of, p = a.tiers[replica], a.chunks[replica, chunk], a.pools[a.replicas[replica].pool]
-    tier.num_free += 1
-    tier.num_idle -= 1
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
+    p = a.pools[a.replicas[replica].pool]
+    cache.num_free += 1
+    cache.num_idle -= 1
     if p.ranks_requests == 1:
         ranks.leave(a, replica, chunk)
     else:
@@ -169,5 +173,5 @@ def evict(a: Any, replica: int, chunk: int) -> None:
     host_cache.leave_bucket(a, replica, chunk)
     host_cache.enter_bucket(a, replica, chunk, of.key_content, host_cache.ghost_of(of.key_index))
     host_cache.append(a, replica, chunk, ghosts)
-    if tier.lengths[ghosts] > p.host_chunks:
-        forget_ghost(a, replica, tier.oldest[ghosts])
+    if cache.lengths[ghosts] > p.host_chunks:
+        forget_ghost(a, replica, cache.oldest[ghosts])

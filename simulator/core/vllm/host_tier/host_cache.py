@@ -16,37 +16,39 @@ WRITING = -1  # instead of a number of reads: its first copy is under way
 @kernel
 def lay_out(a: Any, replica: int) -> None:
     """An empty cache: every chunk in the list of the free ones."""
-    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    cache, p = a.caches[a.tiers[replica].cache], a.pools[a.replicas[replica].pool]
     num_records = 3 * p.host_chunks if p.evicts_by_arc == 1 else p.host_chunks
     for chunk in range(num_records):
-        a.chunks[replica, chunk].newer = chunk + 1
-    a.chunks[replica, num_records - 1].newer = NONE
+        a.chunks[a.tiers[replica].cache, chunk].newer = chunk + 1
+    a.chunks[a.tiers[replica].cache, num_records - 1].newer = NONE
     for bucket in range(p.chunk_mask + 1):
-        a.chunk_buckets[replica, bucket] = NONE
-    tier.free_chunk = 0
-    tier.num_free = p.host_chunks
+        a.chunk_buckets[a.tiers[replica].cache, bucket] = NONE
+    cache.free_chunk = 0
+    cache.num_free = p.host_chunks
+    cache.is_laid_out = 1
 
 
 @kernel
 def find(a: Any, replica: int, content: int, index: int) -> int:
     """The chunk of a block, or NONE."""
+    cache = a.tiers[replica].cache
     bucket = (mixed(content) + index) & a.pools[a.replicas[replica].pool].chunk_mask
-    chunk = a.chunk_buckets[replica, bucket]
+    chunk = a.chunk_buckets[cache, bucket]
     while chunk != NONE:
-        if a.chunks[replica, chunk].key_content == content and a.chunks[replica, chunk].key_index == index:
+        if a.chunks[cache, chunk].key_content == content and a.chunks[cache, chunk].key_index == index:
             return chunk
-        chunk = a.chunks[replica, chunk].next_in_bucket
+        chunk = a.chunks[cache, chunk].next_in_bucket
     return NONE
 
 
 @rare_kernel
 def insert(a: Any, replica: int, content: int, index: int) -> int:
     """Take a free chunk for a block whose copy begins."""
-    tier = a.tiers[replica]
-    chunk = tier.free_chunk
-    of = a.chunks[replica, chunk]
-    tier.free_chunk = of.newer
-    tier.num_free -= 1
+    cache = a.caches[a.tiers[replica].cache]
+    chunk = cache.free_chunk
+    of = a.chunks[a.tiers[replica].cache, chunk]
+    cache.free_chunk = of.newer
+    cache.num_free -= 1
     of.reads = WRITING
     enter_bucket(a, replica, chunk, content, index)
     return chunk
@@ -61,85 +63,87 @@ def ghost_of(index: int) -> int:
 @kernel
 def remove(a: Any, replica: int, chunk: int) -> None:
     """A chunk, or a ghost, that is in no list is there no more."""
-    tier, of = a.tiers[replica], a.chunks[replica, chunk]
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     leave_bucket(a, replica, chunk)
-    of.newer = tier.free_chunk
-    tier.free_chunk = chunk
+    of.newer = cache.free_chunk
+    cache.free_chunk = chunk
 
 
 @kernel
 def enter_bucket(a: Any, replica: int, chunk: int, content: int, index: int) -> None:
-    of = a.chunks[replica, chunk]
+    of = a.chunks[a.tiers[replica].cache, chunk]
     of.key_content = content
     of.key_index = index
     bucket = (mixed(content) + index) & a.pools[a.replicas[replica].pool].chunk_mask
-    of.next_in_bucket = a.chunk_buckets[replica, bucket]
-    a.chunk_buckets[replica, bucket] = chunk
+    of.next_in_bucket = a.chunk_buckets[a.tiers[replica].cache, bucket]
+    a.chunk_buckets[a.tiers[replica].cache, bucket] = chunk
 
 
 @kernel
 def leave_bucket(a: Any, replica: int, chunk: int) -> None:
-    of = a.chunks[replica, chunk]
+    of = a.chunks[a.tiers[replica].cache, chunk]
     bucket = (mixed(of.key_content) + of.key_index) & a.pools[a.replicas[replica].pool].chunk_mask
-    other = a.chunk_buckets[replica, bucket]
+    other = a.chunk_buckets[a.tiers[replica].cache, bucket]
     if other == chunk:
-        a.chunk_buckets[replica, bucket] = of.next_in_bucket
+        a.chunk_buckets[a.tiers[replica].cache, bucket] = of.next_in_bucket
         return
-    while a.chunks[replica, other].next_in_bucket != chunk:
-        other = a.chunks[replica, other].next_in_bucket
-    a.chunks[replica, other].next_in_bucket = of.next_in_bucket
+    while a.chunks[a.tiers[replica].cache, other].next_in_bucket != chunk:
+        other = a.chunks[a.tiers[replica].cache, other].next_in_bucket
+    a.chunks[a.tiers[replica].cache, other].next_in_bucket = of.next_in_bucket
 
 
 @kernel
 def append(a: Any, replica: int, chunk: int, into: int) -> None:
-    tier, of = a.tiers[replica], a.chunks[replica, chunk]
-    newest = tier.newest[into]
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
+    newest = cache.newest[into]
     of.list = into
     of.older = newest
     of.newer = NONE
     if newest == NONE:
-        tier.oldest[into] = chunk
+        cache.oldest[into] = chunk
     else:
-        a.chunks[replica, newest].newer = chunk
-    tier.newest[into] = chunk
-    tier.lengths[into] += 1
+        a.chunks[a.tiers[replica].cache, newest].newer = chunk
+    cache.newest[into] = chunk
+    cache.lengths[into] += 1
 
 
 @kernel
 def take_out(a: Any, replica: int, chunk: int) -> None:
-    tier, of = a.tiers[replica], a.chunks[replica, chunk]
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     if of.older == NONE:
-        tier.oldest[of.list] = of.newer
+        cache.oldest[of.list] = of.newer
     else:
-        a.chunks[replica, of.older].newer = of.newer
+        a.chunks[a.tiers[replica].cache, of.older].newer = of.newer
     if of.newer == NONE:
-        tier.newest[of.list] = of.older
+        cache.newest[of.list] = of.older
     else:
-        a.chunks[replica, of.newer].older = of.older
-    tier.lengths[of.list] -= 1
+        a.chunks[a.tiers[replica].cache, of.newer].older = of.older
+    cache.lengths[of.list] -= 1
 
 
 @rare_kernel
 def use(a: Any, replica: int, chunk: int, into: int) -> None:
     """It becomes the most recently used of a list."""
-    if a.tiers[replica].newest[into] != chunk:
+    if a.caches[a.tiers[replica].cache].newest[into] != chunk:
         take_out(a, replica, chunk)
         append(a, replica, chunk, into)
 
 
 @kernel
 def begin_read(a: Any, replica: int, chunk: int) -> None:
-    a.tiers[replica].num_idle -= int(a.chunks[replica, chunk].reads == 0)
-    a.chunks[replica, chunk].reads += 1
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
+    cache.num_idle -= int(of.reads == 0)
+    of.reads += 1
 
 
 @kernel
 def end_read(a: Any, replica: int, chunk: int) -> None:
-    a.chunks[replica, chunk].reads -= 1
-    a.tiers[replica].num_idle += int(a.chunks[replica, chunk].reads == 0)
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
+    of.reads -= 1
+    cache.num_idle += int(of.reads == 0)
 
 
 @kernel
 def end_write(a: Any, replica: int, chunk: int) -> None:
-    a.chunks[replica, chunk].reads = 0
-    a.tiers[replica].num_idle += 1
+    a.chunks[a.tiers[replica].cache, chunk].reads = 0
+    a.caches[a.tiers[replica].cache].num_idle += 1

@@ -26,12 +26,14 @@ OFFLOAD = record(
         ("found_chunks", "i4"),  # … and these are pinned
         ("seen_tokens", "i4"),  # by LMCache's tracker, which has stored those before `next_chunk`
         ("decodes", "i1"),  # 1: LMCache stores nothing of it any more
+        ("loading_s", "f8"),  # what its loads took, from the launch of the step that asked for them
     ]
 )
 
-# Of an engine with a connector; places in the rings of transfers count on and on.
-TIER = record(
+# What lies in one engine's host memory, or in the store that engines share.
+CACHE = record(
     [
+        ("is_laid_out", "i1"),
         ("free_chunk", "i4"),
         ("num_free", "i4"),
         ("num_idle", "i4"),  # chunks that nothing reads or writes
@@ -43,6 +45,14 @@ TIER = record(
         ("latest_rank", "i8"),  # … see `ranks`
         ("offer", "i4"),  # number of the latest …
         ("num_protected", "i4"),  # … and how many of its chunks are idle
+        ("free_s", "f8", (2,)),  # of a shared store: when it has given, and taken, what it was asked for
+    ]
+)
+
+# Of an engine with a connector; places in the rings of transfers count on and on.
+TIER = record(
+    [
+        ("cache", "i4"),  # where its chunks lie: in memory of its own, or in one store for all engines
         ("holding_head", "i4"),
         ("holding_tail", "i4"),
         ("ended_head", "i4"),  # since the latest step was decided, by id

@@ -121,7 +121,9 @@ def begin(a: Any, replica: int, request: int, tokens: int) -> None:
     first = off.local_blocks * p.block_size
     is_loaded = req.computed - tokens > first
     if is_loaded:
-        tier.copies_s += host_link.copy_s(p, found - first // p.host_chunk_tokens)
+        loading_s = host_link.copy_s(p, found - first // p.host_chunk_tokens)
+        tier.copies_s += loading_s
+        off.loading_s += loading_s
     enter(a, replica, request, found, is_loaded)
 
 
@@ -186,8 +188,8 @@ def take_in(a: Any, replica: int, slot: int) -> None:
 @kernel
 def store(a: Any, replica: int, request: int, first: int, count: int) -> None:
     """Copy chunks, also those that are there: room is made for all of them first, and those it is not had for go."""
-    tier, copied = a.tiers[replica], 0
-    while copied < count and (tier.num_free > copied or evict_oldest(a, replica)):
+    cache, copied = a.caches[a.tiers[replica].cache], 0
+    while copied < count and (cache.num_free > copied or evict_oldest(a, replica)):
         copied += 1
     for index in range(first, first + copied):
         content = content_of(a, replica, request, index)
@@ -200,14 +202,14 @@ def store(a: Any, replica: int, request: int, first: int, count: int) -> None:
 @kernel
 def evict_oldest(a: Any, replica: int) -> bool:
     """Let the chunk go that was used longest ago; False: a request was told of each."""
-    tier = a.tiers[replica]
-    chunk = tier.oldest[T1]
-    while chunk != NONE and a.chunks[replica, chunk].reads > 0:
-        chunk = a.chunks[replica, chunk].newer
+    cache = a.caches[a.tiers[replica].cache]
+    chunk = cache.oldest[T1]
+    while chunk != NONE and a.chunks[a.tiers[replica].cache, chunk].reads > 0:
+        chunk = a.chunks[a.tiers[replica].cache, chunk].newer
     if chunk == NONE:
         return False
-    tier.num_free += 1
-    tier.num_idle -= 1
+    cache.num_free += 1
+    cache.num_idle -= 1
     host_cache.take_out(a, replica, chunk)
     host_cache.remove(a, replica, chunk)
     return True

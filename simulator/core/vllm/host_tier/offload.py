@@ -15,8 +15,26 @@ from simulator.core.vllm.host_tier import eviction, host_cache, lmcache
 @rare_kernel
 def begin(a: Any, replica: int) -> None:
     """An engine is used for the first time."""
-    if a.pools[a.replicas[replica].pool].host_chunks > 0:
+    if a.pools[a.replicas[replica].pool].host_chunks > 0 and a.caches[a.tiers[replica].cache].is_laid_out == 0:
         host_cache.lay_out(a, replica)
+
+
+@rare_kernel
+def let_go(a: Any, replica: int) -> None:
+    """An engine is gone, and the store that it shares stays: what it read may go, what it wrote never came."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    for place in range(tier.load_done, tier.load_tail):
+        job = a.loads[replica, place & p.load_mask]
+        for index in range(job.first, job.first + job.count):
+            host_cache.end_read(a, replica, chunk_of(a, replica, job.request, index))
+    for place in range(tier.store_done, tier.store_tail):
+        chunk = a.stores[replica, place & p.store_mask].first
+        while chunk != NONE:
+            following = a.chunks[a.tiers[replica].cache, chunk].next_in_store
+            host_cache.take_out(a, replica, chunk)
+            host_cache.remove(a, replica, chunk)
+            a.caches[a.tiers[replica].cache].num_free += 1
+            chunk = following
 
 
 @rare_kernel
@@ -64,8 +82,10 @@ def find_hit(a: Any, replica: int, request: int, first: int) -> int:
         chunk = chunk_of(a, replica, request, index)
         if chunk == NONE:
             break
-        reads = a.chunks[replica, chunk].reads
-        waits |= reads < 0 or (reads > 0 and p.prefix_caching == 1)
+        reads = a.chunks[a.tiers[replica].cache, chunk].reads
+        if p.is_shared == 1 and reads == host_cache.WRITING:
+            break
+        waits |= p.is_shared == 0 and (reads < 0 or (reads > 0 and p.prefix_caching == 1))
         index += 1
     return NONE if waits else index - first
 
@@ -150,24 +170,24 @@ def await_stores(a: Any, replica: int) -> None:
 @kernel
 def reads_handed_out(a: Any, replica: int, chunk: int) -> bool:
     while chunk != NONE:
-        if a.handed_out[a.chunks[replica, chunk].source] == a.replicas[replica].step:
+        if a.handed_out[a.chunks[a.tiers[replica].cache, chunk].source] == a.replicas[replica].step:
             return True
-        chunk = a.chunks[replica, chunk].next_in_store
+        chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_store
     return False
 
 
 @rare_kernel
 def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> None:
     """Store what a request's prompt has filled and was not offered before; nothing where room cannot be had."""
-    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    cache, p = a.caches[a.tiers[replica].cache], a.pools[a.replicas[replica].pool]
     off = a.offloads[request]
     if num_computed < (off.next_chunk + 1) * p.block_size:
         return
     num_chunks = min(min(num_computed, a.requests[request].prompt) // p.block_size, off.known_blocks)
     if num_chunks <= off.next_chunk:
         return
-    tier.offer += 1
-    tier.num_protected = 0
+    cache.offer += 1
+    cache.num_protected = 0
     num_new = 0
     for index in range(num_chunks - 1, off.next_chunk - 1, -1):  # ARC learns from the tail first
         content = content_of(a, replica, request, index)
@@ -176,9 +196,10 @@ def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> No
             num_new += 1
             eviction.note_missed(a, replica, request, content, index)
             continue
-        a.chunks[replica, chunk].offer = tier.offer
-        tier.num_protected += int(a.chunks[replica, chunk].reads == 0)
-        if a.chunks[replica, chunk].reads != host_cache.WRITING:
+        of = a.chunks[a.tiers[replica].cache, chunk]
+        of.offer = cache.offer
+        cache.num_protected += int(of.reads == 0)
+        if of.reads != host_cache.WRITING:
             eviction.note_found(a, replica, request, chunk, index)
     if num_new > 0:
         if not eviction.make_room(a, replica, num_new):
@@ -203,10 +224,10 @@ def store(a: Any, replica: int, request: int, row: int, first: int, last: int) -
             continue
         chunk = host_cache.insert(a, replica, content, index)
         eviction.enter(a, replica, request, chunk)
-        of = a.chunks[replica, chunk]
+        of = a.chunks[a.tiers[replica].cache, chunk]
         of.source = a.tables[row, index]
         of.next_in_store = job.first
-        of.offer = tier.offer
+        of.offer = a.caches[a.tiers[replica].cache].offer
         job.first = chunk
         job.count += 1
         if is_ended:
@@ -283,8 +304,8 @@ def fence(a: Any, replica: int, request: int) -> None:
             continue
         chunk = job.first
         while chunk != NONE:
-            a.fences[a.chunks[replica, chunk].source] += 1
-            chunk = a.chunks[replica, chunk].next_in_store
+            a.fences[a.chunks[a.tiers[replica].cache, chunk].source] += 1
+            chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_store
 
 
 @kernel
@@ -387,7 +408,7 @@ def take_in(a: Any, replica: int, slot: int) -> None:
         while chunk != NONE:
             host_cache.end_write(a, replica, chunk)
             if is_ended:
-                a.fences[a.chunks[replica, chunk].source] -= 1
-            chunk = a.chunks[replica, chunk].next_in_store
+                a.fences[a.chunks[a.tiers[replica].cache, chunk].source] -= 1
+            chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_store
         a.offloads[job.request].num_stores -= 1
         tier.store_done += 1

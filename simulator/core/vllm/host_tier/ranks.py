@@ -10,50 +10,52 @@ from simulator.core.jit import kernel, rare_kernel
 
 @kernel
 def goes_before(a: Any, replica: int, one: int, other: int) -> bool:
-    this, that = a.chunks[replica, one], a.chunks[replica, other]
+    this, that = a.chunks[a.tiers[replica].cache, one], a.chunks[a.tiers[replica].cache, other]
     return bool(this.rank < that.rank or (this.rank == that.rank and this.rank_index < that.rank_index))
 
 
 @kernel
 def put(a: Any, replica: int, place: int, chunk: int) -> None:
-    a.chunk_heap[replica, place] = chunk
-    a.chunks[replica, chunk].place = place
+    a.chunk_heap[a.tiers[replica].cache, place] = chunk
+    a.chunks[a.tiers[replica].cache, chunk].place = place
 
 
 @rare_kernel
 def settle(a: Any, replica: int, place: int) -> None:
     """Move the chunk at a place to where it belongs."""
-    chunk, size = a.chunk_heap[replica, place], a.tiers[replica].num_ranked
+    chunk, size = a.chunk_heap[a.tiers[replica].cache, place], a.caches[a.tiers[replica].cache].num_ranked
     while place > 0:
         parent = (place - 1) >> 1
-        if not goes_before(a, replica, chunk, a.chunk_heap[replica, parent]):
+        if not goes_before(a, replica, chunk, a.chunk_heap[a.tiers[replica].cache, parent]):
             break
-        put(a, replica, place, a.chunk_heap[replica, parent])
+        put(a, replica, place, a.chunk_heap[a.tiers[replica].cache, parent])
         place = parent
     while 2 * place + 1 < size:
         child = 2 * place + 1
-        if child + 1 < size and goes_before(a, replica, a.chunk_heap[replica, child + 1], a.chunk_heap[replica, child]):
+        if child + 1 < size and goes_before(
+            a, replica, a.chunk_heap[a.tiers[replica].cache, child + 1], a.chunk_heap[a.tiers[replica].cache, child]
+        ):
             child += 1
-        if not goes_before(a, replica, a.chunk_heap[replica, child], chunk):
+        if not goes_before(a, replica, a.chunk_heap[a.tiers[replica].cache, child], chunk):
             break
-        put(a, replica, place, a.chunk_heap[replica, child])
+        put(a, replica, place, a.chunk_heap[a.tiers[replica].cache, child])
         place = child
     put(a, replica, place, chunk)
 
 
 @kernel
 def enter(a: Any, replica: int, chunk: int) -> None:
-    tier = a.tiers[replica]
-    put(a, replica, tier.num_ranked, chunk)
-    tier.num_ranked += 1
-    settle(a, replica, tier.num_ranked - 1)
+    cache = a.caches[a.tiers[replica].cache]
+    put(a, replica, cache.num_ranked, chunk)
+    cache.num_ranked += 1
+    settle(a, replica, cache.num_ranked - 1)
 
 
 @kernel
 def leave(a: Any, replica: int, chunk: int) -> None:
-    tier, place = a.tiers[replica], a.chunks[replica, chunk].place
-    tier.num_ranked -= 1
-    last = a.chunk_heap[replica, tier.num_ranked]
+    cache, place = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk].place
+    cache.num_ranked -= 1
+    last = a.chunk_heap[a.tiers[replica].cache, cache.num_ranked]
     if last != chunk:
         put(a, replica, place, last)
         settle(a, replica, place)
@@ -63,15 +65,15 @@ def leave(a: Any, replica: int, chunk: int) -> None:
 def of_request(a: Any, replica: int, request: int) -> int:
     """By when it saw its first chunk."""
     if a.offloads[request].rank == 0:
-        a.tiers[replica].latest_rank += 1
-        a.offloads[request].rank = a.tiers[replica].latest_rank
+        a.caches[a.tiers[replica].cache].latest_rank += 1
+        a.offloads[request].rank = a.caches[a.tiers[replica].cache].latest_rank
     return int(a.offloads[request].rank)
 
 
 @kernel
 def see(a: Any, replica: int, request: int, chunk: int, index: int) -> None:
     """A request sees a chunk that is there for the first time."""
-    of, rank = a.chunks[replica, chunk], of_request(a, replica, request)
+    of, rank = a.chunks[a.tiers[replica].cache, chunk], of_request(a, replica, request)
     if rank > of.rank or (rank == of.rank and -1 - index > of.rank_index):
         of.rank = rank
         of.rank_index = -1 - index
@@ -81,9 +83,9 @@ def see(a: Any, replica: int, request: int, chunk: int, index: int) -> None:
 @kernel
 def use(a: Any, replica: int, chunk: int) -> None:
     """It becomes the most recently used."""
-    tier, of = a.tiers[replica], a.chunks[replica, chunk]
-    tier.latest_rank += 1
-    of.rank = tier.latest_rank
+    cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
+    cache.latest_rank += 1
+    of.rank = cache.latest_rank
     of.rank_index = 0
     settle(a, replica, of.place)
 
@@ -92,10 +94,10 @@ def use(a: Any, replica: int, chunk: int) -> None:
 def pass_over(a: Any, replica: int, num_passed: int, chunk: int) -> None:
     """Take a chunk out that may not go now; those that were passed over lie at the far end of the heap's array."""
     leave(a, replica, chunk)
-    a.chunk_heap[replica, a.chunk_heap.shape[1] - 1 - num_passed] = chunk
+    a.chunk_heap[a.tiers[replica].cache, a.chunk_heap.shape[1] - 1 - num_passed] = chunk
 
 
 @rare_kernel
 def take_back(a: Any, replica: int, num_passed: int) -> None:
     for passed in range(num_passed - 1, -1, -1):
-        enter(a, replica, a.chunk_heap[replica, a.chunk_heap.shape[1] - 1 - passed])
+        enter(a, replica, a.chunk_heap[a.tiers[replica].cache, a.chunk_heap.shape[1] - 1 - passed])

@@ -1,4 +1,4 @@
-"""Host memory for KV, in plain Python: how much of it there is, and the copies between it and the GPU.
+"""Memory for KV outside of the GPUs, in plain Python: how much of it there is, and the copies to and from the GPU.
 
 Read from vLLM 0.32, `vllm/v1/kv_offload/cpu`: `spec.py`, `gpu_worker.py`.
 """
@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from boundary.names import UnknownNameError, nearest_hint, shortened
-from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU, ChunkKey
+from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU, ChunkKey, HostCache
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostTier:
-    """Host memory for `num_chunks` chunks of KV beside one engine's GPUs, and its link.
+    """Memory for `num_chunks` chunks of KV beside one engine's GPUs, or in a store that all engines share, and the way.
 
-    A copy of n chunks takes `transfer_s + n * chunk_s` seconds, one after the other in each direction. Raises
+    A copy of n chunks takes `transfer_s + n * chunk_s` seconds, one after the other in each direction. A store takes
+    `store_chunk_s` for each chunk besides, and serves all engines one after the other in each direction. Raises
     ValueError for less than one chunk, for a time that is negative or not finite, and for an unknown policy.
     """
 
@@ -25,6 +26,8 @@ class HostTier:
     transfer_s: float = 0.0
     eviction_policy: str = LRU
     blocks_per_chunk: int = 1
+    is_shared: bool = False
+    store_chunk_s: float = 0.0
     is_lmcache: bool = False  # copies are parts of steps: LMCache's connector; False: vLLM's own, beside them
 
     def __post_init__(self) -> None:
@@ -32,19 +35,47 @@ class HostTier:
             given, hint = shortened(self.eviction_policy, 40), nearest_hint(self.eviction_policy, EVICTION_POLICIES)
             raise UnknownNameError(f"no eviction_policy {given!r}; {hint}")
         if self.num_chunks < 1:
-            size = "lmcache.max_local_cpu_size" if self.is_lmcache else "--kv-offloading-size"
+            size = "lmcache.max_local_cpu_size" if self.is_lmcache else self.option
             blocks = "1 block" if self.blocks_per_chunk == 1 else f"{self.blocks_per_chunk} blocks"
             raise ValueError(
                 f"the host tier holds {self.num_chunks} chunks; it must hold {blocks} of KV at least: raise {size}"
             )
-        for name in ("chunk_s", "transfer_s"):
+        for name in ("chunk_s", "transfer_s", "store_chunk_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
 
+    @property
+    def title(self) -> str:
+        return "LMCache" if self.is_lmcache else "a shared KV store" if self.is_shared else "KV offloading"
+
+    @property
+    def option(self) -> str:
+        """What asks for it."""
+        own = "--kv-store-size" if self.is_shared else "--kv-offloading-size"
+        return "--kv-transfer-config" if self.is_lmcache else own
+
     def copy_s(self, num_chunks: int) -> float:
         """How long a copy of so many chunks takes, in seconds."""
         return self.transfer_s + num_chunks * self.chunk_s
+
+    def ranks_requests(self, release_does: bool) -> bool:
+        """Whether chunks go by the request that used them: LRU of the release's own tier."""
+        return release_does and self.eviction_policy == LRU and not self.is_shared
+
+
+class KVStore:
+    """Memory for KV that all engines of a fleet share: what one has stored, any other loads."""
+
+    def __init__(self, tier: HostTier) -> None:
+        self.cache = HostCache(tier.num_chunks, tier.eviction_policy)
+        self._chunk_s = tier.store_chunk_s
+        self._free_s = [0.0, 0.0]  # when it has given, and taken, what it was asked for
+
+    def served_s(self, num_chunks: int, asked_s: float, *, is_store: bool) -> float:
+        """When it has served that many chunks, after all that it was asked for before."""
+        self._free_s[is_store] = max(self._free_s[is_store], asked_s) + num_chunks * self._chunk_s
+        return self._free_s[is_store]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,8 +105,8 @@ class HostLink:
     step begins.
     """
 
-    def __init__(self, tier: HostTier) -> None:
-        self.tier = tier
+    def __init__(self, tier: HostTier, store: KVStore | None = None) -> None:
+        self.tier, self.store = tier, store
         self.unsubmitted: list[Transfer] = []
         self._under_way: tuple[deque[tuple[float, Transfer]], ...] = (deque(), deque())  # loads, stores, by their end
         self._free_s = [0.0, 0.0]
@@ -113,6 +144,9 @@ class HostLink:
             way = transfer.is_store
             begin_s = max(self._free_s[way], self._now_s, self._computed_s)
             self._free_s[way] = begin_s + self.tier.copy_s(len(transfer.keys))
+            if self.store is not None:
+                served_s = self.store.served_s(len(transfer.keys), self._now_s, is_store=way)
+                self._free_s[way] = max(self._free_s[way], served_s)
             self._under_way[way].append((self._free_s[way], transfer))
 
     def _told(self) -> Iterator[Transfer]:
