@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.markdown import DOCS, table
+from boundary.limits import limits_raised
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity import find_capacity
 from simulator.study.fleets.layouts import FleetQuestion, Layout, Offer
 from simulator.study.fleets.screening import estimated_users
-from simulator.study.fleets.sizing import MOST_SERVERS, MOST_USERS, kept
+from simulator.study.fleets.sizing import kept, most_together
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator
 from workloads.load import load_preset
@@ -39,11 +40,12 @@ def main() -> None:
     parser.add_argument("--gpus", default="4,8,16,32,64,256")
     parser.add_argument("--replications", type=int, default=48)
     asked = parser.parse_args()
-    for name in asked.case or CASES:
-        for gpus in map(int, asked.gpus.split(",")):
-            found = whole(name, gpus, asked.replications)
-            print(name, found, flush=True)
-            _keep(name, found)
+    with limits_raised(requests=1e8):
+        for name in asked.case or CASES:
+            for gpus in map(int, asked.gpus.split(",")):
+                found = whole(name, gpus, asked.replications)
+                print(name, found, flush=True)
+                _keep(name, found)
 
 
 def whole(name: str, gpus: int, replications: int) -> dict[str, float]:
@@ -92,14 +94,14 @@ def _keep(name: str, found: dict[str, float]) -> None:
 def law_error(rows: list[dict[str, Any]], servers: int) -> tuple[int, float]:
     """Servers that a plan simulates together, and the law's users over those of the whole simulation, less 1."""
     by_servers = {row["servers"]: row for row in rows}
+
+    def each(number: int) -> float:
+        return float(by_servers[number]["estimate_each"])
+
     row = by_servers[servers]
-    most = max(
-        number for number, each in by_servers.items()
-        if number <= MOST_SERVERS and number <= max(MOST_USERS / each["users_each"], 1) and number <= servers
-    )  # fmt: skip
-    base = by_servers[most]
-    share = kept(lambda number: float(by_servers[number]["estimate_each"]), most, servers)
-    return most, base["users_each"] * share / row["users_each"] - 1
+    most = max(number for number in by_servers if number <= most_together(each, row["users_each"]))
+    most = min(most, servers)
+    return most, by_servers[most]["users_each"] * kept(each, most, servers) / row["users_each"] - 1
 
 
 def large_fleet_tables() -> dict[str, Callable[[], str]]:

@@ -13,9 +13,10 @@ from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
+MOST_SPREAD: Final = 64  # the same where each server serves fewer users the more servers there are
 MOST_USERS, COARSE_USERS = 10_000, 1_000  # the same; of one that is compared with others
 NO_LOSS: Final = 0.85  # of a server's users in a fleet twice as large, as estimated: above it may be chance
-LOSS_GROWS: Final = 1.25  # each doubling loses more: 0.47, 0.55, 0.58 as powers, measured from 8 to 64 servers
+LOSS_GROWS: Final = 1.8  # each doubling loses more: 0.45, 0.49, 0.57 as powers up to 64 servers, by estimate 0.32
 UNSURE: Final = 1.08  # times an estimate, that it is worth a simulation
 MOST_BOUGHT: Final = 10_000_000  # servers
 SERVED_REPLICATIONS = 3  # of the users to serve
@@ -80,6 +81,12 @@ class Sized:
         return self.served.mean(name) * self.scale * self.each if self.served is not None else 0.0
 
 
+def most_together(each: Callable[[int], float], users_each: float, most_users: int = MOST_USERS) -> int:
+    """Servers that are simulated together: what a simulation takes grows with users. `each` as of `kept`."""
+    most = MOST_SPREAD if _loses(each) else MOST_SERVERS
+    return max(min(most, int(most_users / max(users_each, 1.0))), 1)
+
+
 def kept(each: Callable[[int], float], simulated: int, servers: int) -> float:
     """What a server serves among so many, over what it does among those that are simulated; never more.
 
@@ -87,13 +94,16 @@ def kept(each: Callable[[int], float], simulated: int, servers: int) -> float:
     finds less of it in its cache the more there are: by the estimate up to MOST_SERVERS, beyond by a power of the
     number of servers, LOSS_GROWS times the one that the last doubling shows.
     """
-    nearest = each(min(servers, MOST_SERVERS))
-    near = min(nearest / each(simulated), 1.0)
-    if servers <= MOST_SERVERS or not near:
+    near = min(each(min(servers, MOST_SERVERS)) / each(min(simulated, MOST_SERVERS)), 1.0)
+    if servers <= MOST_SERVERS or not near or not _loses(each):
         return near
-    half = each(MOST_SERVERS // 2)
-    loss = LOSS_GROWS * math.log2(half / nearest) if nearest < NO_LOSS * half else 0.0
-    return near * math.pow(servers / MOST_SERVERS, -loss)
+    loss = LOSS_GROWS * math.log2(each(MOST_SERVERS // 2) / each(MOST_SERVERS))
+    return near * math.pow(servers / max(simulated, MOST_SERVERS), -loss)
+
+
+def _loses(each: Callable[[int], float]) -> bool:
+    """Whether servers lose users to one another's caches."""
+    return each(MOST_SERVERS) < NO_LOSS * each(MOST_SERVERS // 2)
 
 
 @dataclass
@@ -132,8 +142,7 @@ class Sizing:
             servers = fewer
 
     def _most_simulated(self) -> int:
-        """Servers that are simulated together: what a simulation takes grows with users."""
-        return max(min(MOST_SERVERS, int(self.most_users / max(self.screened.users_per_server, 1.0))), 1)
+        return most_together(self._each, self.screened.users_per_server, self.most_users)
 
     def _row(self, servers: int) -> CapacityRow:
         if servers not in self.rows:
@@ -171,11 +180,15 @@ class Sizing:
             return self._sized(math.ceil(self._needed(most) - 1e-9), self.rows[most])
         servers, each = 0, 1.0
         while (needed := math.ceil(self._needed(most) / each - 1e-9)) > servers:
-            servers, each = needed, kept(lambda number: self._estimated(number) / number, most, needed)
+            servers, each = needed, kept(self._each, most, needed)
             if not each or servers > MOST_BOUGHT:
                 row = replace(self.rows[most], reason="servers lose too much when conversations are spread over more")
                 return self._sized(0, row)
         return self._sized(servers, self.rows[most], each)
+
+    def _each(self, servers: int) -> float:
+        """Users of one server among so many, by estimate."""
+        return self._estimated(servers) / servers
 
     def _estimated(self, servers: int) -> float:
         layout = self.screened.layout
