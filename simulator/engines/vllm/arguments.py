@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 AUTO = "auto"
 MOST_HOST_GIB = 16_384  # of any server's memory
-MOST_STORE_GIB = 2**20
+MOST_STORE_GIB = 131_072
 KV_OFFLOADING_BACKENDS = ("native", "lmcache")  # vLLM's KVOffloadingBackend, config/cache.py of 0.32
 # vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
 MOE_BACKENDS = (
