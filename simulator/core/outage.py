@@ -18,7 +18,7 @@ from simulator.core.layout import (
     WAITING,
 )
 from simulator.core.routing import views
-from simulator.core.vllm.host_tier import offload
+from simulator.core.vllm.host_tier import departure, offload
 
 
 @kernel
@@ -72,7 +72,7 @@ def take_down(a: Any, first: int, end: int, retries: int) -> int:
         replicas.account(a, replica, now_s)
         set_next(a.next_event_s, replica, math.inf)
         if a.pools[a.replicas[replica].pool].is_shared == 1:
-            offload.let_go(a, replica)
+            departure.let_go(a, replica)
     for request in range(a.requests.shape[0]):
         if not is_on(a.requests[request], first, end):
             continue

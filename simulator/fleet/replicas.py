@@ -190,6 +190,7 @@ class Replicas:
                 arrays.tiers[engine] = self._blank_tiers[engine]
                 if not self.simulation.fleet.shares_kv_store:
                     arrays.caches[engine] = self._blank_cache
+                    arrays.chunk_buckets[engine] = 0
                 arrays.fences[first : first + count] = arrays.handed_out[first : first + count] = 0
             arrays.calendar[engine] = layout.NONE
             arrays.engine_views[engine] = self._blank[1][engine]

@@ -14,7 +14,6 @@ from kvcache.releases import (
     FULL_CUDA_GRAPHS,
     FUSED_ALL_REDUCES,
     FUSED_ALL_REDUCES_ON_B300,
-    KV_OFFLOADING,
     LARGER_BATCHES_FROM_160_GIB,
     LARGER_MEMORY_SHARE,
     NO_RETENTION_INTERVAL,
@@ -39,6 +38,7 @@ from simulator.engines.vllm.compilation import (
     CompilationConfig,
 )
 from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
+from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 AUTO = "auto"
-MOST_HOST_GIB = 16_384  # of any server's memory
-MOST_STORE_GIB = 2**20
-KV_OFFLOADING_BACKENDS = ("native", "lmcache")  # vLLM's KVOffloadingBackend, config/cache.py of 0.32
 # vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
 MOE_BACKENDS = (
     AUTO, "triton", "batched_triton", "triton_unfused", "deep_gemm", "deep_gemm_mega_moe", "cutlass",
@@ -300,8 +297,8 @@ class EngineArgs(SimulatedArgs):
         if self.moe_backend not in MOE_BACKENDS:
             hint = nearest_hint(self.moe_backend, MOE_BACKENDS)
             raise UnknownNameError(f"no moe_backend {shortened(self.moe_backend, 40)!r}; {hint}")
-        self._check_kv_store()
-        self._check_kv_offloading()
+        check_kv_store(self)
+        check_kv_offloading(self)
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
             raise ValueError(
@@ -319,56 +316,6 @@ class EngineArgs(SimulatedArgs):
                 object.__setattr__(self, "kv_offloading_size", config.cpu_bytes_to_use / GIB)
             config = replace(config, cpu_bytes_to_use=None)
         object.__setattr__(self, "kv_transfer_config", config)
-
-    def _check_kv_store(self) -> None:
-        if self.kv_store_size is None:
-            if self.kv_store_rate is not None:
-                raise ValueError("kv_store_rate belongs to a shared KV store; give --kv-store-size GIB too")
-            if self.kv_transfer_config is not None and self.kv_transfer_config.is_store:
-                raise ValueError("kv_transfer_config: the shared KV store needs a size; give --kv-store-size GIB too")
-            return
-        try:
-            Gibibytes(MOST_STORE_GIB).check(self.kv_store_size)
-        except ValueError as error:
-            raise ValueError(f"kv_store_size: {error}") from None
-        if self.kv_store_rate is not None and not 0 < self.kv_store_rate < float("inf"):
-            raise ValueError(f"kv_store_rate is {self.kv_store_rate:g} GB/s; it must be above 0")
-        if self.kv_offloading_size is not None:
-            raise ValueError("a shared KV store is not simulated beside --kv-offloading-size; leave one of them out")
-        if self.kv_transfer_config is not None and not self.kv_transfer_config.is_store:
-            raise ValueError(
-                f"a shared KV store is not simulated beside {self.kv_transfer_config.label}; leave "
-                "--kv-transfer-config out, or give MooncakeStoreConnector there"
-            )
-
-    def _check_kv_offloading(self) -> None:
-        known, given = KV_OFFLOADING_BACKENDS, shortened(self.kv_offloading_backend, 40)
-        if self.kv_offloading_backend not in known:
-            raise UnknownNameError(f"no kv_offloading_backend {given!r}; {nearest_hint(given, known)}")
-        if self.lmcache is not None and self.kv_offloading_size is not None:
-            raise ValueError(
-                "kv_transfer_config: LMCacheConnectorV1 has a size of its own, lmcache.max_local_cpu_size; leave "
-                "--kv-offloading-size out"
-            )
-        if self.kv_offloading_size is None:
-            has_size = self.lmcache is not None or self.kv_store_size is not None
-            if self.kv_transfer_config is not None and not has_size:
-                raise ValueError("kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too")
-            return
-        try:
-            Gibibytes(MOST_HOST_GIB).check(self.kv_offloading_size)
-        except ValueError as error:
-            raise ValueError(f"kv_offloading_size: {error}") from None
-        if self.kv_offloading_backend != "native":
-            raise ValueError(
-                f"kv_offloading_backend '{given}' is not simulated, native is; leave --kv-offloading-backend out, or "
-                "give LMCache within the engine, LMCacheConnectorV1, by --kv-transfer-config"
-            )
-        if not KV_OFFLOADING.holds_in(self.vllm_version):
-            raise ValueError(
-                f"kv_offloading_size: vLLM has it from {KV_OFFLOADING.first} on; leave --kv-offloading-size out, or "
-                "give a later --vllm-version"
-            )
 
     @property
     def lmcache(self) -> LMCacheMemory | None:

@@ -1,7 +1,7 @@
 """Which chunks of KV lie in host memory, compiled: the twin of `simulator.engines.vllm.connectors.host_cache`.
 
 A chunk is one block. All lie in one list by their last use, under ARC in two, with two more of what went (`eviction`).
-A hash table finds them by content and place.
+A hash table finds them by content and place; it has a chunk's number plus 1, or 0.
 """
 
 from typing import Any
@@ -15,16 +15,11 @@ WRITING = -1  # instead of a number of reads: its first copy is under way
 
 @kernel
 def lay_out(a: Any, replica: int) -> None:
-    """An empty cache: every chunk in the list of the free ones."""
-    cache, p = a.caches[a.tiers[replica].cache], a.pools[a.replicas[replica].pool]
-    num_records = 3 * p.host_chunks if p.evicts_by_arc == 1 else p.host_chunks
-    for chunk in range(num_records):
-        a.chunks[a.tiers[replica].cache, chunk].newer = chunk + 1
-    a.chunks[a.tiers[replica].cache, num_records - 1].newer = NONE
-    for bucket in range(p.chunk_mask + 1):
-        a.chunk_buckets[a.tiers[replica].cache, bucket] = NONE
-    cache.free_chunk = 0
-    cache.num_free = p.host_chunks
+    """An empty cache. No record is touched before a chunk needs it: a store may have room for far more than comes."""
+    cache = a.caches[a.tiers[replica].cache]
+    cache.free_chunk = NONE
+    cache.num_records = 0
+    cache.num_free = a.pools[a.replicas[replica].pool].host_chunks
     cache.is_laid_out = 1
 
 
@@ -33,7 +28,7 @@ def find(a: Any, replica: int, content: int, index: int) -> int:
     """The chunk of a block, or NONE."""
     cache = a.tiers[replica].cache
     bucket = (mixed(content) + index) & a.pools[a.replicas[replica].pool].chunk_mask
-    chunk = a.chunk_buckets[cache, bucket]
+    chunk = a.chunk_buckets[cache, bucket] - 1
     while chunk != NONE:
         if a.chunks[cache, chunk].key_content == content and a.chunks[cache, chunk].key_index == index:
             return chunk
@@ -46,8 +41,12 @@ def insert(a: Any, replica: int, content: int, index: int) -> int:
     """Take a free chunk for a block whose copy begins."""
     cache = a.caches[a.tiers[replica].cache]
     chunk = cache.free_chunk
+    if chunk == NONE:
+        chunk = cache.num_records
+        cache.num_records += 1
+    else:
+        cache.free_chunk = a.chunks[a.tiers[replica].cache, chunk].newer
     of = a.chunks[a.tiers[replica].cache, chunk]
-    cache.free_chunk = of.newer
     cache.num_free -= 1
     of.reads = WRITING
     enter_bucket(a, replica, chunk, content, index)
@@ -75,17 +74,17 @@ def enter_bucket(a: Any, replica: int, chunk: int, content: int, index: int) -> 
     of.key_content = content
     of.key_index = index
     bucket = (mixed(content) + index) & a.pools[a.replicas[replica].pool].chunk_mask
-    of.next_in_bucket = a.chunk_buckets[a.tiers[replica].cache, bucket]
-    a.chunk_buckets[a.tiers[replica].cache, bucket] = chunk
+    of.next_in_bucket = a.chunk_buckets[a.tiers[replica].cache, bucket] - 1
+    a.chunk_buckets[a.tiers[replica].cache, bucket] = chunk + 1
 
 
 @kernel
 def leave_bucket(a: Any, replica: int, chunk: int) -> None:
     of = a.chunks[a.tiers[replica].cache, chunk]
     bucket = (mixed(of.key_content) + of.key_index) & a.pools[a.replicas[replica].pool].chunk_mask
-    other = a.chunk_buckets[a.tiers[replica].cache, bucket]
+    other = a.chunk_buckets[a.tiers[replica].cache, bucket] - 1
     if other == chunk:
-        a.chunk_buckets[a.tiers[replica].cache, bucket] = of.next_in_bucket
+        a.chunk_buckets[a.tiers[replica].cache, bucket] = of.next_in_bucket + 1
         return
     while a.chunks[a.tiers[replica].cache, other].next_in_bucket != chunk:
         other = a.chunks[a.tiers[replica].cache, other].next_in_bucket

@@ -34,6 +34,7 @@ OFFLOAD = record(
 CACHE = record(
     [
         ("is_laid_out", "i1"),
+        ("num_records", "i4"),  # that were used before
         ("free_chunk", "i4"),
         ("num_free", "i4"),
         ("num_idle", "i4"),  # chunks that nothing reads or writes

@@ -20,24 +20,6 @@ def begin(a: Any, replica: int) -> None:
 
 
 @rare_kernel
-def let_go(a: Any, replica: int) -> None:
-    """An engine is gone, and the store that it shares stays: what it read may go, what it wrote never came."""
-    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
-    for place in range(tier.load_done, tier.load_tail):
-        job = a.loads[replica, place & p.load_mask]
-        for index in range(job.first, job.first + job.count):
-            host_cache.end_read(a, replica, chunk_of(a, replica, job.request, index))
-    for place in range(tier.store_done, tier.store_tail):
-        chunk = a.stores[replica, place & p.store_mask].first
-        while chunk != NONE:
-            following = a.chunks[a.tiers[replica].cache, chunk].next_in_store
-            host_cache.take_out(a, replica, chunk)
-            host_cache.remove(a, replica, chunk)
-            a.caches[a.tiers[replica].cache].num_free += 1
-            chunk = following
-
-
-@rare_kernel
 def chunk_of(a: Any, replica: int, request: int, index: int) -> int:
     """The chunk of a request's block, or NONE."""
     return host_cache.find(a, replica, content_of(a, replica, request, index), index)
