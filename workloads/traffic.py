@@ -85,9 +85,17 @@ def _message_factor(population: Population, amount: Amount) -> float:
         raise InputError(
             f"context {amount if amount.is_factor else readable(context)}; prompt and answer have {now:,.0f} tokens on "
             f"average, and longer or shorter messages make that {math.ceil(least):,} to {math.floor(most):,}; beyond "
-            "that, also change output, turns or what is retrieved"
+            f"that, {_instead(population, context, now)}"
         )
     return (context - rest) / (turns * messages)
+
+
+def _instead(population: Population, context: float, now: float) -> str:
+    """What else makes contexts that long."""
+    if population.retrieved is None or context <= now:
+        return "also change output or turns"
+    more = equilibrium(_retrieved(population, Amount(value=2, is_factor=True)), OPEN_END - 1).context - now
+    return f"change what is retrieved: retrieved=x{1 + (context - now) / more:.2g} is about as long"
 
 
 def _beside_messages(population: Population, answers: float) -> tuple[float, float]:

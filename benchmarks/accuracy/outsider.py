@@ -13,7 +13,7 @@ from benchmarks.measured.closed_loops import simulate, tool_of
 from benchmarks.measured.launches import BLACKWELL, LENGTH_SPREAD, launch_of
 from benchmarks.measured.settings import Setting, read_settings
 from calibrate.measuring_client import client_lag_s
-from headcount.answers.simulate import serve
+from headcount.answers.details.serving import serve
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.questions.deployments import ENGINE_ARGUMENTS, subject
 from headcount.questions.loads import AskedLoad

@@ -220,8 +220,17 @@ def _break_even_text(answer: "PlanAnswer", found: BreakEven) -> str:
         return "own GPUs cost more at any load"
     share = percent(round(found.load_share, 2))
     text = f"break-even at {share} of this load ({counted(math.ceil(found.users), 'user')})"
-    safe = (answer.best.users_low or 0) / answer.people.factor if answer.best else 0
-    return f"{text}, more than this fleet safely serves" if found.users > safe else text
+    fleets = [(row, row.usd_per_month, row.users_low / answer.people.factor) for row in answer.fleets
+              if row.usd_per_month and row.users_low]  # fmt: skip
+    if not fleets or found.users <= fleets[0][2]:
+        return text
+    api_each = fleets[0][1] / found.users  # of one at the peak
+    full = [(row, usd / api_each) for row, usd, safe in fleets if usd <= api_each * safe]
+    if not full:
+        return f"{text}, more than this fleet safely serves; no other fleet here breaks even, however full"
+    row, users = full[0]
+    from_on = f"{row.gpus_text} would from {counted(math.ceil(users), 'user')} on"
+    return f"{text}, more than this fleet safely serves; {from_on}"
 
 
 def layouts_table(answer: "PlanAnswer") -> Table:

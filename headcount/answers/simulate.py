@@ -1,14 +1,14 @@
 """How fast is one load served?"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
-from headcount.answers.details.apart import apart_blocks, apart_json, apart_parts, apart_text
+from headcount.answers.details.apart import apart_blocks, apart_parts, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
 from headcount.answers.details.deployment import deployment_json
 from headcount.answers.details.first_page import (
@@ -21,9 +21,18 @@ from headcount.answers.details.first_page import (
     risk_of,
     servers_text,
 )
-from headcount.answers.details.loads import samples_json
 from headcount.answers.details.memory import memory_json
-from headcount.answers.details.percentiles import P99_COLUMN, P99_MEANING, PERCENTILES, p99_interval, percentiles_json
+from headcount.answers.details.percentiles import (
+    P99_COLUMN,
+    P99_MEANING,
+    PERCENTILES,
+    known_or_none,
+    p99_interval,
+    p99_of_runs,
+    percentiles_json,
+    runs_text,
+)
+from headcount.answers.details.serving import TAILS, Served, serve
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import facts_about, find_notes
 from headcount.questions.apart import ApartPools, asked_apart
@@ -45,49 +54,20 @@ from headcount.text.words import (
     step_time_error,
 )
 from simulator.apart import Apart
-from simulator.core import layout
 from simulator.deployment import Deployment, resolve
 from simulator.engines.engines import words_of
-from simulator.fleet.flow_control import read_flow_control
-from simulator.fleet.router import RouterFactory, router_name
-from simulator.latency.model import AverageStep, average_step
-from simulator.results import Result, whole_run
-from simulator.simulation import Simulation
-from simulator.study.estimate import met_in_service
-from simulator.study.loads import UserLoad
-from simulator.study.replication import missed, simulate_users
-from simulator.study.slo import SLO, find_slo
+from simulator.fleet.router import RouterFactory
+from simulator.results import Result
+from simulator.study.slo import find_slo
 from simulator.study.statistics import fewest_for_error
-from simulator.tenants import TenantFigures, tenant_figures
 from workloads.arrivals import Arrivals
-from workloads.effects import TrafficEffects, traffic_effects
 from workloads.tenants import Given
 from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
-LONGEST_RUN_S = 1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-TAILS = ("ttft_s", "tpot_s", "e2e_s")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """A result with what was served, in words."""
-
-    result: Result
-    description: str
-    counted: str  # which requests count
-    step: AverageStep
-    traffic: TrafficEffects
-    timeline: Mapping[str, Any] = field(default_factory=dict)
-    apart: Mapping[str, Any] = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
-    trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
-    router: str = ""
-    flow_control: str | None = None
-    tenants: tuple[TenantFigures, ...] = ()
-    slo: SLO = field(default_factory=SLO)  # of the tenants' attainment
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -99,6 +79,7 @@ class SimulateAnswer(Answer):
     replicas: int
     served: Served
     apart: Apart | None = None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
+    p99s: tuple[Mapping[str, float], ...] = ()  # of TAILS, of every run where there are several; the first is `served`
 
     @property
     def gpus(self) -> int:
@@ -138,12 +119,16 @@ class SimulateAnswer(Answer):
         for name in TAILS:
             low, high = self.p99_interval(name) or (None, None)
             found[name] |= {"p99_low": low, "p99_high": high}
+            found[name] |= {"p99_of_runs": known_or_none([each[name] for each in self.p99s]) or None}
         return found
 
     def p99_interval(self, name: str) -> tuple[float, float] | None:
-        """A real server's p99 of one of TAILS, as far as this run tells."""
+        """A real server's p99 of one of TAILS, as far as this run tells, or all runs."""
         times, latency = self.result.times, self.plan.latency
         error = latency.ttft_log_error if name == "ttft_s" else latency.tpot_log_error
+        if self.p99s:
+            log_error = error.log_half_width_at(self.served.step.sequences)
+            return p99_of_runs([each[name] for each in self.p99s], log_error)
         by_arrival = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
         return p99_interval(by_arrival, error.log_half_width_at(self.served.step.sequences))
 
@@ -157,7 +142,8 @@ class SimulateAnswer(Answer):
         price = plan.gpu.usd_per_hour
         servers = parts_text(apart_parts(self.apart)) if self.apart else servers_text(self.replicas, self.gpus)
         low, high = self.p99_interval("ttft_s") or (None, None)
-        tail = "" if low is None else f" From this run alone, p99 of TTFT is {seconds(low)} to {seconds(high)}."
+        runs = f"From {len(self.p99s)} runs" if self.p99s else "From this run alone"
+        tail = "" if low is None else f" {runs}, p99 of TTFT is {seconds(low)} to {seconds(high)}."
         return FirstPage(
             question=f"How fast does {model_title(plan.architecture.name)} on {gpus} answer this load: "
             f"{self.served.description}?",
@@ -229,10 +215,11 @@ class SimulateAnswer(Answer):
         router = f"router: {self.served.router}" if self.plan.data_parallel_size > 1 else ""
         held = f"flow control: {self.served.flow_control}" if self.served.flow_control else ""
         slo = f"attainment of tenants: {self.served.slo}" if tenants else ""
-        tails = P99_MEANING if any(self.p99_interval(name) for name in TAILS) else ""
+        tails = runs_text(self.p99s) or (P99_MEANING if any(self.p99_interval(name) for name in TAILS) else "")
         said = (settings_text(self.plan), host_text(self.plan.budget), router, held, slo, self.served.counted, tails)
         dim = [Line(text, dim=True) for text in said if text]
-        latencies = Table(columns=("", *STATISTICS, P99_COLUMN), rows=rows)
+        column = f"p99, of {len(self.p99s)} runs" if self.p99s else P99_COLUMN
+        latencies = Table(columns=("", *STATISTICS, column), rows=rows)
         return [latencies, Line(), *figures, *apart_blocks(self.served.apart), *tenants, Line(), *dim]
 
     def _p99_range(self, name: str, shown: Callable[[float | None], str]) -> str:
@@ -275,6 +262,7 @@ def simulate(
     tpot_s: float | None = None,
     attainment: float | None = None,
     seed: int = 0,
+    runs: int = 1,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,
     requests_out: Path | None = None,
@@ -288,7 +276,8 @@ def simulate(
     think time (`concurrency`), or arrivals at a `rate`. `pools` compute prompts and answers apart: {"prefill": "2",
     "decode": "2xtp4"}; `kv_transfer_rate` between them is in GB/s by one GPU. `engine` are vLLM's engine arguments
     under their names. `flow_control` is the gateway's queue before the router. `tenants`, a file or a mapping by name,
-    are judged by the SLO; nothing else here is. Raises ValueError for a bad argument, RefusedError where `strict`
+    are judged by the SLO; nothing else here is. With `runs` the load is drawn so often, with `seed` and those
+    after it, for how sure the p99 is. Raises ValueError for a bad argument, RefusedError where `strict`
     refuses a note.
     """
     asked = subject(model, gpu, engine, startup_log)
@@ -308,8 +297,16 @@ def simulate(
     )  # fmt: skip
     is_judged = (slo, ttft_s, tpot_s, attainment) != ("chat", None, None, None)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment) if is_judged else None
-    progress(Progress(done=0, total=1))
-    served = serve(plan, replicas, router, load, outputs, apart=apart, flow_control=flow_control, slo=limits)
+    if runs < 1 or (runs > 1 and workload is not None and users is None):
+        raise ValueError(f"runs is {runs}; give 1, or with --users or --rate more: a trace is the same in every run")
+
+    def of_seed(number: int, files: Outputs = NO_FILES) -> Served:
+        progress(Progress(done=number, total=runs))
+        own = replace(load, seed=seed + number)
+        return serve(plan, replicas, router, own, files, apart=apart, flow_control=flow_control, slo=limits)
+
+    served = of_seed(0, outputs)
+    p99s = [served.p99s(), *(of_seed(number).p99s() for number in range(1, runs))] if runs > 1 else []
     known = replace(
         known,
         steps=[(plan, served.step)],
@@ -318,85 +315,4 @@ def simulate(
         cancelled=served.result.cancelled,
     )
     notes = find_notes(known, strict=strict)
-    return SimulateAnswer(notes=notes, plan=plan, replicas=replicas, served=served, apart=apart)
-
-
-def serve(
-    plan: Deployment,
-    replicas: int,
-    router: str | RouterFactory | None,
-    load: AskedLoad,
-    outputs: Outputs = NO_FILES,
-    *,
-    apart: Apart | None = None,
-    flow_control: str | None = None,
-    slo: SLO | None = None,
-) -> Served:
-    """Serve a load. Raises ValueError where it does not go with the fleet, or an SLO judges nobody."""
-    fleet = plan.fleet(replicas, router) if apart is None else apart.fleet(router)
-    fleet = replace(fleet, flow_control=read_flow_control(flow_control))
-    log_steps = outputs.steps is not None
-    longest = fleet.max_model_len
-    if load.users is None:
-        requests, description, told = load.table()
-        _check_judged(slo, has_tenants=requests.tenancy is not None)
-        simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
-        simulation.run()
-        result, counted = whole_run(simulation), "every request counts, the start too"
-        traffic = traffic_effects(requests, longest)
-    else:
-        told = ()
-        drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
-        _check_judged(slo, has_tenants=drawn.population.clients.tenants is not None)
-        traffic = traffic_effects(drawn.population, longest)
-        met = met_in_service(drawn, plan, replicas, SLO())
-        simulation, result = simulate_users(fleet, met, load.users, log_steps=log_steps)
-        description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
-        counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"
-    _check_clock(result.end_s)
-    if not simulation.totals["steps"].sum():
-        raise ValueError(
-            "every client gave up, or was rejected, before the first step; raise --patience, "
-            "--client-timeout or the tenants' quotas"
-        )
-    outputs.write(simulation)
-    return Served(
-        result=result,
-        description=description,
-        counted=counted,
-        step=average_step(simulation.totals),
-        traffic=traffic,
-        timeline=samples_json(simulation.samples, simulation.fleet.num_usable_blocks, result.start_s, result.end_s),
-        apart=apart_json(apart, simulation) if apart else {},
-        trace=told,
-        router=router_name(fleet.router),
-        flow_control=flow_control,
-        tenants=_tenants(simulation, slo or SLO(), result.start_s),
-        slo=slo or SLO(),
-    )
-
-
-def _check_judged(slo: SLO | None, *, has_tenants: bool) -> None:
-    """Raise ValueError where an SLO judges nobody."""
-    if slo is not None and not has_tenants:
-        raise ValueError(
-            "an SLO judges tenants, or a fleet over time; give --tenants, or --autoscaler, --daily-profile, --duration "
-            "or --event"
-        )
-
-
-def _tenants(simulation: Simulation, slo: SLO, start_s: float) -> tuple[TenantFigures, ...]:
-    """Of requests that arrived from `start_s` on."""
-    requests = simulation.requests
-    counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start_s)
-    ttft, tpot, decided = missed(requests[counted], slo, simulation.now_s)
-    return tenant_figures(simulation.table, requests, counted, ttft | tpot, decided)
-
-
-def _check_clock(end_s: float) -> None:
-    """Raise ValueError where a run took so long that its clock no longer tells steps apart."""
-    if not end_s <= LONGEST_RUN_S:
-        raise ValueError(
-            f"the run takes {end_s:.3g} simulated seconds, beyond the {LONGEST_RUN_S:.0g} for which its clock tells "
-            "steps apart; raise the rate, or shorten think times or steps"
-        )
+    return SimulateAnswer(notes=notes, plan=plan, replicas=replicas, served=served, apart=apart, p99s=tuple(p99s))

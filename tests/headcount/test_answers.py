@@ -214,3 +214,21 @@ def test_the_interval_of_a_p99_says_that_it_is_of_one_run(answers: dict[str, Ans
     many = str(hc.simulate(*ON, input_len=10, output_len=3, concurrency=16, num_requests=2100, **times))
     assert P99_COLUMN in many
     assert P99_MEANING in " ".join(many.split())
+
+
+def test_runs_are_those_of_their_seeds_and_the_interval_is_over_them() -> None:
+    def of(seed: int, runs: int) -> dict[str, Any]:
+        answer = hc.simulate(
+            "qwen3-0.6b", "h100-sxm", workload="chat", users=20, max_model_len=4096, seed=seed, runs=runs
+        )
+        return answer.figures()["ttft_s"]
+
+    both = of(3, 2)
+    assert both["p99_of_runs"] == pytest.approx([of(3, 1)["p99"], of(4, 1)["p99"]], rel=1e-4)
+    assert both["p99_low"] < min(both["p99_of_runs"]) and max(both["p99_of_runs"]) < both["p99_high"]
+    assert both["p99"] == of(3, 1)["p99"]
+
+
+def test_a_trace_is_not_run_with_other_seeds() -> None:
+    with pytest.raises(ValueError, match="runs is 2; give 1, or with --users or --rate more"):
+        hc.simulate("qwen3-0.6b", "h100-sxm", workload="trace.csv", runs=2)

@@ -1,15 +1,17 @@
 """Figures as an answer keeps them: percentiles of many values, and as many digits as can be seen."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.study.statistics import percentile_error, summary
+from headcount.text.units import milliseconds, seconds
+from simulator.study.statistics import percentile_error, summary, t_interval
 
 P99_COLUMN: Final = "p99, from this run"
-P99_MEANING: Final = "p99, from this run: by step-time error and the noise within the run; other seeds may differ more"
+P99_MEANING: Final = "p99, from this run: by step-time error and the noise within the run; seeds differ more: --runs 8"
 PERCENTILES: Final = (*range(0, 100, 5), 97, 98, 99, 99.5, 99.9)
 
 
@@ -30,6 +32,32 @@ def p99_interval(times_s: NDArray[np.float64], log_error: float) -> tuple[float,
         return None
     factor = math.exp(math.hypot(math.log1p(noise), log_error))
     return p99 / factor, p99 * factor
+
+
+def p99_of_runs(p99s: Sequence[float], log_error: float) -> tuple[float, float] | None:
+    """A real server's p99, from the p99 of several runs and the error of step times; None where a run has none."""
+    if not all(math.isfinite(p99) and p99 > 0 for p99 in p99s):
+        return None
+    found = t_interval(np.log(p99s), confidence=0.9)
+    factor = math.exp(math.hypot(found.high - found.mean, log_error))
+    return math.exp(found.mean) / factor, math.exp(found.mean) * factor
+
+
+def runs_text(p99s: Sequence[Mapping[str, float]]) -> str:
+    """How far single runs differ; "" for one."""
+    if not p99s:
+        return ""
+    least, most = ({name: pick(each[name] for each in p99s) for name in p99s[0]} for pick in (min, max))
+    return (
+        f"p99, of {len(p99s)} runs, each with a seed of its own: by step-time error and the noise between runs. Single "
+        f"runs: TTFT {seconds(least['ttft_s'])} to {seconds(most['ttft_s'])}, TPOT {milliseconds(least['tpot_s'])} to "
+        f"{milliseconds(most['tpot_s'])}. All else is of the first run."
+    )
+
+
+def known_or_none(values: Sequence[float]) -> list[float | None]:
+    """Rounded; None for what is not a number."""
+    return [rounded(value) if math.isfinite(value) else None for value in values]
 
 
 def rounded(value: float) -> float:

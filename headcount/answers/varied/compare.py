@@ -162,7 +162,8 @@ class CompareAnswer(Answer):
     @property
     def columns(self) -> tuple[str, ...]:
         more = [*(["prefix hits"] if self.shows_hits else []), *(["traffic cut"] if self.is_cut else [])]
-        return (*COLUMNS[:-1], *more, COLUMNS[-1])
+        beside = f"{PER_SAFE_USER if self.by_cost else 'users'} vs best"
+        return (*COLUMNS[:-2], beside, *more, COLUMNS[-1])
 
     def cells(self) -> list[tuple[str, ...]]:
         return [self._cells(layout) for layout in self.layouts]

@@ -72,7 +72,7 @@ def varies_context(answer: "WhatifAnswer") -> bool:
 
 
 def _context_columns(answer: "WhatifAnswer") -> list[str]:
-    return ["avg context"] if varies_context(answer) else []
+    return ["context simulated"] if varies_context(answer) else []
 
 
 def _context_cells(answer: "WhatifAnswer", cell: Layout) -> list[str]:
@@ -130,7 +130,7 @@ def legend(answer: "WhatifAnswer") -> list[str]:
         "case, with the 95 % interval, from the same random numbers.",
     ]
     if varies_context(answer):
-        said += [*context_meaning(answer), "avg context: as simulated, where max_model_len cuts the longest."]
+        said += [*context_meaning(answer), "Context simulated: on average, where max_model_len cuts the longest."]
     if answer.has_table:
         said.append(NEEDS_MEANING if answer.users else PER_SAFE_MEANING)
     if decides_hits(answer.axes):

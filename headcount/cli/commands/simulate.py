@@ -103,6 +103,9 @@ _over_time_options = all_of(
     option("--output-len", TokenCount(), "Output tokens."),
     option("--length-spread", LENGTH_SPREAD, "0.8: lengths uniform in 0.8–1 × the given ones.  [default: 1]"),
     option("--num-requests", COUNT, "Number of requests.  [default: 10 × concurrency, or the whole file]"),
+    option(
+        "--runs", WholeNumber(1, 1000), "So many runs, each with a seed of its own: how sure is the p99?", default=1
+    ),
 )
 @gateway_options
 @_over_time_options
@@ -149,6 +152,8 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
         from headcount.answers.simulate import simulate  # noqa: PLC0415
 
         return simulate
+    if values.pop("runs") != 1:
+        raise ValueError("--runs goes with one load on a fleet that does not change")
     one_load = ("pools", "kv_transfer_rate", "dispatch_s", "decider")
     for name in ("requests_out", "steps_out", *one_load):
         if values.pop(name) is not None:
