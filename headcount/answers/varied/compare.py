@@ -162,7 +162,7 @@ class CompareAnswer(Answer):
     @property
     def columns(self) -> tuple[str, ...]:
         more = [*(["prefix hits"] if self.shows_hits else []), *(["traffic cut"] if self.is_cut else [])]
-        beside = f"{PER_SAFE_USER if self.by_cost else 'users'} vs best"
+        beside = f"{'$/user' if self.by_cost else 'users'} vs best"
         return (*COLUMNS[:-2], beside, *more, COLUMNS[-1])
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -241,7 +241,7 @@ class CompareAnswer(Answer):
                     if layout.asked
                 }.values()
             ),
-            f"vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
+            f"… vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
             f"over replications. Errors of step times are not in it: {shared}",
             *([GPUS_REMARK] if self.is_of_several_gpus else []),
             *([HITS_LEGEND] if self.shows_hits else []),
