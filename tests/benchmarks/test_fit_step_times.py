@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.constants import derivatives
@@ -64,7 +64,6 @@ def test_no_logarithm_passes_its_bound_and_the_others_make_up_for_it() -> None:
     assert found[1:] == pytest.approx(logs[1:], abs=0.02)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_bounded_minimum_is_feasible_and_stationary_where_it_is_free(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.constants.kernel_tables.__main__ import main
@@ -144,7 +144,6 @@ def test_older_tables_are_asked_for_by_release(tables: Path, tmp_path: Path) -> 
     assert fit_older(tables, "h100_sxm", []) == []
 
 
-@settings(deadline=None)
 @given(st.integers(1, 4096), st.integers(1, 8), st.sampled_from([16, 64, 256]), st.sampled_from([8.0, 64.0]))
 def test_no_way_to_deal_reaches_more_experts_or_needs_fewer_tiles_than_an_even_one(
     tokens: int, topk: int, num_experts: int, rows: float

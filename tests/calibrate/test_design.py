@@ -42,7 +42,7 @@ def most_held(load: Load, limits: Limits) -> tuple[int, int, int]:
     return longest, most, tokens
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(SOME_LIMITS)
 def test_every_load_fits_the_engine(limits: Limits) -> None:
     for load in [pilot(limits), warm_up(limits), *candidates(limits)]:

@@ -45,7 +45,7 @@ def test_what_is_no_whole_line_is_no_sample(line: str) -> None:
     st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=12), max_size=4),
     st.floats(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_prometheus_client_writes_is_read(labels: dict[str, str], value: float) -> None:
     client = pytest.importorskip("prometheus_client", reason="it is an extra of development")
     registry = client.CollectorRegistry()
@@ -57,7 +57,7 @@ def test_what_prometheus_client_writes_is_read(labels: dict[str, str], value: fl
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_damaged_line_is_read_as_prometheus_client_reads_it_or_not_at_all(data: Any) -> None:
     parser = pytest.importorskip("prometheus_client.parser", reason="it is an extra of development")
     start = data.draw(st.integers(0, len(LINES)))

@@ -46,7 +46,7 @@ step_counts = st.tuples(
 ).map(lambda found: (*found[:4], found[4] / 100))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(step_counts, min_size=1, max_size=8))
 def test_steps_written_and_read_back_are_the_same(
     steps: list[tuple[int, int, int, int, float]], tmp_path: Path
@@ -117,7 +117,7 @@ def test_a_log_of_the_start_alone_tells_settings_and_memory(tmp_path: Path) -> N
         read_recordings(path, "vllm_iterations")
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_log_is_read_or_refused_with_its_path(data: st.DataObject, tmp_path: Path) -> None:
     text = STARTED.replace("DEVICE", "GPU") + line(0, (1, 10, 1, 1, 5.0)) + line(1, (0, 0, 2, 2, 5.0))

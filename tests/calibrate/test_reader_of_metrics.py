@@ -14,7 +14,7 @@ from calibrate.readers import find_format, read_measured
 from calibrate.readers.vllm_metrics import read_between
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.5, 2.5)
-QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 latencies_s = st.lists(st.floats(0.001, 5.0), min_size=1, max_size=30)
 INFO = 'vllm:cache_config_info{block_size="16",cache_dtype="fp8",enable_prefix_caching="True",engine="0",\
 gpu_memory_utilization="0.92",num_gpu_blocks="27000",sliding_window="None"} 1.0\n'

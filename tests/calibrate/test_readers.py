@@ -34,7 +34,7 @@ runs = st.lists(sent_requests, min_size=1, max_size=6).filter(lambda run: any(no
 
 
 @WAYS
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sent=runs)
 def test_a_run_written_and_read_back_has_the_same_requests(way: Written, tmp_path: Path, sent: Run) -> None:
     run = only(way.write(tmp_path / way.name, sent))
@@ -74,7 +74,7 @@ def test_a_run_written_and_read_back_has_the_same_requests(way: Written, tmp_pat
 
 
 @WAYS
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sent=runs)
 def test_latencies_from_the_requests_are_the_tool_s_own(way: Written, tmp_path: Path, sent: Run) -> None:
     run = only(way.write(tmp_path / way.name, sent))
@@ -91,7 +91,7 @@ def test_each_format_is_known_by_its_content_alone(way: Written, tmp_path: Path)
 
 
 @WAYS
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused_with_its_path(way: Written, tmp_path: Path, data: Any) -> None:
     path = way.write(tmp_path / way.name, RUN)

@@ -171,7 +171,7 @@ def table_of(jobs: list[Job], arrival_s: np.ndarray) -> RequestTable:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.integers(0, 1), max_size=14), min_size=2, max_size=6), st.integers(0, 2))
 def test_two_requests_share_a_block_exactly_if_all_tokens_up_to_its_end_are_equal(
     prompts: list[list[int]], lookahead: int
@@ -188,7 +188,7 @@ def test_two_requests_share_a_block_exactly_if_all_tokens_up_to_its_end_are_equa
                 assert (name(its, end - 1) == name(others, end - 1)) == (one[:end] == other[:end])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.text(max_size=20))
 def test_estimated_tokens_lead_back_to_their_text(text: str) -> None:
     tokens = EstimatedTokens()
@@ -197,7 +197,7 @@ def test_estimated_tokens_lead_back_to_their_text(text: str) -> None:
     assert len(found) == math.ceil(len(text.encode("utf-8", "replace")) / 4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 60), st.integers(0, 60), st.booleans(), st.lists(st.sampled_from([" the", "nd f", "x"])))
 def test_an_answer_has_as_many_tokens_as_asked_and_none_after_a_stop(
     most: int, least: int, ignores_eos: bool, stop: list[str]

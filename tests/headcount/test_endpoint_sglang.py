@@ -108,7 +108,7 @@ def name(spans: list[tuple[int, int]], place: int) -> int:
     return next(content for content, end in spans if place < end)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sequences)
 def test_two_requests_share_a_token_exactly_if_all_up_to_it_are_equal(prompts: list[list[int]]) -> None:
     contents = Tokens(most=1000)
@@ -119,7 +119,7 @@ def test_two_requests_share_a_token_exactly_if_all_up_to_it_are_equal(prompts: l
                 assert (name(its, end - 1) == name(others, end - 1)) == (one[:end] == other[:end])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sequences, st.integers(1, 30))
 def test_what_is_forgotten_is_shared_no_more_and_never_with_others(prompts: list[list[int]], most: int) -> None:
     contents = Tokens(most=most)

@@ -25,7 +25,7 @@ def printed(made: Table, width: int) -> list[str]:
 
 
 @given(rows=st.lists(st.lists(figures, min_size=6, max_size=6), min_size=1, max_size=4), width=widths)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_figure_stands_on_one_line(rows: Sequence[Sequence[str]], width: int) -> None:
     columns = ("GPUs", "safe to promise", "best estimate", "upper end", "req/s", "tokens/s")
     lines = printed(Table(columns=columns, rows=rows), width)

@@ -36,7 +36,7 @@ def test_windows_make_long_conversations_cheap() -> None:
 
 
 @given(model=MODELS, tokens=st.integers(1, 32768), tp=st.sampled_from([4, 8]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_full_length_conversations_are_vllms_maximum_concurrency_or_a_little_more(
     model: str, tokens: int, tp: int
 ) -> None:
@@ -47,7 +47,7 @@ def test_full_length_conversations_are_vllms_maximum_concurrency_or_a_little_mor
 
 
 @given(model=MODELS, users=st.integers(1, 100_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_user_s_tokens_are_the_most_that_fit(model: str, users: int) -> None:
     given_ = budget(model, tensor_parallel_size=8)
     tokens = tokens_per_user(given_, users)

@@ -99,14 +99,14 @@ def test_an_override_wins() -> None:
 
 
 @given(tp=st.sampled_from([1, 2, 4, 8]), low=st.floats(0.3, 0.9), more=st.floats(0.001, 0.1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_more_memory_never_means_fewer_blocks(tp: int, low: float, more: float) -> None:
     small, large = (budget(tensor_parallel_size=tp, gpu_memory_utilization=share) for share in (low, low + more))
     assert small.num_gpu_blocks <= large.num_gpu_blocks
 
 
 @given(length=st.integers(1, 131072), tp=st.sampled_from([1, 2, 4, 8]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_model_that_fits_admits_one_whole_request(length: int, tp: int) -> None:
     b = budget("gpt-oss-120b", tensor_parallel_size=tp, max_model_len=length)
     assert b.fits == (b.num_gpu_blocks - 1 >= b.layout.blocks_per_request(length, b.max_num_batched_tokens * 2))

@@ -94,7 +94,7 @@ def test_given_blocks_have_no_interval() -> None:
         }
     ),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_prediction_lies_within_its_interval(model: str, gpu: str, settings_: dict[str, Any]) -> None:
     b = budget(model, gpu, **settings_)
     assert 0 <= b.num_gpu_blocks_low <= b.num_gpu_blocks <= b.num_gpu_blocks_high

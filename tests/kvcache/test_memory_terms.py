@@ -36,7 +36,7 @@ def activation(model: str = "llama-3.1-70b", tp: int = 1, tokens: int = 8192, se
     seqs=st.integers(1, 2048),
     more=st.integers(1, 4096),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_larger_batches_never_take_less(model: str, version: str, tokens: int, seqs: int, more: int) -> None:
     here = activation(model, tokens=tokens, seqs=seqs, vllm_version=version)
     assert here <= activation(model, tokens=tokens + more, seqs=seqs, vllm_version=version)

@@ -52,7 +52,7 @@ plans = st.fixed_dictionaries(
 
 
 @given(model=st.sampled_from(MODELS), plan=plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_parts_add_up_to_the_total(model: str, plan: dict[str, Any]) -> None:
     b = budget(model, **plan)
     parts = [value for name, value in vars(b).items() if name.endswith("_bytes") and name != "gpu_memory_bytes"]
@@ -62,14 +62,14 @@ def test_the_parts_add_up_to_the_total(model: str, plan: dict[str, Any]) -> None
 
 
 @given(model=st.sampled_from(MODELS), plan=plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_zero_shards_nothing_on_one_data_parallel_rank(model: str, plan: dict[str, Any]) -> None:
     plan |= {"data_parallel_size": 1}
     assert len({rank_parts(load_model(model), TrainingPlan(**plan | {"zero_stage": z})) for z in range(4)}) == 1
 
 
 @given(model=st.sampled_from(MODELS), plan=plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_more_sequences_or_longer_ones_never_need_less(model: str, plan: dict[str, Any]) -> None:
     b = budget(model, **plan)
     assert budget(model, **plan | {"micro_batch_size": plan["micro_batch_size"] + 1}).total_bytes > b.total_bytes
@@ -77,7 +77,7 @@ def test_more_sequences_or_longer_ones_never_need_less(model: str, plan: dict[st
 
 
 @given(model=st.sampled_from(MODELS), plan=plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_full_recomputation_needs_at_most_what_selective_needs_and_that_at_most_what_none_needs(
     model: str, plan: dict[str, Any]
 ) -> None:
@@ -87,7 +87,7 @@ def test_full_recomputation_needs_at_most_what_selective_needs_and_that_at_most_
 
 
 @given(model=st.sampled_from(MODELS), plan=plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_further_zero_stage_keeps_less_of_the_states(model: str, plan: dict[str, Any]) -> None:
     def held(stage: int) -> int:
         return sum(rank_parts(load_model(model), TrainingPlan(**plan | {"zero_stage": stage}))[0][:3])

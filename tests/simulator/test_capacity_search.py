@@ -88,7 +88,6 @@ def find(known: KnownLoad, guess: float, **asked: Any) -> Capacity:
 sizes = st.floats(0.3, 5.0).map(lambda exponent: 10.0**exponent)
 
 
-@settings(deadline=None)
 @given(scale=sizes, guess=sizes, steepness=st.floats(1.0, 30.0), whole=st.booleans())
 def test_the_search_finds_the_known_capacity_from_any_guess(
     scale: float, guess: float, steepness: float, whole: bool
@@ -97,7 +96,6 @@ def test_the_search_finds_the_known_capacity_from_any_guess(
     assert found == pytest.approx(scale, rel=0.015, abs=1.0 if whole else 0.0)
 
 
-@settings(deadline=None)
 @given(scale=st.floats(200.0, 5000.0), luck=st.floats(0.4, 1.0))
 def test_misses_that_grow_ever_faster_move_the_capacity_little(scale: float, luck: float) -> None:
     """As chat's on four H100 do: a line through loads on one side of the capacity, where luck put them, bends."""
@@ -106,7 +104,7 @@ def test_misses_that_grow_ever_faster_move_the_capacity_little(scale: float, luc
     assert find(known, scale, replications=MAX_REPLICATIONS).mean == pytest.approx(scale, rel=0.006)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(steepness=st.floats(4.0, 40.0), luck=st.floats(1e-4, 0.1), guess=st.floats(200.0, 900.0))
 def test_two_lucky_replications_lead_nowhere(steepness: float, luck: float, guess: float) -> None:
     """They alone screen the loads: quiet hours of a trace place the search far beyond the capacity."""
@@ -117,7 +115,7 @@ def test_two_lucky_replications_lead_nowhere(steepness: float, luck: float, gues
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(scale=sizes, guess=sizes, seed=st.integers(0, 99))
 def test_a_leap_from_no_misses_to_all_is_found_to_a_fiftieth(scale: float, guess: float, seed: int) -> None:
     edge = scale * 1.00371  # no load that is tried lies on it
@@ -125,7 +123,7 @@ def test_a_leap_from_no_misses_to_all_is_found_to_a_fiftieth(scale: float, guess
     assert found.mean == pytest.approx(edge, rel=0.02)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(scale=sizes, spread=st.floats(0.0, 0.1), noise=st.floats(0.0, 0.5), seed=st.integers(0, 999))
 def test_the_interval_lies_around_the_mean_and_is_as_narrow_as_asked(
     scale: float, spread: float, noise: float, seed: int
@@ -183,7 +181,7 @@ def test_a_coarse_capacity_is_paired_with_the_base() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(ratio=st.floats(0.5, 1.0), steepness=st.floats(2.0, 60.0), guess=st.floats(0.5, 2.0))
 def test_a_coarse_capacity_is_found_from_a_bad_guess_before_a_leap(
     ratio: float, steepness: float, guess: float
@@ -194,7 +192,6 @@ def test_a_coarse_capacity_is_found_from_a_bad_guess_before_a_leap(
     assert found / base.mean == pytest.approx(ratio, rel=0.15)
 
 
-@settings(deadline=None)
 @given(scale=sizes, guess=sizes)
 def test_screening_is_right_to_its_ratio(scale: float, guess: float) -> None:
     found = screen_capacity(KnownLoad(scale=scale, whole=False), guess)  # type: ignore[arg-type]

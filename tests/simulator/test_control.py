@@ -21,7 +21,7 @@ def sampler(plane: ControlPlane, period_s: float, seen: list[tuple[float, int]])
         seen.append((plane.env.now, plane.simulation.num_finished))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases())
 def test_a_process_that_samples_changes_no_bit(case: Case) -> None:
     alone = Simulation(case.fleet, case.table)

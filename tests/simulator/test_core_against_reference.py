@@ -53,13 +53,13 @@ def assert_same(case: Case) -> None:
     assert np.isfinite(expected["finish_s"]).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(cases())
 def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
     assert_same(case)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases().map(with_one_table))
 def test_segments_of_blocks_are_found_held_and_evicted_as_single_blocks_are(case: Case) -> None:
     assert len(Simulation(case.fleet, case.table).arrays.segments)
@@ -67,7 +67,7 @@ def test_segments_of_blocks_are_found_held_and_evicted_as_single_blocks_are(case
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(cases(max_requests=150, max_replicas=2).map(with_one_table))
 def test_the_same_segments_on_many_more_cases(case: Case) -> None:
     assert_same(case)
@@ -84,26 +84,26 @@ def assert_same_ends(case: Case) -> None:
         np.testing.assert_array_equal(simulation.requests[name][chosen], expected[name][chosen], err_msg=name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(impatient_cases())
 def test_every_attempt_of_impatient_clients_has_the_same_times_and_the_same_end(case: Case) -> None:
     assert_same_ends(case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(gateway_cases())
 def test_every_request_passes_waits_at_or_is_rejected_by_the_gateway_alike(case: Case) -> None:
     assert_same_ends(case)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(gateway_cases(), operations())
 def test_requests_of_engines_that_are_gone_come_back_to_the_gateway_alike(case: Case, given: Operations) -> None:
     assert_same_when_operated(case, given)
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(gateway_cases(max_requests=150, max_replicas=4), operations())
 def test_the_same_operated_fleets_on_many_more_cases(case: Case, given: Operations) -> None:
     assert_same_when_operated(case, given)
@@ -126,27 +126,27 @@ def assert_same_when_operated(case: Case, given: Operations) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(gateway_cases(max_requests=150, max_replicas=4))
 def test_the_same_gateway_on_many_more_cases(case: Case) -> None:
     assert_same_ends(case)
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(impatient_cases(max_requests=150, max_replicas=4))
 def test_the_same_ends_on_many_more_cases(case: Case) -> None:
     assert_same_ends(case)
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(cases(max_requests=150, max_replicas=4))
 def test_the_same_on_many_more_cases(case: Case) -> None:
     assert_same(case)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cases(max_replicas=1))
 def test_every_step_has_the_same_decisions(case: Case) -> None:
     """Scheduled tokens, preemptions, free blocks, running, waiting, finished: call by call."""

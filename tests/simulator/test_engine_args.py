@@ -127,7 +127,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.mark.slow
 @given(given_=st.fixed_dictionaries(GIVEN))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_line_to_paste_says_what_was_asked(given_: dict[str, Any]) -> None:
     deployment = resolve(LLAMA, H100, EngineArgs(**given_))
     context = click.Context(simulate_command)
@@ -142,7 +142,6 @@ def test_the_line_to_paste_says_what_was_asked(given_: dict[str, Any]) -> None:
     stages=st.integers(1, 4),
     version=st.sampled_from(["0.19.0", "0.23.0", "0.24.0", "0.32.0"]),
 )
-@settings(deadline=None)
 def test_memory_and_scheduler_count_the_same_tokens_in_flight(asynchronous: bool, stages: int, version: str) -> None:
     args = EngineArgs(
         async_scheduling=asynchronous, pipeline_parallel_size=stages, vllm_version=version, max_model_len=8192

@@ -63,7 +63,7 @@ def trace(requests_per_s: float = 5.0, burst: int = 1) -> TraceLoad:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(st.sampled_from((0.3, 1.0, 3.0)), st.sampled_from((0.02, 0.04, 0.08)), st.sampled_from((0.9, 0.95)))
 def test_looser_limits_never_serve_fewer(ttft_s: float, tpot_s: float, attainment: float) -> None:
     tight = estimate(slo=SLO(ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)).size

@@ -50,7 +50,7 @@ def test_a_fleet_that_few_replications_hardly_know_is_replicated_more(monkeypatc
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(per_server=st.integers(40, 900), gain=st.floats(-0.4, 0.4), users=st.integers(1, 6000))
 def test_no_smaller_fleet_that_was_simulated_serves_the_users(
     per_server: int, gain: float, users: int, monkeypatch: pytest.MonkeyPatch

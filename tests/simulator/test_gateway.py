@@ -88,7 +88,7 @@ class Observed:
         return float(np.maximum(waiting, usage / control.kv_cache_util_threshold).mean())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(gateway_cases())
 def test_requests_go_on_by_priority_in_their_order_and_only_while_the_fleet_is_not_saturated(case: Case) -> None:
     observed = Observed(case)
@@ -100,7 +100,7 @@ def test_requests_go_on_by_priority_in_their_order_and_only_while_the_fleet_is_n
     assert (requests["status"][sent] != layout.REJECTED).all()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(gateway_cases())
 def test_tenants_of_one_priority_take_turns(case: Case) -> None:
     control = case.fleet.flow_control or FlowControl()
@@ -117,7 +117,7 @@ def test_tenants_of_one_priority_take_turns(case: Case) -> None:
             assert passed_over[band, tenant] < 2 * tenants
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(gateway_cases())
 def test_every_request_ends_once_and_leaves_nothing_behind(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table)
@@ -143,7 +143,7 @@ def test_every_request_ends_once_and_leaves_nothing_behind(case: Case) -> None:
     assert (simulation.arrays.replicas["num_free_blocks"] == simulation.arrays.replicas["num_usable_blocks"]).all()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(gateway_cases())
 def test_no_window_holds_more_than_a_tenant_s_quota(case: Case) -> None:
     if case.table.tenancy is None:

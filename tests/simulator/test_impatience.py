@@ -23,7 +23,7 @@ EXAMPLES = 30
 STEP_S = 0.01
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(impatient_cases())
 def test_every_attempt_ends_once_and_only_time_outs_are_followed_by_another(case: Case) -> None:
     attempts = served(case).requests.reshape(case.table.num_attempts, -1)
@@ -38,7 +38,7 @@ def test_every_attempt_ends_once_and_only_time_outs_are_followed_by_another(case
         assert arrived[0].all()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(impatient_cases())
 def test_no_block_is_leaked_and_those_not_ended_are_still_there(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table)
@@ -55,7 +55,7 @@ def test_no_block_is_leaked_and_those_not_ended_are_still_there(case: Case) -> N
     assert (engines["num_free_blocks"] == engines["num_usable_blocks"]).all()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(impatient_cases())
 def test_stopping_on_the_way_changes_nothing_for_impatient_clients(case: Case) -> None:
     paused = Simulation(case.fleet, case.table)
@@ -67,7 +67,7 @@ def test_stopping_on_the_way_changes_nothing_for_impatient_clients(case: Case) -
         np.testing.assert_array_equal(paused.requests[name], expected[name], err_msg=name)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_infinite_patience_is_as_none_at_all(case: Case) -> None:
     count = case.table.num_requests

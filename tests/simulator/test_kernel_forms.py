@@ -61,7 +61,7 @@ def bytes_after(case: Case, form: str) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in arrays.items() if name not in left_out}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plain_cases)
 def test_a_plain_fleet_leaves_the_same_bytes_in_every_form(case: Case) -> None:
     assert Simulation(case.fleet, case.table).form == "plain"
@@ -70,7 +70,7 @@ def test_a_plain_fleet_leaves_the_same_bytes_in_every_form(case: Case) -> None:
     assert_same(case)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plain_cases, st.sampled_from(ROUTERS_THAT_SEE_MORE))
 def test_a_router_that_sees_more_leaves_the_same_bytes_in_its_form(case: Case, router: str) -> None:
     case = replace(case, fleet=replace(case.fleet, router=router))
@@ -78,7 +78,7 @@ def test_a_router_that_sees_more_leaves_the_same_bytes_in_its_form(case: Case, r
     assert bytes_after(case, "routed") == bytes_after(case, "whole")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases(), st.sampled_from(GROUPS))
 def test_engines_with_windows_leave_the_same_bytes_in_their_form(case: Case, groups: tuple[KVGroup, ...]) -> None:
     case = with_engines(case, groups)
@@ -86,7 +86,7 @@ def test_engines_with_windows_leave_the_same_bytes_in_their_form(case: Case, gro
     assert bytes_after(case, "layered") == bytes_after(case, "whole")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20))
 def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int) -> None:
     of = simulated_case(seed, number)
@@ -98,7 +98,7 @@ def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: i
     assert bytes_after(case, "sglang") == bytes_after(case, "whole")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(plain_cases)
 def test_a_fleet_whose_steps_are_logged_or_whose_engine_drafts_is_whole(case: Case) -> None:
     pool = case.fleet.pools[0]

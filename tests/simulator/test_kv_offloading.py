@@ -251,7 +251,7 @@ def with_tiers(fleet: Fleet, num_chunks: int, kind: str) -> Fleet:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     case=cases(max_replicas=3),
     what=st.lists(events(), min_size=1, max_size=3),

@@ -192,7 +192,7 @@ def stored_before(table: RequestTable) -> list[int]:
 
 
 @pytest.mark.parametrize("router", ROUTER_NAMES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(table=one_after_the_other())
 def test_nothing_is_computed_again_that_any_engine_has_stored_whatever_the_router(
     router: str, table: RequestTable

@@ -52,7 +52,7 @@ def prefill_s(times: StepTimes, tokens: int, start: int = 0) -> float:
     return times.step_s(sums)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     model=st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v3", "gemma-3-12b-it", "gpt-oss-120b"]),
     gpu=st.sampled_from(["h100-sxm", "b200-sxm", "a100-80gb", "mi300x"]),
@@ -369,7 +369,7 @@ def test_every_gpu_of_the_catalog_has_constants_with_sources(gpu: str) -> None:
     tokens=st.integers(1, BUDGET), sequences=st.integers(1, SEQS), context=st.integers(1, 8000), eager=st.booleans(),
     in_step=st.booleans(),
 )  # fmt: skip
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_steps_so_many_times_as_long_are_that_whatever_they_hold(
     *, factor: float, model: str, tokens: int, sequences: int, context: int, eager: bool, in_step: bool
 ) -> None:

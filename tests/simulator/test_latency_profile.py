@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
@@ -68,7 +68,6 @@ def test_the_scale_multiplies_every_time_of_a_step_and_none_before_it(deployment
         np.testing.assert_allclose(found, factor * np.asarray(expected), rtol=1e-9)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_many_steps_take_what_each_takes_alone(data: st.DataObject) -> None:
     deployment = data.draw(st.sampled_from([DENSE, EXPERTS]))

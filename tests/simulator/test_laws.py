@@ -27,7 +27,7 @@ def served(case: Case, *, log_steps: bool = False) -> Simulation:
     return simulation
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_every_request_finishes_once_with_all_its_tokens(case: Case) -> None:
     requests = served(case).requests
@@ -37,7 +37,7 @@ def test_every_request_finishes_once_with_all_its_tokens(case: Case) -> None:
     np.testing.assert_array_equal(requests["output"], np.minimum(case.table.output_tokens, room))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table)
@@ -51,7 +51,7 @@ def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: C
     assert engines["num_usable_blocks"].sum() == case.fleet.num_usable_blocks
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases().map(with_one_table))
 def test_segments_of_blocks_are_free_or_held_at_every_moment(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table)
@@ -163,7 +163,7 @@ def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:
     return blocks[blocks != layout.NONE]
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_nothing_happens_before_its_cause(case: Case) -> None:
     requests, table = served(case).requests, case.table
@@ -179,13 +179,13 @@ def test_nothing_happens_before_its_cause(case: Case) -> None:
     np.testing.assert_array_equal(requests["arrival_s"][followers], before + table.think_s[followers])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_the_same_input_gives_the_same_output(case: Case) -> None:
     np.testing.assert_array_equal(served(case).requests, served(case).requests)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_stopping_on_the_way_changes_nothing(case: Case) -> None:
     paused = Simulation(case.fleet, case.table)
@@ -195,7 +195,7 @@ def test_stopping_on_the_way_changes_nothing(case: Case) -> None:
     np.testing.assert_array_equal(paused.requests, served(case).requests)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_all_times_doubled_gives_all_results_doubled(case: Case) -> None:
     slow_fleet = case.fleet.with_pools(lambda pool: replace(pool, step_times=times_doubled(pool.step_times)))
@@ -214,7 +214,7 @@ def times_doubled(times: StepTimes) -> StepTimes:
     return replace(times, **doubled, shared=lambda tokens: 2 * times.shared(tokens))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases(max_replicas=1))
 def test_no_step_exceeds_the_token_budget_or_max_num_seqs(case: Case) -> None:
     steps = served(case, log_steps=True).steps
@@ -225,7 +225,7 @@ def test_no_step_exceeds_the_token_budget_or_max_num_seqs(case: Case) -> None:
     assert sorted(request for step in steps for request in step.finished) == list(range(case.table.num_requests))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases(max_replicas=1))
 def test_scheduled_tokens_are_what_the_requests_had_to_compute(case: Case) -> None:
     """Prompt and output, less the prefix hit and the last token, where nothing was preempted or drafted in vain."""
@@ -243,7 +243,7 @@ def test_scheduled_tokens_are_what_the_requests_had_to_compute(case: Case) -> No
     assert (computed[~untouched] >= expected[~untouched]).all() or case.fleet.pools[0].engine.enable_prefix_caching
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(cases())
 def test_littles_law_holds_exactly_on_whole_runs(case: Case) -> None:
     """The core's integrals of running and waiting equal the requests' stays in the engine."""

@@ -70,7 +70,7 @@ def token_times(fleet: Fleet, table: RequestTable, *, most: int) -> list[list[fl
     return times
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(open_cases())
 def test_token_times_are_those_of_a_simulation_that_knew_all_requests(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table, seed=3)
@@ -81,7 +81,7 @@ def test_token_times_are_those_of_a_simulation_that_knew_all_requests(case: Case
     assert [len(each) for each in times] == simulation.requests["output"].tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(open_cases(), st.integers(0, 2**32 - 1))
 def test_whoever_hangs_up_leaves_no_block_behind(case: Case, seed: int) -> None:
     rng, table = np.random.default_rng(seed), case.table

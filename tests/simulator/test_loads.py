@@ -34,7 +34,7 @@ def starts_with(long: np.ndarray, short: np.ndarray) -> bool:
     return np.array_equal(long[: len(short)], short, equal_nan=True)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5), st.integers(0, 99))
 def test_a_user_does_the_same_beside_any_number_of_others(fewer: int, more: int, replication: int, seed: int) -> None:
     fewer, more = min(fewer, more), max(fewer, more)
@@ -45,7 +45,7 @@ def test_a_user_does_the_same_beside_any_number_of_others(fewer: int, more: int,
         assert all(starts_with(one, other) for one, other in zip(alone, beside, strict=False))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.integers(1, 300), st.integers(0, 3))
 def test_turns_that_cannot_arrive_within_the_run_are_left_out_and_no_others(count: int, replication: int) -> None:
     table, horizon_s = users().draw(count, replication).table, users().horizon_s(count)
@@ -109,7 +109,7 @@ def test_trace_windows_start_at_random_offsets_that_the_seed_decides() -> None:
     assert len(set(first_rows)) >= 15
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.floats(0.1, 20.0), st.floats(1.1, 10.0))
 def test_a_faster_replay_keeps_order_and_lengths(rate: float, factor: float) -> None:
     slow, fast = (trace_load().draw(size, 3, patience=0).table for size in (rate, rate * factor))

@@ -88,7 +88,7 @@ def check(operation: Operation) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(case=impatient_cases(max_replicas=4), what=st.lists(events(), max_size=3), retries=st.booleans())
 def test_requests_are_conserved_and_none_is_lost_but_by_rule(
     name: str, case: Case, what: list[Event], retries: bool
@@ -103,7 +103,7 @@ def test_requests_are_conserved_and_none_is_lost_but_by_rule(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(case=gateway_cases(max_replicas=4), what=st.lists(events(), max_size=3), retries=st.booleans())
 def test_behind_a_gateway_s_queue_none_is_lost_but_by_rule(
     name: str, case: Case, what: list[Event], retries: bool
@@ -117,7 +117,7 @@ def test_behind_a_gateway_s_queue_none_is_lost_but_by_rule(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(case=cases(max_replicas=4), what=st.lists(events(), max_size=4), retries=st.booleans())
 def test_a_fixed_fleet_that_fails_answers_or_loses_every_request(case: Case, what: list[Event], retries: bool) -> None:
     pools = tuple(replace(pool, data_parallel_size=1) for pool in case.fleet.pools)
@@ -136,7 +136,7 @@ def test_a_fixed_fleet_that_fails_answers_or_loses_every_request(case: Case, wha
     assert layout.AT_GATEWAY not in served, "whoever fails starts again"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(case=cases(max_replicas=3))
 def test_a_fleet_that_is_operated_by_nobody_serves_as_it_would_alone(case: Case) -> None:
     alone = Simulation(case.fleet, case.table, seed=1)

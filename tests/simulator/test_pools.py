@@ -22,7 +22,7 @@ def served(fleet: Fleet, case: Case) -> Simulation:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases(max_replicas=4))
 def test_two_equal_pools_are_one_pool_of_their_sum(case: Case) -> None:
     first = case.fleet.pools[0]

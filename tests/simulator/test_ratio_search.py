@@ -71,7 +71,7 @@ def simulate_as(monkeypatch: pytest.MonkeyPatch, law: Law) -> list[Pair]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     prefill=st.integers(60, 600), decode=st.integers(60, 600), users=st.integers(1, 900),
     gain=st.floats(0.0, 0.3), off=st.floats(1.05 / OFF, OFF * 0.95),

@@ -183,7 +183,7 @@ def test_a_router_sees_what_slow_twins_of_its_views_say(most_chunks: int | None,
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(cases())
 def test_views_are_those_of_slow_twins_on_random_loads(case: Case) -> None:
     serve(case.fleet, case.table, Checker)

@@ -117,7 +117,7 @@ def test_nothing_that_a_router_sees_tells_how_much_a_request_will_generate() -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases(), st.sampled_from(router_names()))
 def test_a_router_in_python_gives_what_its_compiled_form_gives(case: Case, name: str) -> None:
     router = find_router(name)
@@ -137,7 +137,7 @@ def test_a_router_in_python_gives_what_its_compiled_form_gives(case: Case, name:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases())
 def test_a_router_sees_what_was_sent_and_not_finished(case: Case) -> None:
     class Watching:

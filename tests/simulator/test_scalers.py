@@ -32,7 +32,7 @@ def follow(scaler: Scaler, seen: list[tuple[int, int, float]], *, least: int = 1
 
 
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seen=looks)
 def test_an_autoscaler_wants_whole_replicas_and_the_same_again(name: str, seen: list[tuple[int, int, float]]) -> None:
     sizes = follow(find_scaler(name)(), seen)
@@ -40,14 +40,14 @@ def test_an_autoscaler_wants_whole_replicas_and_the_same_again(name: str, seen: 
     assert all(isinstance(size, int) and 1 <= size <= 9 for size in sizes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(value=st.floats(0.91, 1.09), replicas=st.integers(1, 30))
 def test_hpa_does_nothing_within_its_tolerance(value: float, replicas: int) -> None:
     assert hpa.replicas_for((16 * value,) * replicas, 16, replicas, 0.1) == replicas
 
 
 @pytest.mark.parametrize("name", ["hpa", "aibrix-apa", "keda"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(busy=st.integers(60, 200))
 def test_nobody_scales_down_within_the_window_of_a_higher_wish(name: str, busy: int) -> None:
     scaler = find_scaler(name)()

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 from scipy.stats import binom
@@ -66,7 +66,6 @@ def test_where_time_does_not_pass_nothing_grows(times_s: list[float]) -> None:
     assert slope(np.array(times_s), np.arange(len(times_s), dtype=float)) == 0.0
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3000))
 def test_histogram_quantiles_lie_in_the_bin_of_the_exact_ones(seed: int, count: int) -> None:
     values = np.random.default_rng(seed).lognormal(-4.0, 1.0, count)

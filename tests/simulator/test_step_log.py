@@ -50,7 +50,7 @@ def test_a_step_as_json_has_the_agreed_keys(record: StepRecord) -> None:
     assert {int(request): tokens for request, tokens in found["scheduled"].items()} == record.scheduled
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cases(max_replicas=1))
 def test_running_falls_by_what_finishes_and_rises_by_what_starts(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table, log_steps=True)

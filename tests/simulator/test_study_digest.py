@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from boundary.registry import SEARCH_PATH
@@ -99,7 +99,6 @@ PLACES = {name: list(leaves(task)) for name, task in ASKED.items()}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLACES)
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_changed_input_changes_the_digest(name: str, data: st.DataObject) -> None:
     task = ASKED[name]

@@ -66,7 +66,7 @@ def test_every_process_has_its_case_here() -> None:
     assert all(isinstance(EACH[name], PROCESSES[name]) for name in PROCESSES)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(arrivals=processes, seed=st.integers(0, 99), few=st.integers(1, 50), more=st.integers(0, 3000))
 def test_arrivals_ascend_and_more_requests_leave_the_first_as_they_were(
     arrivals: Arrivals, seed: int, few: int, more: int

@@ -79,7 +79,7 @@ def compare(seed: int) -> None:
         assert list(pairs) == expected, f"row {row} of seed {seed}"
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32))
 def test_contents_are_numbered_as_one_request_at_a_time_numbers_them(seed: int) -> None:
     compare(seed)

@@ -75,7 +75,7 @@ def hashed_lines(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lines=hashed_lines(), cache_blocks=st.integers(0, 40))
 def test_every_cache_finds_what_one_that_is_kept_block_by_block_finds(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], cache_blocks: int
@@ -139,7 +139,7 @@ def test_regular_arrivals_are_less_bursty_than_poisson_s_and_clumps_more() -> No
     assert clumped.windows[10].variance_over_mean > 3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1e4), min_size=2, max_size=50), st.sampled_from([0.5, 1, 60]))
 def test_no_arrival_of_a_whole_window_is_counted_twice_or_lost(at_s: list[float], width_s: float) -> None:
     times = np.sort(at_s) - min(at_s)

@@ -239,7 +239,7 @@ IN_RANGE = st.one_of(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(distribution=IN_RANGE)
 @pytest.mark.filterwarnings("error")
 def test_whatever_is_in_range_draws_finite_values(distribution: Distribution) -> None:

@@ -34,7 +34,7 @@ def test_effects_are_those_worked_out_by_hand(max_model_len: int, cut: float, sh
 
 @pytest.mark.slow
 @given(pair=st.tuples(st.integers(600, 100_000), st.integers(600, 100_000)))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_longer_limit_never_cuts_more(pair: tuple[int, int]) -> None:
     less, more = (traffic_effects(CHAT, limit) for limit in sorted(pair))
     assert more.conversations_cut <= less.conversations_cut

@@ -62,7 +62,7 @@ def test_fixed_lengths_give_the_exact_mean() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(600, 200_000), st.integers(1, 100_000))
 def test_a_longer_limit_leaves_longer_contexts(max_model_len: int, more: int) -> None:
     short, long = equilibrium(CHAT, max_model_len), equilibrium(CHAT, max_model_len + more)

@@ -112,7 +112,7 @@ def test_without_a_system_prompt_nothing_is_shared() -> None:
     assert 0 not in table.span_content
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     counts=st.tuples(st.integers(1, 30), st.integers(1, 8), st.integers(0, 200), st.integers(0, 8)),
@@ -404,7 +404,7 @@ def test_users_are_those_that_are_drawn_turn_by_turn(num_users: int, room: int) 
     np.testing.assert_array_equal(found.think_s[:, 3], expected)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     asked=st.tuples(st.integers(1, 30), st.integers(1, 40), st.integers(0, 2**32), st.just(131_072)),
     until_s=st.floats(0, 2000),

@@ -14,7 +14,7 @@ def there(starts_s: np.ndarray, ends_s: np.ndarray, times_s: np.ndarray) -> np.n
     return np.array([((starts_s <= time_s) & (ends_s > time_s)).sum() for time_s in times_s])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(users=st.integers(1, 60), seed=st.integers(0, 2**16))
 def test_as_many_are_there_as_the_profile_says(users: int, seed: int) -> None:
     starts_s, ends_s = presences(users, 86_400.0, WORKING_DAY, seed)

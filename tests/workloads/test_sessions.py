@@ -16,7 +16,7 @@ SLOW = AnswerTimes(answer_s=2.0, prompt_token_s=3e-3, output_token_s=0.03)
 LIMIT = 8192
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     st.floats(0, 900),
     st.builds(

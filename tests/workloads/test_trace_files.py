@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from boundary.files import InputError
@@ -156,7 +156,6 @@ def prompts_of_blocks(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
     return prompts
 
 
-@settings(deadline=None)
 @given(prompts_of_blocks())
 def test_prompts_share_the_blocks_whose_ids_are_equal_from_the_first_on(prompts: list[tuple[int, list[int]]]) -> None:
     rows = Rows(Path("trace.jsonl"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from boundary.files import InputError
@@ -84,7 +84,6 @@ def test_a_window_starts_at_its_time_in_order_of_arrival(tmp_path: Path) -> None
     assert window.arrival_s.tolist() == [0.25, 0.25, 2.25]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 200), min_size=2, max_size=8).filter(lambda each: len(set(each)) > 1), st.integers(1, 40)
 )

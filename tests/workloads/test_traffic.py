@@ -56,7 +56,7 @@ def draw(population: Population) -> RequestTable:
     return population.draw(200, 8, 3, UNBOUNDED)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(distribution=some_distribution, factor=st.floats(0.01, 100))
 def test_a_scaled_distribution_is_the_factor_times_each_draw(distribution: Distribution, factor: float) -> None:
     found = scaled(distribution, factor)
@@ -66,7 +66,7 @@ def test_a_scaled_distribution_is_the_factor_times_each_draw(distribution: Distr
     assert scaled(distribution, 1.0) is distribution
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(distribution=some_distribution, value=st.floats(0, 2000), share=st.floats(0.001, 0.999))
 def test_a_value_put_in_moves_the_mean_exactly_and_keeps_quantiles_rising(
     distribution: Distribution, value: float, share: float
@@ -127,7 +127,7 @@ def test_twice_the_output_and_think_time_double_theirs_alone() -> None:
     assert after.arrival_s == pytest.approx(2 * before.arrival_s, nan_ok=True)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(mean=st.floats(20, 5000))
 def test_a_value_becomes_the_mean_with_the_shape_kept(mean: float) -> None:
     found = changed(CHAT, {"output": Amount(value=mean), "think-time": Amount(value=mean)})

@@ -80,7 +80,7 @@ def _alike(one: list[Any], other: list[Any]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(table=tables())
 def test_a_trace_that_is_written_and_read_again_differs_only_in_what_is_told(
     tmp_path_factory: pytest.TempPathFactory, writer: TraceWriter, table: RequestTable
@@ -140,7 +140,7 @@ def test_long_traces_are_written_in_parts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.prompt_tokens, table.prompt_tokens)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=st.lists(st.tuples(_NUMBERS, st.lists(_NUMBERS, max_size=3)), max_size=5))
 def test_rows_of_numbers_are_written_as_python_writes_them(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, list[int]]]

@@ -122,20 +122,20 @@ def assert_same_times(case: SGLangCase) -> None:
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(*seeds)
 def test_every_batch_has_the_same_decisions(seed: int, number: int) -> None:
     assert_same_batches(simulated_case(seed, number))
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(*seeds)
 def test_every_request_ends_at_the_same_time(seed: int, number: int) -> None:
     assert_same_times(simulated_case(seed, number))
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(*seeds)
 def test_the_same_on_many_more_cases(seed: int, number: int) -> None:
     assert_same_batches(simulated_case(seed, number))
@@ -179,7 +179,7 @@ def _live_nodes(simulation: Simulation) -> list[int]:
     return found
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(*seeds)
 def test_the_tokens_of_the_tree_are_conserved_and_no_locked_leaf_can_be_evicted(seed: int, number: int) -> None:
     simulation = simulation_of(simulated_case(seed, number))

@@ -87,7 +87,7 @@ def ends_of_live(case: SGLangCase, most: int) -> tuple[dict[int, float], LiveFle
     return ends, live
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(*seeds, st.booleans())
 def test_answers_end_when_the_readable_scheduler_ends_them(seed: int, number: int, cancels: bool) -> None:
     case = open_case(seed, number, cancels=cancels)
@@ -102,7 +102,7 @@ def test_answers_end_when_the_readable_scheduler_ends_them(seed: int, number: in
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(*seeds, st.booleans())
 def test_the_same_on_many_more_cases(seed: int, number: int, cancels: bool) -> None:
     test_answers_end_when_the_readable_scheduler_ends_them.hypothesis.inner_test(seed, number, cancels)  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ def lock_count(held: list[TreeNode]) -> Counter[TreeNode]:
     return count
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(0, len(PAGE_SIZES) * len(EVICTION_POLICIES) - 1))
 def test_tokens_are_conserved_and_locks_hold(seed: int, number: int) -> None:
     ours = OurTree(random_radix_case(seed, number, num_operations=60))
@@ -49,7 +49,7 @@ def test_tokens_are_conserved_and_locks_hold(seed: int, number: int) -> None:
             assert node.parent.lock_ref >= node.lock_ref or node.parent is tree.root
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from(PAGE_SIZES))
 def test_a_match_is_the_longest_prefix_of_anything_inserted(seed: int, page_size: int) -> None:
     sequences = random_sequences(np.random.default_rng(seed), 8, scale=page_size * 2)

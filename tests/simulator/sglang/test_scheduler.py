@@ -39,7 +39,7 @@ def ids(plan: Plan) -> list[int]:
     return [request.id for request in plan.num_tokens]
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(st.integers(0, 10_000), st.integers(0, ONE_ROUND * STORM_EVERY - 1))
 def test_memory_is_conserved_and_every_request_ends(seed: int, number: int) -> None:
     loop = OurLoop(random_sglang_case(seed, number))
@@ -60,7 +60,7 @@ def test_memory_is_conserved_and_every_request_ends(seed: int, number: int) -> N
     assert ended == Counter(range(len(loop.requests)))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(st.integers(0, 10_000), st.integers(0, ONE_ROUND - 1))
 def test_no_batch_exceeds_its_budgets(seed: int, number: int) -> None:
     case = random_sglang_case(seed, number)
