@@ -16,6 +16,7 @@ from workloads.distributions import Distribution, Fixed, RoundedUp
 from workloads.populations.derived import WithValue, scaled, stretched_turns
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
+from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END, Int32Array
 from workloads.traces.trace import Trace
 from workloads.traffic_changes import CHANGES, LEAST_FACTOR, MOST_FACTOR, Amount
@@ -69,7 +70,25 @@ def _scaled(what: str, distribution: Distribution, amount: Amount) -> Distributi
 def _context(population: Population, amount: Amount) -> Population:
     if amount.is_factor and amount.value == 1:
         return population
+    if population.retrieved is not None and population.retrieved.mean_tokens():
+        return replace(population, retrieved=_longer_passages(population, population.retrieved, amount))
     return replace(population, user_tokens=scaled(population.user_tokens, _message_factor(population, amount)))
+
+
+def _longer_passages(population: Population, retrieved: Retrieval, amount: Amount) -> Retrieval:
+    """Of a length that makes prompt and answer that long on average, where nothing is cut: it grows with theirs."""
+    twice = replace(population, retrieved=replace(retrieved, chunk_tokens=2 * retrieved.chunk_tokens))
+    now, more = (equilibrium(each, OPEN_END - 1).context for each in (population, twice))
+    context = amount.factor_of(now, "context") * now
+    chunk_tokens = round(retrieved.chunk_tokens * (1 + (context - now) / (more - now)))
+    if not 1 <= chunk_tokens < OPEN_END:
+        least = now - (more - now) * (1 - 1 / retrieved.chunk_tokens)
+        raise InputError(
+            f"context {amount if amount.is_factor else readable(context)}; prompt and answer have {now:,.0f} tokens on "
+            f"average, and longer or shorter passages make that at least {math.ceil(least):,}; below that, also change "
+            "output, turns or the system prompt"
+        )
+    return replace(retrieved, chunk_tokens=chunk_tokens)
 
 
 def _message_factor(population: Population, amount: Amount) -> float:
@@ -85,26 +104,15 @@ def _message_factor(population: Population, amount: Amount) -> float:
         raise InputError(
             f"context {amount if amount.is_factor else readable(context)}; prompt and answer have {now:,.0f} tokens on "
             f"average, and longer or shorter messages make that {math.ceil(least):,} to {math.floor(most):,}; beyond "
-            f"that, {_instead(population, context, now)}"
+            "that, also change output or turns"
         )
     return (context - rest) / (turns * messages)
 
 
-def _instead(population: Population, context: float, now: float) -> str:
-    """What else makes contexts that long."""
-    if population.retrieved is None or context <= now:
-        return "also change output or turns"
-    more = equilibrium(_retrieved(population, Amount(value=2, is_factor=True)), OPEN_END - 1).context - now
-    return f"change what is retrieved: retrieved=x{1 + (context - now) / more:.2g} is about as long"
-
-
 def _beside_messages(population: Population, answers: float) -> tuple[float, float]:
     """Mean tokens that a turn adds to later prompts beside its message, and that its own context alone holds."""
-    retrieved = population.retrieved
-    chunks = retrieved.mean_tokens() if retrieved else 0.0
     thinking = answers * population.thinking_share.mean() if population.thinking_share else 0.0
-    stays = chunks if retrieved and retrieved.in_history else 0.0
-    return answers - thinking + stays, thinking + chunks - stays
+    return answers - thinking, thinking
 
 
 def _output(population: Population, amount: Amount) -> Population:

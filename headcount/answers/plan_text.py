@@ -205,7 +205,11 @@ def api_text(answer: "PlanAnswer") -> str:
     at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
     verdict = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
     tokens = f"{_millions(found.input_tokens_per_month)} input and {_millions(found.output_tokens_per_month)} output"
-    bill = f"the API bills ${found.api_usd_per_month:,.0f} a month for {tokens} tokens, {at}: {verdict} at this load"
+    each = found.api_usd_per_month / answer.demand.users
+    bill = (
+        f"the API bills ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} for each user asked for, for {tokens} "
+        f"tokens, {at}: {verdict} at this load"
+    )
     return f"{bill}; {_break_even_text(answer, found)}; lower prices of cached input are not counted"
 
 
@@ -227,7 +231,7 @@ def _break_even_text(answer: "PlanAnswer", found: BreakEven) -> str:
     api_each = fleets[0][1] / found.users  # of one at the peak
     full = [(row, usd / api_each) for row, usd, safe in fleets if usd <= api_each * safe]
     if not full:
-        return f"{text}, more than this fleet safely serves; no other fleet here breaks even, however full"
+        return f"{text}, more than this fleet safely serves; no other fleet here breaks even at that use, however full"
     row, users = full[0]
     from_on = f"{row.gpus_text} would from {counted(math.ceil(users), 'user')} on"
     return f"{text}, more than this fleet safely serves; {from_on}"

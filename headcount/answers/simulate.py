@@ -27,6 +27,7 @@ from headcount.answers.details.percentiles import (
     P99_MEANING,
     PERCENTILES,
     known_or_none,
+    p99_between,
     p99_interval,
     p99_of_runs,
     percentiles_json,
@@ -134,6 +135,8 @@ class SimulateAnswer(Answer):
 
     def rows(self) -> list[dict[str, Any]]:
         found = self.result.to_json()
+        for name in TAILS if self.p99s else ():
+            found[name] = found[name] | {"p99": known_or_none([p99_between([each[name] for each in self.p99s])])[0]}
         return [{"latency": name, **found[name]} for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s")]
 
     def first_page(self) -> FirstPage:

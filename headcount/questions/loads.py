@@ -193,8 +193,7 @@ def trace_notes(workload: Population | Trace) -> tuple[str, ...]:
 
 def length_facts(workload: Population | Trace, met: StudyLoad | None) -> dict[str, Any]:
     """Facts of how long its requests usually are; `met` is the workload as the servers meet it."""
-    retrieves = isinstance(workload, Population) and workload.retrieved is not None
-    return {} if met is None else {"usual_context": usual_context(met), "retrieves": retrieves}
+    return {} if met is None else {"usual_context": usual_context(met)}
 
 
 def _flag(name: str) -> str:

@@ -22,6 +22,7 @@ from workloads.distributions import (
     RoundedUp,
     Uniform,
 )
+from workloads.load import load_preset
 from workloads.populations.derived import WithValue, scaled, stretched_turns
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
@@ -143,6 +144,15 @@ def test_a_context_in_tokens_becomes_the_mean_of_prompt_and_answer(tokens: int) 
     assert found.output_tokens == CHAT.output_tokens
     with pytest.raises(InputError, match=r"context 400; prompt and answer have 3,6.. tokens on average, .* 2,3.. to"):
         changed(CHAT, {"context": Amount(value=400)})
+
+
+@given(tokens=st.integers(3_000, 300_000))
+@settings(max_examples=20)
+def test_a_context_of_what_retrieves_is_made_by_its_passages_alone(tokens: int) -> None:
+    rag = load_preset("rag")
+    longer = changed(rag, {"context": Amount(value=tokens)})
+    assert equilibrium(longer, OPEN_END - 1).context == pytest.approx(tokens, rel=0.01)
+    assert replace(longer, retrieved=rag.retrieved, name=rag.name) == rag
 
 
 def test_a_share_of_long_prompts_is_that_share_of_the_messages() -> None:

@@ -63,7 +63,6 @@ class Facts:
     architecture: "Architecture | None" = None
     max_model_len: int | None = None  # as asked for
     usual_context: int | None = None  # tokens of prompt and answer that 99 % of requests do not pass
-    retrieves: bool = False  # whether prompts hold passages that were looked up
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average

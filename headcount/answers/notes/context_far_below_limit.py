@@ -16,10 +16,8 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
     if longest is None or usual is None or longest <= FAR * usual:
         return
     name = longest_name(engine_of(facts.plans[0].args)) if facts.plans else longest_name("vllm")
-    more = f"x{longest // usual}"
-    retrieved = f", or retrieved={more} for more passages" if facts.retrieves else ""
     yield (
         f"{name} {longest:,} only limits requests and makes none of them longer: 99 % have at most {usual:,} tokens of "
-        f"prompt and answer; for longer ones add --traffic context={more}{retrieved}",
+        f"prompt and answer; for longer ones add --traffic context=x{longest // usual}",
         "",
     )

@@ -172,10 +172,12 @@ class CompareAnswer(Answer):
         cut = [percent(layout.traffic.worst) if layout.traffic else "–"] if self.is_cut else []
         money = dollars(layout.usd_per_month), dollars(layout.usd_per_user_month)
         if layout.row is None or not layout.row.users:
-            about = f"about {layout.users:,}" if layout.is_screened_only else "0"
-            why = "only screened: far behind" if layout.is_screened_only else "see below"
             more = ["–"] if self.shows_hits else []
-            return (layout.name, layout.layout, about, "–", *money, "–", "–", "–", *more, *cut, why)
+            if not layout.is_screened_only:
+                return (layout.name, layout.layout, "0", "–", *money, "–", "–", "–", *more, *cut, "see below")
+            about, cost = f"about {layout.users:,}", f"over {money[1]}"
+            why = "only screened: far behind"
+            return (layout.name, layout.layout, "–", about, money[0], cost, "–", "–", "–", *more, *cut, why)
         ratio = layout.cost_over(self.best) if self.by_cost and self.best else None
         ratio = ratio or (layout.users_over(self.best) if self.best else None)
         return (

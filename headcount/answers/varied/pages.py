@@ -133,10 +133,10 @@ def _option(each: Layout) -> tuple[str, ...]:
         spoken(each),
         f"{each.gpus:,}",
         f"{each.num_servers:,}" if each.num_servers else "–",
-        f"{'about ' if each.is_screened_only else ''}{each.users:,}",
-        f"{each.row.users:,}" if each.row else "–",
+        "–" if each.is_screened_only else f"{each.users:,}",
+        f"{each.row.users:,}" if each.row else f"about {each.users:,}" if each.is_screened_only else "–",
         whole_dollars(each.usd_per_month),
-        dollars(each.usd_per_user_month if each.users else None),
+        f"{'over ' if each.is_screened_only else ''}{dollars(each.usd_per_user_month if each.users else None)}",
     )
 
 
