@@ -45,7 +45,7 @@ def check_gateway(python: str, package: str, router: str, *, num_requests: int, 
             for row, ended in enumerate(ended_before(requests["arrival_s"], requests["finish_s"]))
         ],
     }
-    return RouterComparison(ours=requests["replica"].tolist(), theirs=_ask(python, case), longer=0)
+    return RouterComparison(ours=requests["replica"].tolist(), theirs=_ask(python, case))
 
 
 def whole(table: RequestTable) -> RequestTable:

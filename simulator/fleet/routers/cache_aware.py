@@ -34,11 +34,11 @@ def choose(engines: Any, request: Any, parameters: Any, _memory: Any) -> int:
     least = least_outstanding(engines)
     if is_imbalanced(engines, least, parameters.balance_abs_threshold, parameters.balance_rel_threshold):
         return least
-    best = least
+    best = -1
     for engine in range(engines.shape[0]):
         view, found = engines[engine], engines[best]
         is_older = view.matched_tokens == found.matched_tokens and view.matched_at < found.matched_at
-        if view.routable == 1 and (view.matched_tokens > found.matched_tokens or is_older):
+        if view.routable == 1 and (best < 0 or view.matched_tokens > found.matched_tokens or is_older):
             best = engine
     rate = float32(engines[best].matched_tokens) / float32(request.prompt_tokens)
     return best if rate > float32(parameters.cache_threshold) else least

@@ -19,13 +19,14 @@ SEES = ("candidates", "outstanding", "prompt_tokens", "matched_tokens")
 PARAMETERS = {
     **cache_aware.PARAMETERS,
     "max_tree_size": replace(
-        cache_aware.PARAMETERS["max_tree_size"], what="tokens that the tree holds for an engine"
+        cache_aware.PARAMETERS["max_tree_size"], what="characters that the tree holds for an engine, 8 to a token"
     ),
 }
+CHARACTERS = 8  # of a token in its tree
 
 
 def upkeep(values: Mapping[str, float]) -> Upkeep:
-    return Upkeep(chunk_tokens=1, most_chunks=values["max_tree_size"])
+    return Upkeep(chunk_tokens=1, most_chunks=values["max_tree_size"] / CHARACTERS)
 
 
 def choose(engines: Any, request: Any, parameters: Any, _memory: Any) -> int:
