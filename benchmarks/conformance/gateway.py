@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.conformance.production_stack import CHUNK_TOKENS, NUM_ENGINES, SPANS, RouterComparison, random_prompts
 from benchmarks.conformance.ray_serve import loaded, queues_seen, served, text_of
 from simulator.fleet.router import find_router
+from simulator.fleet.routers.cache_aware import loads_differ
 from workloads.requests import RequestTable
 
 PROBE = Path(__file__).parent / "probes" / "gateway_probe.py"
@@ -31,21 +32,23 @@ PARAMETERS = (
 )
 
 
-def check_gateway(python: str, package: str, router: str, *, num_requests: int, seed: int) -> RouterComparison:
-    """Let both routers route the same random prompts."""
-    table = whole(loaded(random_prompts(num_requests, seed)))
-    requests = served(table, router, seed).requests
-    parameters = {key: value if value % 1 else int(value) for key, value in find_router(router).parameters.items()}
+def check_gateway(
+    python: str, package: str, values: str, *, num_requests: int, seed: int
+) -> tuple[RouterComparison, int]:
+    """Let both routers route the same random prompts; beside it, how many came while loads were imbalanced."""
+    table, router = whole(loaded(random_prompts(num_requests, seed))), ROUTERS[package] + values
+    requests, parameters = served(table, router, seed).requests, find_router(router).parameters
     case = {
         "package": package,
-        "parameters": parameters,
+        "parameters": {key: value if value % 1 else int(value) for key, value in parameters.items()},
         "engines": NUM_ENGINES,
         "requests": [
             [row, text_of(table, row), ended]
             for row, ended in enumerate(ended_before(requests["arrival_s"], requests["finish_s"]))
         ],
     }
-    return RouterComparison(ours=requests["replica"].tolist(), theirs=_ask(python, case))
+    found = RouterComparison(ours=requests["replica"].tolist(), theirs=_ask(python, case))
+    return found, sum(loads_differ(loads, parameters) for loads in queues_seen(requests).tolist())
 
 
 def whole(table: RequestTable) -> RequestTable:
@@ -63,14 +66,6 @@ def ended_before(arrival_s: NDArray[np.float64], finish_s: NDArray[np.float64]) 
         if next_one < len(ends):
             ends[next_one].append(row)
     return ends
-
-
-def num_imbalanced(table: RequestTable, router: str, seed: int) -> int:
-    """Requests that came while loads differed by more than both thresholds."""
-    queues, parameters = queues_seen(served(table, router, seed).requests), find_router(router).parameters
-    low, high = queues.min(axis=1), queues.max(axis=1)
-    wide = (high - low > parameters["balance_abs_threshold"]) & (high > parameters["balance_rel_threshold"] * low)
-    return int(wide.sum())
 
 
 def _ask(python: str, case: dict[str, Any]) -> list[int]:
@@ -92,12 +87,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given, num_differences = parser.parse_args(), 0
     for values in PARAMETERS:
-        router = ROUTERS[given.package] + values
-        found = check_gateway(given.python, given.package, router, num_requests=given.requests, seed=given.seed)
+        found, imbalanced = check_gateway(
+            given.python, given.package, values, num_requests=given.requests, seed=given.seed
+        )
         num_differences += len(found.differences)
         print(
-            f"{given.package}-router, {router}, seed {given.seed}: {len(found.ours):,} choices compared; "
-            f"{len(found.differences)} differ {found.differences[:5]}"
+            f"{ROUTERS[given.package]}{values}, seed {given.seed}: {len(found.ours):,} choices compared, "
+            f"{imbalanced:,} while loads were imbalanced; {len(found.differences)} differ"
         )
     return int(num_differences > 0)
 

@@ -11,7 +11,6 @@ import json
 import socket
 import subprocess
 import sys
-import tempfile
 
 HOST, START_S = "127.0.0.1", 60
 LAUNCH = """
@@ -80,10 +79,8 @@ class Gateway:
         self.port = free_port()
         settings = SETTINGS | case["parameters"] | {"worker_urls": urls, "port": self.port}
         settings["prometheus_port"] = free_port()
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH], stdin=subprocess.PIPE, stdout=self.log, stderr=self.log, text=True
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen([sys.executable, "-c", LAUNCH], text=True, **pipes)
         with self.process.stdin as given:
             json.dump([case["package"], settings], given)
 
@@ -109,8 +106,8 @@ class Gateway:
             except OSError:
                 if self.process.poll() is not None:
                     break
-        self.log.seek(0)
-        sys.exit(f"the gateway did not start:\n{self.log.read()[-2000:]}")
+        self.process.kill()
+        sys.exit(f"the gateway did not start:\n{self.process.stderr.read()[-2000:]}")
 
 
 def free_port():
