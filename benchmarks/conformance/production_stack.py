@@ -1,9 +1,10 @@
-"""Our `prefixaware` beside production-stack's own router, choice by choice.
+"""Our `prefixaware`, `roundrobin` and `session` beside production-stack's own routers, choice by choice.
 
     python -m benchmarks.conformance.production_stack --source FOLDER [--requests 10000] [--seed 0]
 
 FOLDER is a checkout of github.com/vllm-project/production-stack. Its `routing_logic.py` and `hashtrie.py` run as they
-are; web servers, logs and hashes are stood in for, and it draws from our random stream. Exit code 1 on any difference.
+are; web servers, logs and hashes are stood in for, and it draws from our random stream. `session` needs the package
+uhashring, and is left out without it. Exit code 1 on any difference.
 """
 
 import argparse
@@ -21,8 +22,10 @@ from unittest.mock import MagicMock
 import numpy as np
 
 from simulator.engines.vllm.engine import EngineConfig
+from simulator.engines.vllm.speculation import draft_hash
 from simulator.fleet.fleet import Fleet, Pool
-from simulator.fleet.router import Draws
+from simulator.fleet.router import Draws, find_router
+from simulator.fleet.routers.session import POINT, SESSION
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
@@ -30,10 +33,11 @@ from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 NUM_ENGINES, CHUNK_TOKENS, SPANS = 8, 32, 3
 OWN = {"vllm_router.prefix.hashtrie": "prefix/hashtrie.py", "vllm_router.routers": "routers/routing_logic.py"}
 STOOD_IN = (
-    "requests", "fastapi", "transformers", "uhashring", "vllm_router", "vllm_router.log", "vllm_router.prefix",
+    "requests", "fastapi", "transformers", "vllm_router", "vllm_router.log", "vllm_router.prefix",
     "vllm_router.service_discovery", "vllm_router.stats", "vllm_router.stats.engine_stats",
     "vllm_router.stats.request_stats",
 )  # fmt: skip
+HAS_RINGS = importlib.util.find_spec("uhashring") is not None
 
 
 @dataclass(kw_only=True)
@@ -42,7 +46,7 @@ class RouterComparison:
 
     ours: list[int]
     theirs: list[int]
-    longer: int
+    longer: int = 0
 
     @property
     def differences(self) -> list[int]:
@@ -124,9 +128,56 @@ async def _their_choices(source: Path, table: RequestTable, seed: int) -> tuple[
     return chosen, longer
 
 
+# -- roundrobin and session
+
+
+def check_roundrobin(source: Path, *, num_requests: int, seed: int) -> RouterComparison:
+    """Let both routers route to fleets of 1 to 16 engines, each as often."""
+    logic, found = _load(source), RouterComparison(ours=[], theirs=[])
+    for num_engines in range(1, 17):
+        ours, theirs, engines = find_router("roundrobin").make(seed), logic.RoundRobinRouter(), range(num_engines)
+        endpoints = [SimpleNamespace(url=f"{engine:02d}") for engine in engines]
+        view: Any = SimpleNamespace(num_engines=num_engines, candidates=list(engines))
+        for _ in range(num_requests // 16):
+            found.ours.append(ours.choose(view))
+            found.theirs.append(int(theirs.route_request(endpoints, {}, {}, None)))
+    return found
+
+
+def check_session(source: Path, *, num_requests: int, seed: int) -> RouterComparison:
+    """Let both routers route random sessions, while engines come and go; the original's ring has our hashes."""
+    return asyncio.run(_check_session(source, num_requests, np.random.default_rng(seed)))
+
+
+async def _check_session(source: Path, num_requests: int, rng: np.random.Generator) -> RouterComparison:
+    logic, found = _load(source), RouterComparison(ours=[], theirs=[])
+    made = logic.HashRing
+    logic.HashRing = lambda: made(hash_fn=_place_on_ring)
+    ours, theirs = find_router("session").make(0), logic.SessionRouter(session_key="session")
+    view: Any = SimpleNamespace(num_engines=NUM_ENGINES, candidates=list(range(NUM_ENGINES)))
+    for _ in range(num_requests):
+        if rng.random() < 0.1:
+            some = rng.choice(NUM_ENGINES, rng.integers(1, NUM_ENGINES + 1), replace=False)
+            view.candidates = sorted(some.tolist())
+        view.session = int(rng.integers(0, num_requests // 4))
+        endpoints = [SimpleNamespace(url=str(engine)) for engine in view.candidates]
+        request = SimpleNamespace(headers={"session": f"session {view.session}"})
+        found.ours.append(ours.choose(view))
+        found.theirs.append(int(await theirs.route_request(endpoints, {}, {}, request, {})))
+    return found
+
+
+def _place_on_ring(name: str) -> int:
+    """Of a session, or of an engine's point, which the ring calls ENGINE-POINT."""
+    if name.startswith("session "):
+        return draft_hash(int(name.removeprefix("session ")), SESSION)
+    engine, point = name.split("-")
+    return draft_hash(int(engine), POINT + int(point))
+
+
 def _load(source: Path) -> Any:
     """production-stack's module of routers, with what it imports and does not need here stood in for."""
-    for name in STOOD_IN:
+    for name in (*STOOD_IN, *(() if HAS_RINGS else ("uhashring",))):
         sys.modules[name] = MagicMock(spec=None, __path__=[])
     sys.modules["vllm_router.utils"] = ModuleType("vllm_router.utils")
     sys.modules["vllm_router.utils"].SingletonABCMeta = ABCMeta  # type: ignore[attr-defined]
@@ -151,12 +202,18 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    found = check_prefixaware(given.source, num_requests=given.requests, seed=given.seed)
-    print(
-        f"seed {given.seed}: {len(found.ours):,} choices compared, {found.longer:,} with a known prefix; "
-        f"{len(found.differences)} differ"
-    )
-    return int(bool(found.differences))
+    checks = {"prefixaware": check_prefixaware, "roundrobin": check_roundrobin}
+    if HAS_RINGS:
+        checks["session"] = check_session
+    num_differences = 0
+    for router, check in checks.items():
+        found = check(given.source, num_requests=given.requests, seed=given.seed)
+        num_differences += len(found.differences)
+        known = f", {found.longer:,} with a known prefix" if found.longer else ""
+        print(
+            f"{router}, seed {given.seed}: {len(found.ours):,} choices compared{known}; {len(found.differences)} differ"
+        )
+    return int(num_differences > 0)
 
 
 if __name__ == "__main__":

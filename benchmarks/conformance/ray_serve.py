@@ -51,7 +51,7 @@ def check_ray(python: str, router: str, *, num_requests: int, seed: int) -> Rout
         ],
     }
     theirs = _ask(python, case)
-    return RouterComparison(ours=requests["replica"].tolist(), theirs=theirs, longer=0)
+    return RouterComparison(ours=requests["replica"].tolist(), theirs=theirs)
 
 
 def loaded(table: RequestTable) -> RequestTable:

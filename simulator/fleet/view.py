@@ -106,7 +106,7 @@ class View:
 
     @property
     def matched_at(self) -> list[int]:
-        """When the last of these were last sent to each engine: a number that grows with each request."""
+        """When each engine was first sent the last of these: a number that grows with each request."""
         return self._of_engines("matched_at")
 
     @property

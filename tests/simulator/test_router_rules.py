@@ -58,10 +58,24 @@ def test_production_stack_goes_where_the_longest_prefix_went_whatever_the_load()
         ([0, 100], [129, 195], 0),
     ],
 )
-def test_the_gateway_follows_the_cache_unless_loads_differ_by_both_thresholds(
-    matched: list[int], loads: list[int], expected: int
+@pytest.mark.parametrize("name", ["cache-aware", "vllm-cache-aware"])
+def test_a_gateway_follows_the_cache_unless_loads_differ_by_both_thresholds(
+    name: str, matched: list[int], loads: list[int], expected: int
 ) -> None:
-    assert chosen("cache-aware", {"matched_tokens": matched, "outstanding": loads}) == [expected]
+    assert chosen(name, {"matched_tokens": matched, "outstanding": loads}) == [expected]
+
+
+def test_of_engines_that_match_alike_sglang_s_gateway_takes_the_first_sent_and_vllm_s_the_least_loaded() -> None:
+    view = {"matched_tokens": [90, 90, 50], "outstanding": [1, 3, 0]}
+    assert chosen("cache-aware", {**view, "matched_at": [7, 2, 1]}) == [1]
+    assert chosen("vllm-cache-aware", view) == [0]
+
+
+def test_the_gateways_compare_a_match_with_the_threshold_in_the_precision_of_their_code() -> None:
+    """As both real servers did: 0.7 in single precision is a little less than 0.7."""
+    at_threshold = {"matched_tokens": [0, 70], "outstanding": [0, 1]}
+    assert chosen("cache-aware:cache_threshold=0.7", at_threshold) == [0]
+    assert chosen("vllm-cache-aware:cache_threshold=0.7", at_threshold) == [1]
 
 
 def test_llm_d_s_default_profile_sums_queue_cache_and_prefix() -> None:

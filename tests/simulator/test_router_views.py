@@ -18,7 +18,7 @@ from tests.simulator.test_laws import cached_segments
 from tests.simulator.test_pools import pool_of
 from workloads.distributions import Exponential, Fixed
 from workloads.populations.population import Population
-from workloads.requests import RequestTable
+from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable
 
 SEES = (
     *BASIC,
@@ -187,3 +187,23 @@ def test_a_router_sees_what_slow_twins_of_its_views_say(most_chunks: int | None,
 @given(cases())
 def test_views_are_those_of_slow_twins_on_random_loads(case: Case) -> None:
     serve(case.fleet, case.table, Checker)
+
+
+def test_of_two_engines_that_were_sent_a_prompt_the_first_gets_it_again() -> None:
+    """The second comes while the first is busy, and goes elsewhere; the third finds both idle, and both know it."""
+    table = RequestTable(
+        arrival_s=np.array([0.0, 0.001, 9.0]),
+        follows=np.full(3, NO_PREDECESSOR, np.int64),
+        think_s=np.zeros(3),
+        prompt_tokens=np.full(3, 40, np.int32),
+        output_tokens=np.full(3, 9, np.int32),
+        priority=np.zeros(3, np.int32),
+        span_start=np.arange(3),
+        span_count=np.ones(3, np.int32),
+        span_content=np.zeros(3, np.int64),
+        span_end=np.full(3, OPEN_END, np.int32),
+    )
+    fleet = Fleet(pools=(pool_of(0.01, 100, num_servers=2),), router="cache-aware:balance_abs_threshold=0")
+    simulation = Simulation(fleet, table)
+    simulation.run()
+    assert simulation.requests["replica"].tolist() == [0, 1, 0]

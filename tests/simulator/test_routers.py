@@ -79,6 +79,7 @@ UNUSUAL = (
     "dynamo-kv:router_temperature=0.5",
     "ray-prefix:imbalanced_threshold=2",
     "cache-aware:balance_abs_threshold=2,cache_threshold=0.7",
+    "vllm-cache-aware:balance_abs_threshold=2,balance_rel_threshold=1.1,cache_threshold=0.7",
 )
 
 

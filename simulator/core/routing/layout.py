@@ -17,7 +17,7 @@ ENGINE_VIEW = record(
         ("shared_tokens", "i4"),  # of the prompt to route: those that outstanding requests hold there
         ("prefill_tokens", "i8"),  # of those, not cached as the router believes, and without a first token yet
         ("matched_tokens", "i4"),  # of the prompt to route: leading ones that the router's own index has for it
-        ("matched_at", "i4"),  # how many requests had been sent when the last of these were last sent there
+        ("matched_at", "i4"),  # how many requests had been sent when the last of these were first sent there
         ("known_tokens", "i8"),  # of all prompts, in the router's own index
         ("cached_tokens", "i4"),  # of the prompt to route: leading ones that the engine has cached
     ]
@@ -53,7 +53,7 @@ ROUTING = record(
 KNOWN_PREFIX = record(
     [
         ("tokens", "i4"),  # sent there up to here, counted from the prompt's start; 0: none, or forgotten
-        ("sent_at", "i4"),  # how many requests had been sent by then
+        ("sent_at", "i4"),  # how many requests had been sent when that many tokens first were
         ("num_active", "i4"),  # outstanding requests that hold some of it
         ("active_tokens", "i4"),  # what they hold of it
     ]

@@ -56,8 +56,8 @@ def learn(a: Any, request: int, engine: int, now_s: float) -> None:
         end = min(a.spans[span].end, limit) // chunk * chunk
         if end > begin:
             known = a.known_prefixes[a.spans[span].content, engine]
-            known.tokens = max(known.tokens, end)
-            known.sent_at = a.routing[0].num_sent
+            if end > known.tokens:
+                known.tokens, known.sent_at = end, a.routing[0].num_sent
             renew(a, owner, a.spans[span].content, (end - begin) // chunk, now_s)
         begin, span = end, span + 1
     while a.run_lists[owner].chunks > a.routing[0].most_chunks:

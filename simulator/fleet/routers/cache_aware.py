@@ -1,14 +1,17 @@
 """The engine that was sent most of the prompt, unless loads differ much or little matches: then the least loaded.
 
-Source: SGLang gateway (sgl-model-gateway, sglang-router 0.3.2) and vllm-project/router 0.1.17, src/policies/
-cache_aware.rs, with the defaults of their command lines. Of several engines with the longest match it takes the one
-that was last sent it. The trees are of text; here a token is 4 characters, and sizes are in characters. A tree over
+Source: SGLang gateway (sgl-model-gateway, sglang-router 0.3.2), src/policies/cache_aware.rs, with the defaults of its
+command line. Of several engines with the longest match it takes the one
+that was first sent it. The trees are of text; here a token is 4 characters, and sizes are in characters. A tree over
 its size is cut at once, not at the next interval.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from numpy import float32
+
+from simulator.core.jit import kernel
 from simulator.core.routing.candidates import least_outstanding
 from simulator.fleet.router import Parameter
 from simulator.fleet.view import Upkeep, View
@@ -29,19 +32,26 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
 
 def choose(engines: Any, request: Any, parameters: Any, _memory: Any) -> int:
     least = least_outstanding(engines)
-    low, high, best = engines[least].outstanding, 0, -1
+    if is_imbalanced(engines, least, parameters.balance_abs_threshold, parameters.balance_rel_threshold):
+        return least
+    best = -1
     for engine in range(engines.shape[0]):
         view, found = engines[engine], engines[best]
-        if view.routable == 0:
-            continue
-        high = max(high, view.outstanding)
-        is_longer = view.matched_tokens > found.matched_tokens
-        is_newer = view.matched_tokens == found.matched_tokens and view.matched_at > found.matched_at
-        if best < 0 or is_longer or is_newer:
+        is_older = view.matched_tokens == found.matched_tokens and view.matched_at < found.matched_at
+        if view.routable == 1 and (best < 0 or view.matched_tokens > found.matched_tokens or is_older):
             best = engine
-    if high - low > parameters.balance_abs_threshold and high > parameters.balance_rel_threshold * low:
-        return least
-    return best if engines[best].matched_tokens > parameters.cache_threshold * request.prompt_tokens else least
+    rate = float32(engines[best].matched_tokens) / float32(request.prompt_tokens)
+    return best if rate > float32(parameters.cache_threshold) else least
+
+
+@kernel
+def is_imbalanced(engines: Any, least: int, most_apart: float, most_times: float) -> bool:
+    """Whether loads differ by more than both thresholds, in the original's single precision."""
+    low, high = engines[least].outstanding, 0
+    for engine in range(engines.shape[0]):
+        if engines[engine].routable == 1:
+            high = max(high, engines[engine].outstanding)
+    return bool(high - low > most_apart and float32(high) > float32(most_times) * float32(low))
 
 
 class Router:
@@ -51,12 +61,15 @@ class Router:
     def choose(self, view: View) -> int:
         candidates, load = view.candidates, view.outstanding
         least = min(candidates, key=lambda engine: load[engine])
-        high = max(load[engine] for engine in candidates)
-        if (
-            high - load[least] > self.parameters["balance_abs_threshold"]
-            and high > self.parameters["balance_rel_threshold"] * load[least]
-        ):
+        if loads_differ([load[engine] for engine in candidates], self.parameters):
             return least
         matched, matched_at = view.matched_tokens, view.matched_at
-        best = max(candidates, key=lambda engine: (matched[engine], matched_at[engine]))
-        return best if matched[best] > self.parameters["cache_threshold"] * view.prompt_tokens else least
+        best = max(candidates, key=lambda engine: (matched[engine], -matched_at[engine]))
+        rate = float32(matched[best]) / float32(view.prompt_tokens)
+        return best if rate > float32(self.parameters["cache_threshold"]) else least
+
+
+def loads_differ(loads: list[int], parameters: Mapping[str, float]) -> bool:
+    """The readable twin of `is_imbalanced`."""
+    low, high, most_times = min(loads), max(loads), float32(parameters["balance_rel_threshold"])
+    return bool(high - low > parameters["balance_abs_threshold"] and float32(high) > most_times * float32(low))
