@@ -35,6 +35,10 @@ class NewerStoreError(ValueError):
     """A later release of Headcount wrote it."""
 
 
+class DamagedStoreError(ValueError):
+    """More of the file is damaged than a row."""
+
+
 class RowStore(Generic[Kept]):
     """Keeps finished things of one kind. Where that fails it says so once on stderr, and from then on keeps nothing.
 
@@ -55,6 +59,7 @@ class RowStore(Generic[Kept]):
         self._opened: sqlite3.Connection | None = None
         self._inode = 0
         self._is_off = False
+        self._is_checked = False  # since a damaged row was found
 
     @property
     def path(self) -> Path:
@@ -77,7 +82,8 @@ class RowStore(Generic[Kept]):
                 raise ValueError("its checksum is wrong")
             return self._decode(content)
         except (ValueError, TypeError):
-            tell_once(f"a damaged row in {self.path} is computed again")
+            if self._tried(self._check_whole, False):
+                tell_once(f"a damaged row in {self.path} is computed again")
             return None
 
     def put(self, key: bytes, value: Kept) -> None:
@@ -117,7 +123,7 @@ class RowStore(Generic[Kept]):
                 return otherwise
             try:
                 return act(self._database())
-            except (sqlite3.Error, OSError, NewerStoreError) as error:
+            except (sqlite3.Error, OSError, NewerStoreError, DamagedStoreError) as error:
                 self._is_off = True
                 self._disconnect()
                 self._tell(error)
@@ -144,7 +150,7 @@ class RowStore(Generic[Kept]):
     def _tell(self, error: Exception) -> None:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kept = f"finished {self.kind} are not kept in {self.path}"
-        if code in _DAMAGED:
+        if code in _DAMAGED or isinstance(error, DamagedStoreError):
             aside = self._move_aside()
             tell_once(f"{kept} in this run: the file is damaged{aside}; the next run begins a new one")
         else:
@@ -182,6 +188,13 @@ class RowStore(Generic[Kept]):
             f"select checksum, content from {self.kind} where key = ?", (key,)
         ).fetchone()
         return found
+
+    def _check_whole(self, database: sqlite3.Connection) -> bool:
+        """True. Raises DamagedStoreError where pages are damaged, to which a new row may be written; looks once."""
+        if not self._is_checked and database.execute("pragma quick_check(1)").fetchone()[0] != "ok":
+            raise DamagedStoreError
+        self._is_checked = True
+        return True
 
     def _rows(self, database: sqlite3.Connection) -> int:
         return _value(database, f"select count(*) from {self.kind}")
