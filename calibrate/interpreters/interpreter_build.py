@@ -15,6 +15,8 @@ from calibrate.interpreters.recipe import Package, Recipe
 
 Say = Callable[[str], None]
 STAND_INS = Path(__file__).parent / "stand_ins"
+RANK = re.compile(r"^\[rank\d+\]: *")  # torch's, before each line of a worker
+RAISED = re.compile(r"^[\w.]*(Error|Exception)\b")
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def environment() -> dict[str, str]:
 
 
 def last_line(text: str, prefer: str = "") -> str:
-    """The last line that says something, or the last that begins with `prefer`."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """The last line that begins with `prefer`, else that names an exception (warnings follow it), else the last."""
+    lines = [RANK.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     preferred = [line for line in lines if prefer and line.startswith(prefer)]
-    return (preferred or lines or ["no output"])[-1].removeprefix(prefer)[:300]
+    raised = [line for line in lines if RAISED.match(line)]
+    return (preferred or raised or lines or ["no output"])[-1].removeprefix(prefer)[:300]

@@ -22,6 +22,7 @@ MAX_STEPS = 10_000  # of one load, half a minute on a GPU, and MAX_ROWS sequence
 MAX_ROWS = 250_000
 MAX_REQUESTS = 4096  # at once: servers run a thousand
 RUN_SECONDS = 0.5  # that a further load costs beside its steps
+PACKS = 3  # of prompts, a step each: the first step of a phase may have no time
 LEADER = Phase(add=(16,), steps=2)  # something runs, so that the next step's time is from one output to another
 
 
@@ -222,11 +223,15 @@ def _prefills(limits: Limits) -> Iterator[Load]:
 def _packs(limits: Limits) -> Iterator[Load]:
     """Several prompts in one step, whole ones or chunks that sample nothing."""
     for tokens in _geometric(8, limits.max_num_batched_tokens, 4):
-        count = min(limits.max_num_batched_tokens // tokens, _most_sequences(tokens, limits), limits.max_num_seqs - 1)
-        if tokens > _longest(limits) or count < 1:
+        room = min(_most_sequences(tokens, limits), limits.max_num_seqs - 1)
+        if tokens > _longest(limits) or room < 1:
             continue
-        yield Load(name=f"pack-{count}x{tokens}", phases=(LEADER, *[Phase(keep=1, add=(tokens,) * count)] * 3))
-        many = min(count, _most_sequences(4 * tokens, limits))
+        packs = min(PACKS, room)
+        count = min(limits.max_num_batched_tokens // tokens, room // packs)
+        budget = min(count * tokens + 1, limits.max_num_batched_tokens)  # a pack beside the leader
+        phases = (LEADER, Phase(keep=1, add=(tokens,) * count * packs, budget=budget))
+        yield Load(name=f"pack-{count}x{tokens}", phases=phases)
+        many = min(limits.max_num_batched_tokens // tokens, room, _most_sequences(4 * tokens, limits))
         if many > 1 and 4 * tokens <= _longest(limits):
             chunks = Phase(keep=1, add=(4 * tokens,) * many, chunk=tokens)
             yield Load(name=f"chunks-{many}x{tokens}", phases=(LEADER, chunks))

@@ -1,6 +1,6 @@
 """A recording of real vLLM, 0.32 on a CPU: what its designed loads predict about other traffic in the same engine.
 
-No GPU has been recorded; `benchmarks/cpu_vllm.py` made this one (4 layers of width 512, random weights).
+`benchmarks/cpu_vllm.py` made this one (4 layers of width 512, random weights).
 """
 
 from pathlib import Path

@@ -202,3 +202,13 @@ def test_limits_are_assumed_before_an_engine_tells_them() -> None:
         "max_num_seqs": 7, "max_num_batched_tokens": 8192, "max_model_len": 8192, "kv_tokens": 3200, "window": None,
     }  # fmt: skip
     assert (GUESS[: TERMS.index("prefill_work") + 1] > 0).all()
+
+
+def test_several_packs_of_prompts_follow_each_other_in_one_phase() -> None:
+    """The first step of a phase may have no time: each load still times a pack."""
+    limits = Limits(max_num_seqs=256, max_num_batched_tokens=8192, max_model_len=8192, kv_tokens=200_000)
+    packs = [load for load in candidates(limits) if load.name.startswith("pack-")]
+    assert packs
+    for load in packs:
+        full = [sums for phase, sums in expected_steps(load, limits) if phase == 1 and sums.sequences > 1]
+        assert len(full) >= 2

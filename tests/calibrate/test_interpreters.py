@@ -24,6 +24,17 @@ GPU_TORCH = {
 }
 
 
+def test_an_engine_s_error_is_told_not_what_its_libraries_say_after_it() -> None:
+    log = """
+[rank0]:   File "topk_topp_sampler.py", line 44, in flashinfer_sampler_supported
+[rank0]: ModuleNotFoundError: No module named 'flashinfer'
+[rank0]:[W1126 10:49:53 ProcessGroupNCCL.cpp:1575] Warning: destroy_process_group() was not called before program exit
+"""
+    assert interpreter_build.last_line(log) == "ModuleNotFoundError: No module named 'flashinfer'"
+    assert interpreter_build.last_line(log, prefer="ERROR: ") == "ModuleNotFoundError: No module named 'flashinfer'"
+    assert interpreter_build.last_line("ERROR: no such release\nbye\n", prefer="ERROR: ") == "no such release"
+
+
 class FakePip:
     """Stands in for `venv` and pip: its Python is a shell script that prints a release."""
 

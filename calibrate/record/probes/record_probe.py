@@ -13,7 +13,8 @@ prompts of random tokens, step until they are computed and then `steps` times mo
 
 A step's time is what the engine core's step took where steps follow each other; where one is scheduled while another
 runs it is the gap between two calls of `update_from_output`, and null where nothing ran before or requests came or
-went meanwhile.
+went meanwhile. Nor has a phase's first step a time there: adding its requests takes the host longer than the step
+before takes the GPU, so a part of it is over when that one's output is read.
 """
 
 import dataclasses
@@ -76,6 +77,7 @@ class Recorder:
         self.in_flight = []  # steps scheduled with tokens, not yet updated
         self.ended = []  # steps updated, not yet written
         self.last_update_s = None  # by the clock; None where what lies between is no step
+        self.stale = 0  # steps in flight that an earlier phase scheduled
         self.prompt_tokens = {}  # of the live requests, oldest first
         self.num_requests = 0
         self._listen()
@@ -95,13 +97,14 @@ class Recorder:
 
         def listening_update(output, *arguments, **options):
             outputs = update_from_output(output, *arguments, **options)
-            now_s = self.clock()
+            now_s, is_stale = self.clock(), self.stale > 0
             if self.in_flight and self.in_flight[0]["output"] is output:
                 step = self.in_flight.pop(0)
                 is_timed = step.pop("follows") and self.last_update_s is not None
                 step["cycle_s"] = now_s - self.last_update_s if is_timed else None
                 self.ended.append(step)
-            self.last_update_s = now_s
+                self.stale -= is_stale
+            self.last_update_s = None if is_stale else now_s
             return outputs
 
         self.scheduler.schedule, self.scheduler.update_from_output = listening_schedule, listening_update
@@ -160,7 +163,7 @@ class Recorder:
         self.scheduler.max_num_scheduled_tokens = min(phase["budget"] or self.budget, self.budget)
         self.scheduler.scheduler_config.long_prefill_token_threshold = phase["chunk"] or self.threshold
         added = [self._add(length, rng) for length in phase["add"]]
-        self.last_update_s = None
+        self.last_update_s, self.stale = None, len(self.in_flight)
         idle_calls = 0
         left = phase["steps"]
         while added or left > 0:
@@ -229,7 +232,7 @@ class Recorder:
             if not self.in_flight and not self.scheduler.has_requests():
                 break
             self.client.get_output()
-        self.in_flight, self.ended, self.last_update_s = [], [], None
+        self.in_flight, self.ended, self.last_update_s, self.stale = [], [], None, 0
 
 
 def start_engine(job):
