@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headcount as hc
+from headcount.answers.varied.whatif_page import _failure_text
 from headcount.questions.variations import read_varied, varied
 from tests.headcount.conftest import SHORT_ANSWERS
 from workloads.traffic_changes import Amount
@@ -47,7 +49,7 @@ def test_the_first_page_says_for_whom_the_first_case_is_too_few_and_how_sure_eve
     answer: hc.WhatifAnswer,
 ) -> None:
     base = answer.cells[0]
-    asked = replace(answer, users=(base.users, base.users + 1), needs=tuple(needs[:2] for needs in answer.needs))
+    asked = replace(answer, users=(base.users, base.users + 1))
     page = asked.first_page()
     assert f"enough for {base.users}, too few for {base.users + 1}" in dict(page.figures)["first case"]
     assert f"enough for {base.users}, too few for {base.users + 1}" in str(asked.head()[1])
@@ -58,7 +60,22 @@ def test_the_first_page_says_for_whom_the_first_case_is_too_few_and_how_sure_eve
         ends = (cell.row.users_low, cell.row.users, cell.row.users_high)
         assert row[1:4] == tuple(f"{users:,}" for users in ends)
         assert all(cell.endswith(" each") for cell in row[4:]) and len(row) == 4 + len(needs)
-    assert page.risk.startswith("No case has a spare server. One more server costs $2,913 a month in every case.")
+    assert page.risk.startswith("No case has a spare server; one more costs $2,913 a month in every case. Of the first")
+    assert "In every row 19 of 20 real fleets should serve what is safe to promise" in page.options.note
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ((500,), "one more costs $2,913 to $23,302 a month, by case."),
+        ((), "one more costs $2,913 a month in every case."),
+    ],
+)
+def test_a_spare_server_costs_what_is_bought_not_what_was_tried_first(asked: tuple[int, ...], told: str) -> None:
+    small = SimpleNamespace(usd_per_month=5_826.0, num_servers=2)
+    large = SimpleNamespace(usd_per_month=23_302.0, num_servers=1)
+    answer: Any = SimpleNamespace(users=asked, cells=(small, small), fleets=(small, large))
+    assert _failure_text(answer) == f"No case has a spare server; {told} Of the first case:"
 
 
 def test_a_context_is_named_average_in_the_question_the_answer_and_every_row() -> None:

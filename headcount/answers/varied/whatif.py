@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from boundary.files import InputError
@@ -79,7 +80,6 @@ class WhatifAnswer(Answer):
     axes: tuple[Axis, ...]  # without users
     users: tuple[int, ...]
     cells: tuple[Layout, ...]
-    needs: tuple[tuple[Need, ...], ...]  # of each cell, one for each number of users
     others: tuple[Layout | None, ...] = ()  # each cell on a larger server, where that was tried
     shared_load: str = ""  # such as `398 users`; "" where no load was simulated in all cells
     under_shared_load: tuple[Point | None, ...] = ()  # what it shows in each cell
@@ -89,6 +89,19 @@ class WhatifAnswer(Answer):
     def base(self) -> Layout | None:
         """The cell of every axis's first value."""
         return self.cells[0] if self.cells else None
+
+    @cached_property
+    def fleets(self) -> tuple[Layout, ...]:
+        """Of each cell what is bought for the users that are asked for: itself, or a larger server's."""
+        return tuple(with_fewest_gpus(self.cells, self.others, self.users))
+
+    @cached_property
+    def needs(self) -> tuple[tuple[Need, ...], ...]:
+        """Of each cell, one for each number of users."""
+        return tuple(
+            tuple(need(fleet, count) if fleet.row else Need(users=count) for count in self.users)
+            for fleet in self.fleets
+        )
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -237,7 +250,6 @@ def whatif(
 
     def answer(cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifAnswer:
         verdict = _verdict(cells)
-        fleets = with_fewest_gpus(cells, more.get("others", ()), counts)
         return WhatifAnswer(
             notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
             verdict=verdict,
@@ -248,9 +260,6 @@ def whatif(
             axes=tuple(axes),
             users=counts,
             cells=tuple(cells),
-            needs=tuple(
-                tuple(need(fleet, count) if fleet.row else Need(users=count) for count in counts) for fleet in fleets
-            ),
             **more,
         )
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headcount.answers.varied.whatif import WhatifAnswer
 
 LITTLE_CUT: Final = 0.98  # of the average context
+SURE: Final = f"In every row 19 of 20 real fleets should serve what is {SAFE}, and 1 of 20 more than the {UPPER}."
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
     "step times": "Time of each step of the server",
@@ -91,11 +92,16 @@ def enough_text(answer: "WhatifAnswer", cell: Layout) -> str:
 
 def _failure_text(answer: "WhatifAnswer") -> str:
     """What a spare server costs in each case; what is said after it is of the first case alone."""
-    servers = {
-        each.usd_per_month / each.num_servers for each in answer.cells if each.usd_per_month and each.num_servers
-    }
-    cost = f" One more server costs ${servers.pop():,.0f} a month in every case." if len(servers) == 1 else ""
-    return f"No case has a spare server.{cost} Of the first case:"
+    bought = answer.fleets if answer.users else answer.cells
+    costs = [each.usd_per_month / each.num_servers for each in bought if each.usd_per_month and each.num_servers]
+    cost = f"; {_one_more_costs(min(costs), max(costs))}" if costs else ""
+    return f"No case has a spare server{cost}. Of the first case:"
+
+
+def _one_more_costs(least: float, most: float) -> str:
+    if round(least) == round(most):
+        return f"one more costs ${least:,.0f} a month in every case"
+    return f"one more costs ${least:,.0f} to ${most:,.0f} a month, by case"
 
 
 def case_text(cell: Layout) -> str:
@@ -105,7 +111,8 @@ def case_text(cell: Layout) -> str:
         return name
     named, tokens = value_text("context", asked), mean_context_tokens(cell.looked.question.workload)
     simulated = cell.traffic.context_tokens if cell.traffic else tokens
-    cut = f", cut to {simulated:,.0f} by max_model_len" if simulated < LITTLE_CUT * tokens else ""
+    is_cut = simulated < LITTLE_CUT * tokens
+    cut = f"; {simulated:,.0f} once max_model_len has cut the longest" if is_cut else ""
     return name.replace(named, f"{named} ({tokens:,.0f} tokens{cut})" if asked.is_factor else f"{named} tokens{cut}")
 
 
@@ -202,7 +209,8 @@ def _options(answer: "WhatifAnswer") -> Options | None:
         rows=tuple(_row(answer, place) for place in range(len(shown))),
         marked=0,
         note=" ".join(
-            context_meaning(answer)
+            [SURE]
+            + context_meaning(answer)
             + _unserved_texts(answer)
             + ([sentence(NEEDS_MEANING)] if answer.users else [PER_SAFE_MEANING])
         ),
