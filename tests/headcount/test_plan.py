@@ -49,6 +49,7 @@ def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
     assert with_spare() == f"4 × {titles[0]}, $4,800 a month, or 2 × {titles[1]}, $6,000 a month"
     vars(answer)["fleets"] = (large, replace(small, servers=1))
     assert with_spare() == f"2 × {titles[1]}, $6,000 a month"
+    assert "A spare server can be had (headcount plan --spare 1)" in answer.first_page().risk
     vars(answer)["fleets"] = (replace(large, spare_servers=1), small)
     assert "with a spare server" not in dict(answer.first_page().figures)
 

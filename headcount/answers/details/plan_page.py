@@ -12,6 +12,7 @@ from headcount.answers.details.first_page import (
     Options,
     Part,
     Priced,
+    alone_risk,
     if_all_come,
     risk_of,
     served_page,
@@ -120,8 +121,8 @@ def _with_spare_down(bought: Bought) -> str:
 
 
 def _failure_text(answer: "PlanAnswer", bought: Bought, low: int, needed: float) -> str:
-    if not bought.spare_servers:
-        return bought.failure(low, needed)
+    if not bought.spare_servers:  # what a spare costs is among the figures, where it may be of another GPU
+        return bought.failure(low) if bought.parts else alone_risk(bought.servers, low, needed)
     tried = answer.spare_tried
     if answer.best is not None and answer.best.prefill_tp is not None:
         spare = counted(answer.race.question.spare, "engine")

@@ -1,6 +1,5 @@
 """Which way to serve is the cheapest, or serves the most?"""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ from headcount.answers.varied.attribution import Attribution, attribution
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of, noted
 from headcount.answers.varied.pages import GPUS_REMARK, compared_options, layout_page, layouts_json, spoken
-from headcount.answers.varied.ranking import check_sort, ranked
+from headcount.answers.varied.ranking import FAR_BEHIND, check_sort, is_promising, ranked
 from headcount.answers.varied.ties import ties
 from headcount.questions.apart import check_compared
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
@@ -51,9 +50,6 @@ from simulator.study.slo import SLO, find_slo
 from workloads.traces.trace_file import Source
 
 MOST_LAYOUTS = 1000
-FAR_BEHIND = 1.5
-"""By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
-(docs/measurements/screening.md)."""
 PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
 HITS_LEGEND = (
@@ -349,7 +345,7 @@ def compare(
 
     if strict:
         find_notes(facts_of(found, Verdict.DONE), strict=True)
-    wanted = [place for place in range(len(found)) if simulate_all or _is_promising(found, place, sort)]
+    wanted = [place for place in range(len(found)) if simulate_all or is_promising(found, place, sort)]
     with layouts.simulations(executor, workers, store=store) as simulations:
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
@@ -360,26 +356,6 @@ def compare(
     return replace(answer(found, gained, strict=strict), simulations=simulations)
 
 
-def _is_promising(found: Sequence[Layout], place: int, sort: str) -> bool:
-    """Whether a layout runs, and is the base, or by its estimate not far behind the best."""
-    layout = found[place]
-    if layout.looked is None or layout.looked.plan is None:
-        return False
-    if place == 0 or sort in ("ttft", "tpot") or layout.looked.apart is not None:
-        return True
-    costs = [_estimated_cost(each, sort) for each in found]
-    least = min(costs)
-    return costs[place] <= FAR_BEHIND * least or least == math.inf
-
-
-def _estimated_cost(layout: Layout, sort: str) -> float:
-    """What a user costs by the estimate; where users are what counts, or there is no price, a user counts alone."""
-    if not layout.users:
-        return math.inf
-    month = layout.usd_per_month if sort != "users" else None
-    return (month or 1.0) / layout.users
-
-
 def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort: str) -> Attribution | None:
     """What the best gains over the base; layouts between them are simulated where they were only screened."""
     best = ranked(found, sort)[0]
@@ -388,7 +364,7 @@ def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort
 
     def at(choice: Choice) -> Layout:
         place = asked.index(choice)
-        found[place] = layouts.simulated(found[place])
+        found[place] = layouts.simulated(found[place], is_served=True)
         return found[place]
 
     return attribution(found[0], best, at, by_cost=sort in ("cost", "month"))

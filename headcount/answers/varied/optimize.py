@@ -10,12 +10,12 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied.attribution import Attribution, attribution
-from headcount.answers.varied.compare import FAR_BEHIND, CompareAnswer, verdict_of
+from headcount.answers.varied.compare import CompareAnswer, verdict_of
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of, noted
 from headcount.answers.varied.pages import compared_options, layout_page, layouts_json
 from headcount.answers.varied.racing import leader, race, simplest, simulate_in
-from headcount.answers.varied.ranking import ranked
+from headcount.answers.varied.ranking import FAR_BEHIND, ranked
 from headcount.answers.varied.search import check_space, searched
 from headcount.questions.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.questions.loads import AskedWorkload

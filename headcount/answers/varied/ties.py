@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from headcount.answers.varied.layout import Layout
-from headcount.text.words import joined, ratio_text
+from simulator.study.statistics import Interval
 
 MOST_TOLD: Final = 2
 
@@ -26,9 +26,18 @@ def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout
         found = _told([f"{named(each)} ({_cost(each)} a user)" for each, _ in near])
         yield "nearly as cheap", f"{found}: the difference lies within its interval"
     if others:
-        costs = [f"{named(each)}: {ratio_text(ratio)} by the best estimates" for each, ratio in others]
-        safe = joined([_cost(each) for each, _ in others[:MOST_TOLD]])
-        yield "may be as cheap", f"{_told(costs)}; {safe} per safe user, as less is known of such servers"
+        yield (
+            "may be as cheap",
+            f"{_told([_beside(named, *pair) for pair in others])}, as less is known of such servers",
+        )
+
+
+def _beside(named: Callable[[Layout], str], each: Layout, ratio: Interval) -> str:
+    """What its users cost by the best estimates, and those who are safe to promise."""
+    percent = round(100 * (ratio.mean - 1))
+    change = f"{abs(percent)} % {'cheaper' if percent < 0 else 'dearer'} a user" if percent else "as cheap a user"
+    ends = f"{100 * (ratio.low - 1):+.0f} to {100 * (ratio.high - 1):+.0f} %"
+    return f"{named(each)}: {change} by the best estimates ({ends}), but {_cost(each)} for each safe user"
 
 
 def _cost(each: Layout) -> str:
