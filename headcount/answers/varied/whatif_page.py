@@ -111,9 +111,10 @@ def case_text(cell: Layout) -> str:
         return name
     named, tokens = value_text("context", asked), mean_context_tokens(cell.looked.question.workload)
     simulated = cell.traffic.context_tokens if cell.traffic else tokens
-    is_cut = simulated < LITTLE_CUT * tokens
-    cut = f"; {simulated:,.0f} once max_model_len has cut the longest" if is_cut else ""
-    return name.replace(named, f"{named} ({tokens:,.0f} tokens{cut})" if asked.is_factor else f"{named} tokens{cut}")
+    cut = f"{simulated:,.0f} once max_model_len has cut the longest" if simulated < LITTLE_CUT * tokens else ""
+    if asked.is_factor:
+        return name.replace(named, f"{named} ({'; '.join(filter(None, [f'{tokens:,.0f} tokens', cut]))})")
+    return name.replace(named, f"{named} tokens" + (f" ({cut})" if cut else ""))
 
 
 def _question(answer: "WhatifAnswer") -> str:
