@@ -45,23 +45,38 @@ def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.Whati
     assert [need.users for need in answer.needs[0]] == [10, 500, 5000]
 
 
-def test_the_first_page_says_for_whom_the_first_case_is_too_few_and_how_sure_every_case_is(
-    answer: hc.WhatifAnswer,
-) -> None:
-    base = answer.cells[0]
-    asked = replace(answer, users=(base.users, base.users + 1))
+def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer: hc.WhatifAnswer) -> None:
+    count = answer.cells[0].users + 1
+    asked = replace(answer, users=(count,))
     page = asked.first_page()
-    assert f"enough for {base.users}, too few for {base.users + 1}" in dict(page.figures)["first case"]
-    assert f"enough for {base.users}, too few for {base.users + 1}" in str(asked.head()[1])
-    assert page.headroom is not None and page.headroom.needed == base.users
+    assert dict(page.figures)["for"].startswith(f"{count:,} users at once, workload ")
     assert page.options is not None
-    for cell, needs, row in zip(answer.cells, asked.needs, page.options.rows, strict=True):
-        assert cell.row is not None
+    for cell, (need,), row in zip(answer.cells, asked.needs, page.options.rows, strict=True):
+        assert cell.row is not None and need.gpus is not None and need.usd_per_month is not None
+        assert row[1:4] == (
+            f"{need.gpus} GPUs ({need.layout})",
+            f"{need.usd_per_month:,.0f}",
+            f"{need.usd_per_month / count:,.2f}",
+        )
+        servers = need.gpus // cell.gpus
         ends = (cell.row.users_low, cell.row.users, cell.row.users_high)
-        assert row[1:4] == tuple(f"{users:,}" for users in ends)
-        assert all(cell.endswith(" each") for cell in row[4:]) and len(row) == 4 + len(needs)
+        assert row[4:] == tuple(f"{servers * users:,}" for users in ends)
+        assert servers * cell.row.users_low >= count
+    room = page.headroom
+    assert room is not None and room.needed == count and f"{room.low:,}" == page.options.rows[0][4]
+    assert f"on {asked.needs[0][0].gpus} GPUs: {room.low:,} users are safe to promise" in page.sure
     assert page.risk.startswith("No case has a spare server; one more costs $2,913 a month in every case. Of the first")
     assert "In every row 19 of 20 real fleets should serve what is safe to promise" in page.options.note
+
+
+def test_of_several_numbers_of_users_it_says_for_which_the_first_case_is_enough(answer: hc.WhatifAnswer) -> None:
+    users = answer.cells[0].users
+    asked = replace(answer, users=(users, users + 1))
+    assert f"enough for {users}, too few for {users + 1}" in str(asked.head()[1])
+    options = asked.first_page().options
+    assert options is not None
+    for needs, row in zip(asked.needs, options.rows, strict=True):
+        assert all(cell.endswith(" each") for cell in row[4:]) and len(row) == 4 + len(needs)
 
 
 @pytest.mark.parametrize(

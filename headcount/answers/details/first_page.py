@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_OPTIONS: Final = 8
 EACH_GETS: Final = "what each user gets"
+PRICE: Final = "price of a GPU's hour"
 APART_RISK: Final = (
     "What is computed of a prompt goes to the other servers over a network whose speed is assumed: measure it on yours."
 )
@@ -158,7 +159,7 @@ def price_figures(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
     """An hour of each GPU, and who asks for it; nothing without a price."""
     listed = "; ".join(price_sources(priced))
     only = f"{priced[0][0].title} " if len(priced) == 1 else ""
-    return (("price of a GPU's hour", listed.removeprefix(only)),) if listed else ()
+    return ((PRICE, listed.removeprefix(only)),) if listed else ()
 
 
 def served_page(

@@ -171,7 +171,7 @@ class CompareAnswer(Answer):
             more = ["–"] if self.shows_hits else []
             if not layout.is_screened_only:
                 return (layout.name, layout.layout, "0", "–", *money, "–", "–", "–", *more, *cut, "see below")
-            about, cost = f"about {layout.users:,}", f"over {money[1]}"
+            about, cost = f"about {layout.users:,}", f"over {money[1]}" if layout.users else "–"
             why = "only screened: far behind"
             return (layout.name, layout.layout, "–", about, money[0], cost, "–", "–", "–", *more, *cut, why)
         ratio = layout.cost_over(self.best) if self.by_cost and self.best else None

@@ -27,6 +27,10 @@ class Need:
     usd_per_month: float | None = None
     layout: str | None = None
     """Such as `3 × TP4`."""
+    users_low: int | None = None
+    """Those who are safe to promise on these GPUs; then the best estimate and the upper end, all in proportion."""
+    users_mean: int | None = None
+    users_high: int | None = None
 
     def __str__(self) -> str:
         if self.gpus is None:
@@ -50,11 +54,16 @@ def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
         return Need(users=users)
     servers = math.ceil(users * (layout.gpus // plan.gpus) / served)
     gpus = plan.gpus * servers
+    ends = (layout.row.users_low, layout.row.users, layout.row.users_high) if layout.row else ()
+    low, mean, high = (math.floor(end * gpus / layout.gpus) for end in ends) if ends else (None, None, None)
     return Need(
         users=users,
         gpus=gpus,
         usd_per_month=usd_per_month(gpus, layout.asked.gpu.usd_per_hour),
         layout=layout.layout_of(servers),
+        users_low=low,
+        users_mean=mean,
+        users_high=high,
     )
 
 

@@ -45,14 +45,15 @@ def layout_page(
     words: Sequence[tuple[str, str]] = (),
     others: Sequence[Layout] = (),
     also: Sequence[tuple[str, str]] = (),
-    needed: float | None = None,
+    headroom: Headroom | None = None,
     risk: str | None = None,
     leads: str = "",
 ) -> FirstPage:
     """One layout that leads; `said` is the answer, and `about` begins what is said of how sure it is.
 
-    `others` are what else there is to choose from, `also` more figures, `needed` the users asked for; `risk` is said
-    instead of what a failure does to the layout; the assumption that `leads` is to be confirmed first.
+    `others` are what else there is to choose from, `also` more figures, `headroom` that of more servers than the
+    layout's; `risk` is said instead of what a failure does to the layout; the assumption that `leads` is to be
+    confirmed first.
     """
     row, looked = (layout.row, layout.looked) if layout else (None, None)
     if not (layout and row and looked and looked.plan and layout.asked and layout.users):
@@ -72,7 +73,7 @@ def layout_page(
         load=looked.question.workload,
         slo=slo,
         plan=looked.plan,
-        headroom=Headroom(needed=needed, low=row.users_low, users=row.users, high=row.users_high),
+        headroom=headroom or Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
         found=row,
         about=about,
         risk=" ".join([*_cheaper_texts(others, layout), bought.failure(layout.users) if risk is None else risk]),
@@ -129,6 +130,7 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
 
 
 def _option(each: Layout) -> tuple[str, ...]:
+    over = "over " if each.is_screened_only and each.users else ""
     return (
         spoken(each),
         f"{each.gpus:,}",
@@ -136,7 +138,7 @@ def _option(each: Layout) -> tuple[str, ...]:
         "–" if each.is_screened_only else f"{each.users:,}",
         f"{each.row.users:,}" if each.row else f"about {each.users:,}" if each.is_screened_only else "–",
         whole_dollars(each.usd_per_month),
-        f"{'over ' if each.is_screened_only else ''}{dollars(each.usd_per_user_month if each.users else None)}",
+        f"{over}{dollars(each.usd_per_user_month if each.users else None)}",
     )
 
 

@@ -7,14 +7,16 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headcount.answers.details.first_page import EACH_GETS, MOST_OPTIONS, FirstPage, Options
+from headcount.answers.details.first_page import EACH_GETS, MOST_OPTIONS, PRICE, FirstPage, Options
+from headcount.answers.details.sure import Headroom
+from headcount.answers.money import usd_per_user_month
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.needs import unserved_text
 from headcount.answers.varied.pages import bought_of, layout_page, spoken
 from headcount.answers.varied.whatif_text import NEEDS_MEANING, cache_cells, cache_columns, context_meaning
 from headcount.questions.variations import Axis, value_text
 from headcount.text.populations import context_text, mean_context_tokens
-from headcount.text.units import counted, dollars
+from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import (
     BEST,
     PER_SAFE_MEANING,
@@ -30,9 +32,14 @@ from headcount.text.words import (
 if TYPE_CHECKING:
     from headcount.answers.varied.needs import Need
     from headcount.answers.varied.whatif import WhatifAnswer
+    from workloads.effects import TrafficEffects
 
-LITTLE_CUT: Final = 0.98  # of the average context
+LITTLE_CUT: Final = 0.95  # of the average context
 SURE: Final = f"In every row 19 of 20 real fleets should serve what is {SAFE}, and 1 of 20 more than the {UPPER}."
+BOUGHT_MEANING: Final = (
+    "To buy: whole servers, in proportion to what is safe to promise on one; many together serve a little more. "
+    "4 × TP2 are 4 servers of 2 GPUs. Where larger servers take fewer GPUs in all, those are bought."
+)
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
     "step times": "Time of each step of the server",
@@ -47,39 +54,49 @@ _SPOKEN: Final = {
 
 
 def whatif_page(answer: "WhatifAnswer") -> FirstPage:
-    """The base, and what the change does that matters most."""
-    base = answer.base
-    about = f"{_first_named(base)} on {counted(base.gpus, 'GPU')}: " if base else ""
-    needed = answer.users[0] if answer.users else None
+    """The first case, or what is bought for it, and what the change does that matters most."""
+    room = _bought_room(answer)
+    shown = answer.fleets[0] if room else answer.base
+    about = f"{_first_named(answer)} on {counted(_first_gpus(answer), 'GPU')}: " if shown else ""
     page = layout_page(
-        answer, _question(answer), base, slo=answer.slo, said=_said(answer), about=about, options=_options(answer),
-        needed=needed, risk=_failure_text(answer) if len(answer.cells) > 1 else None,
+        answer, _question(answer), shown, slo=answer.slo, said=_said(answer), about=about, options=_options(answer),
+        headroom=room, risk=_failure_text(answer) if len(answer.cells) > 1 else None,
     )  # fmt: skip
-    if base is None or base.looked is None or not page.is_good:
+    if answer.base is None or answer.base.looked is None or not page.is_good:
         return page
-    return replace(page, figures=(_first_case(answer, base), *_kept(page)))
+    kept = (PRICE, "model", EACH_GETS) if len({cell.gpu_name for cell in answer.cells}) == 1 else ("model", EACH_GETS)
+    figures = tuple(pair for pair in page.figures if pair[0] in kept)  # what holds for every case
+    return replace(page, figures=(_first_case(answer, answer.base), *figures))
 
 
-def _kept(page: FirstPage) -> tuple[tuple[str, str], ...]:
-    """The figures that hold for every case."""
-    return tuple(pair for pair in page.figures if pair[0] in ("model", EACH_GETS))
+def _bought_room(answer: "WhatifAnswer") -> Headroom | None:
+    """Of what the first number of users needs in the first case; None without users, or where nothing serves them."""
+    need = answer.needs[0][0] if answer.users and answer.needs else None
+    if need is None or need.users_low is None or need.users_mean is None or need.users_high is None:
+        return None
+    return Headroom(needed=need.users, low=need.users_low, users=need.users_mean, high=need.users_high)
 
 
-def _first_named(base: Layout) -> str:
-    return f"With {case_text(base)}" if base.choice else "As given,"
+def _first_gpus(answer: "WhatifAnswer") -> int:
+    bought = answer.needs[0][0].gpus if answer.users else None
+    return bought or (answer.base.gpus if answer.base else 0)
+
+
+def _first_named(answer: "WhatifAnswer") -> str:
+    return f"With {case_text(answer.base)}" if answer.base and answer.base.choice else "As given,"
 
 
 def _first_case(answer: "WhatifAnswer", base: Layout) -> tuple[str, str]:
-    """Whom the base serves as it is given, whether they are enough, and its cost."""
+    """Whom it is for; where nobody asked for users, whom the base serves as it is given, and its cost."""
     assert base.looked is not None, "who serves somebody was looked at"
-    load = base.looked.question.workload
-    named = [case_text(base)] if base.choice else []
-    context = [] if "context" in base.choice else [context_text(load)]
+    context = [] if "context" in base.choice else [context_text(base.looked.question.workload)]
+    load = ", ".join([f"workload {Path(answer.workload).name}", *context])
+    if answer.users:
+        return "for", f"{joined([f'{users:,}' for users in answer.users])} users at once, {load}"
+    named = f"{case_text(base)}, " if base.choice else ""
     served = f"{counted(base.users, 'user')} {SAFE} on {bought_of(base)}"
-    enough = f" ({said})" if (said := enough_text(answer, base)) else ""
     cost = "" if base.usd_per_month is None else f", rent ${base.usd_per_month:,.0f} a month"
-    about = ", ".join([*named, f"workload {Path(answer.workload).name}", *context])
-    return "first case" if answer.axes else "as given", f"{about}: {served}{enough}{cost}"
+    return "first case" if answer.axes else "as given", f"{named}{load}: {served}{cost}"
 
 
 def enough_text(answer: "WhatifAnswer", cell: Layout) -> str:
@@ -110,25 +127,42 @@ def case_text(cell: Layout) -> str:
     if asked is None or cell.looked is None:
         return name
     named, tokens = value_text("context", asked), mean_context_tokens(cell.looked.question.workload)
-    simulated = cell.traffic.context_tokens if cell.traffic else tokens
-    cut = f"{simulated:,.0f} once max_model_len has cut the longest" if simulated < LITTLE_CUT * tokens else ""
+    cut = f"cut to {cell.traffic.context_tokens:,.0f}" if cell.traffic and _is_cut(cell, cell.traffic) else ""
     if asked.is_factor:
-        return name.replace(named, f"{named} ({'; '.join(filter(None, [f'{tokens:,.0f} tokens', cut]))})")
-    return name.replace(named, f"{named} tokens" + (f" ({cut})" if cut else ""))
+        return name.replace(named, f"{named} ({', '.join(filter(None, [f'{tokens:,.0f} tokens', cut]))})")
+    return name.replace(named, f"{named} tokens" + (f", {cut}" if cut else ""))
+
+
+def _is_cut(cell: Layout, traffic: "TrafficEffects") -> bool:
+    """Whether the longest context makes the mean one clearly shorter."""
+    asked = mean_context_tokens(cell.looked.question.workload) if cell.looked else 0.0
+    return traffic.context_tokens < LITTLE_CUT * asked
+
+
+def _cut_texts(answer: "WhatifAnswer") -> list[str]:
+    """Why a context is simulated shorter than it was asked for."""
+    cells = (cell for cell in answer.cells[:MOST_OPTIONS] if "context" in cell.choice)
+    longest = sorted({cell.traffic.max_model_len for cell in cells if cell.traffic and _is_cut(cell, cell.traffic)})
+    tokens = joined([f"{each:,}" for each in longest])
+    return (
+        [f"Cut to: what is simulated, since no request may be longer than max_model_len, {tokens} tokens."]
+        if longest
+        else []
+    )
 
 
 def _question(answer: "WhatifAnswer") -> str:
     base = answer.base
+    users = joined([f"{users:,}" for users in answer.users])
+    needed = f"{users} users of {model_title(answer.model)} need"
     gpus = f" on {base.gpus:,} × {base.asked.gpu.title}" if base and base.asked else ""
     served = f"{model_title(answer.model)}{gpus}"
     if not answer.axes and not answer.swings:
-        title = base.asked.gpu.title if base and base.asked else "GPUs"
-        users = joined([f"{users:,}" for users in answer.users])
-        return f"How many {title} do {users} users of {model_title(answer.model)} need?"
+        return f"How many {base.asked.gpu.title if base and base.asked else 'GPUs'} do {needed}?"
     if not answer.axes:
         return f"Which assumptions about {served} matter most?"
     varied = "; ".join(map(_values_text, answer.axes))
-    return sentence(f"{varied}: what does it change for {served}?")
+    return sentence(f"{varied}: {f'what do {needed}' if users else f'what does it change for {served}'}?")
 
 
 def _values_text(axis: Axis) -> str:
@@ -169,9 +203,9 @@ def _people_need(answer: "WhatifAnswer") -> str:
 
 
 def _bought_text(answer: "WhatifAnswer", cell: Layout, *, is_named: bool = True) -> str:
-    """What the first number of users needs, such as `2 × NVIDIA H100 SXM ($5,825 a month)`; unnamed, `2 GPUs ($…`."""
+    """What the first number of users needs, such as `2 × NVIDIA H100 SXM ($5,825 a month)`, or `2 GPUs ($5,825)`."""
     need, title = _needs(answer, cell)[0], cell.asked.gpu.title if cell.asked else "GPU"
-    cost = "" if need.usd_per_month is None else f" (${need.usd_per_month:,.0f} a month)"
+    cost = "" if need.usd_per_month is None else f" (${need.usd_per_month:,.0f}{' a month' if is_named else ''})"
     return f"{f'{need.gpus or 0:,} × {title}' if is_named else counted(need.gpus or 0, 'GPU')}{cost}"
 
 
@@ -201,28 +235,51 @@ def _options(answer: "WhatifAnswer") -> Options | None:
     if len(answer.cells) < 2 and not answer.users:
         return None
     shown = answer.cells[:MOST_OPTIONS]
-    counts = {cell.gpus for cell in shown}
-    on = f" on {counted(counts.pop(), 'GPU')}" if len(counts) == 1 else ""
-    needed = [f"for {users:,} users, a month" for users in answer.users] or [PER_SAFE_USER]
+    is_bought = len(answer.users) == 1
     return Options(
         title="Case by case" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
-        columns=("case", f"{SAFE}{on}", BEST, UPPER, *needed, *cache_columns(answer)),
-        rows=tuple(_row(answer, place) for place in range(len(shown))),
+        columns=("case", *(_bought_columns(answer) if is_bought else _cell_columns(answer)), *cache_columns(answer)),
+        rows=tuple(
+            (case_text(cell), *(_bought_row if is_bought else _cell_row)(answer, place), *cache_cells(answer, place))
+            for place, cell in enumerate(shown)
+        ),
         marked=0,
         note=" ".join(
             [SURE]
             + context_meaning(answer)
+            + _cut_texts(answer)
             + _unserved_texts(answer)
-            + ([sentence(NEEDS_MEANING)] if answer.users else [PER_SAFE_MEANING])
+            + ([BOUGHT_MEANING if is_bought else sentence(NEEDS_MEANING)] if answer.users else [PER_SAFE_MEANING])
         ),
     )
 
 
-def _row(answer: "WhatifAnswer", place: int) -> tuple[str, ...]:
+def _bought_columns(answer: "WhatifAnswer") -> tuple[str, ...]:
+    return (f"to buy for {counted(answer.users[0], 'user')}", "$ a month", "$ per user", SAFE, BEST, UPPER)
+
+
+def _bought_row(answer: "WhatifAnswer", place: int) -> tuple[str, ...]:
+    """What the users need, and whom it serves."""
+    need = answer.needs[place][0]
+    gpus = "–" if need.gpus is None else f"{counted(need.gpus, 'GPU')} ({need.layout})"
+    served = ["–" if users is None else f"{users:,}" for users in (need.users_low, need.users_mean, need.users_high)]
+    each = usd_per_user_month(need.usd_per_month, need.users)
+    return (gpus, whole_dollars(need.usd_per_month), dollars(each), *served)
+
+
+def _cell_columns(answer: "WhatifAnswer") -> tuple[str, ...]:
+    counts = {cell.gpus for cell in answer.cells[:MOST_OPTIONS]}
+    on = f" on {counted(counts.pop(), 'GPU')}" if len(counts) == 1 else ""
+    needed = [f"for {users:,} users, a month" for users in answer.users] or [PER_SAFE_USER]
+    return (f"{SAFE}{on}", BEST, UPPER, *needed)
+
+
+def _cell_row(answer: "WhatifAnswer", place: int) -> tuple[str, ...]:
+    """Whom the cell serves, and what each number of users needs."""
     cell, needs = answer.cells[place], answer.needs[place]
     ends = [f"{cell.row.users:,}", f"{cell.row.users_high:,}"] if cell.row else ["–", "–"]
     each = [need.with_each() for need in needs] or [dollars(cell.usd_per_user_month)]
-    return (case_text(cell), f"{cell.users:,}", *ends, *each, *cache_cells(answer, place))
+    return (f"{cell.users:,}", *ends, *each)
 
 
 def _unserved_texts(answer: "WhatifAnswer") -> list[str]:
