@@ -7,18 +7,14 @@ real server routes the same prompts over HTTP, before workers that answer when o
 """
 
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.conformance.production_stack import CHUNK_TOKENS, NUM_ENGINES, SPANS, RouterComparison, random_prompts
-from benchmarks.conformance.ray_serve import loaded, queues_seen, served, text_of
+from benchmarks.conformance.ray_serve import asked, loaded, queues_seen, served, text_of
 from simulator.fleet.router import find_router
 from simulator.fleet.routers.cache_aware import loads_differ
 from workloads.requests import RequestTable
@@ -47,7 +43,7 @@ def check_gateway(
             for row, ended in enumerate(ended_before(requests["arrival_s"], requests["finish_s"]))
         ],
     }
-    found = RouterComparison(ours=requests["replica"].tolist(), theirs=_ask(python, case))
+    found = RouterComparison(ours=requests["replica"].tolist(), theirs=asked(python, PROBE, case))
     return found, sum(loads_differ(loads, parameters) for loads in queues_seen(requests).tolist())
 
 
@@ -66,17 +62,6 @@ def ended_before(arrival_s: NDArray[np.float64], finish_s: NDArray[np.float64]) 
         if next_one < len(ends):
             ends[next_one].append(row)
     return ends
-
-
-def _ask(python: str, case: dict[str, Any]) -> list[int]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case.json"
-        path.write_text(json.dumps(case))
-        ran = subprocess.run([python, PROBE, path], capture_output=True, text=True, check=False)
-    if ran.returncode:
-        sys.exit(f"{PROBE.name} failed:\n{ran.stderr[-2000:]}")
-    found: list[int] = json.loads(ran.stdout.splitlines()[-1])
-    return found
 
 
 def main() -> int:

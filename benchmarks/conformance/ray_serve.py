@@ -50,7 +50,7 @@ def check_ray(python: str, router: str, *, num_requests: int, seed: int) -> Rout
             )
         ],
     }
-    theirs = _ask(python, case)
+    theirs = asked(python, PROBE, case)
     return RouterComparison(ours=requests["replica"].tolist(), theirs=theirs)
 
 
@@ -96,14 +96,15 @@ def text_of(table: RequestTable, row: int) -> str:
     return "".join(words)
 
 
-def _ask(python: str, case: dict[str, Any]) -> list[int]:
+def asked(python: str, probe: Path, case: dict[str, Any]) -> list[Any]:
+    """What the original chose, in an interpreter that has it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.json"
         path.write_text(json.dumps(case))
-        ran = subprocess.run([python, PROBE, path], capture_output=True, text=True, check=False)
+        ran = subprocess.run([python, probe, path], capture_output=True, text=True, check=False)
     if ran.returncode:
-        sys.exit(f"{PROBE.name} failed:\n{ran.stderr[-2000:]}")
-    found: list[int] = json.loads(ran.stdout.splitlines()[-1])
+        sys.exit(f"{probe.name} failed:\n{ran.stderr[-2000:]}")
+    found: list[Any] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
 

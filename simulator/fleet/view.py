@@ -23,7 +23,10 @@ class Upkeep:
     only_changes: bool = False
     """Metrics are read only when some engine's requests have changed, then at the earliest `scrape_every_s` on."""
     chunk_tokens: int = 16
-    """Tokens of a chunk in the router's own index of prefixes; the last, incomplete chunk of a prompt is left out."""
+    """Tokens of a chunk in the router's own index of prefixes, and of what outstanding requests hold.
+
+    The last, incomplete chunk of a prompt is left out.
+    """
     most_chunks: float = math.inf
     """Chunks that the index holds, the least recently sent are forgotten first."""
     of_all_engines: bool = False
@@ -86,12 +89,12 @@ class View:
 
     @property
     def active_tokens(self) -> list[int]:
-        """Those of the outstanding requests' prompts, what several share counted once."""
+        """Those of the outstanding requests' prompts in whole chunks, what several share counted once."""
         return self._of_engines("active_tokens")
 
     @property
     def shared_tokens(self) -> list[int]:
-        """Tokens of the prompt that each engine's outstanding requests hold already."""
+        """Tokens of the prompt in whole chunks that each engine's outstanding requests hold already."""
         return self._of_engines("shared_tokens")
 
     @property

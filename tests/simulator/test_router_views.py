@@ -1,6 +1,6 @@
 """What routers see of tokens, of their own index and of the engines' caches, beside slow and obvious twins."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -128,12 +128,10 @@ class Checker:
         return chosen
 
     def lengths(self, simulation: Simulation, row: int) -> list[tuple[int, int]]:
-        """Contents of a prompt, and how many of its tokens each has."""
-        table = self.here.table
-        start, prompt = int(table.span_start[row]), int(table.prompt_tokens[row])
-        spans = simulation.arrays.spans[start : start + int(table.span_count[row])]
-        ends = np.minimum(spans["end"], prompt)
-        return list(zip(spans["content"].tolist(), np.diff(ends, prepend=0).tolist(), strict=True))
+        """Contents of a prompt, and how many of its tokens in whole chunks each has."""
+        size = self.UPKEEP.chunk_tokens
+        counts = Counter(content for content, _ in chunks_of(simulation, self.here.table, row, size))
+        return [(content, size * count) for content, count in counts.items()]
 
     def held(self, simulation: Simulation, there: Any, live: Any, sent: list[int]) -> dict[int, int]:
         found: dict[int, int] = {}

@@ -48,7 +48,7 @@ def _routing(router: FoundRouter, fleet: Fleet, *, counts_tokens: bool) -> NDArr
     if control is not None and control.reads_metrics and not sees_metrics:
         scrape_every_s = control.refresh_metrics_s
     values["sees_metrics"], values["sees_tokens"] = _sees(router, METRICS), counts_tokens
-    values["sees_active"] = _sees(router, ACTIVE)
+    values["sees_active"], values["held_chunk_tokens"] = _sees(router, ACTIVE), router.upkeep.chunk_tokens
     values["sees_cache"] = _sees(router, ("cached_tokens",))
     if _sees(router, MATCHES):
         values["chunk_tokens"], values["lifetime_s"] = router.upkeep.chunk_tokens, router.upkeep.lifetime_s

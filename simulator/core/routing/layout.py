@@ -13,7 +13,7 @@ ENGINE_VIEW = record(
         ("running", "i4"),
         ("kv_usage", "f8"),  # share of its blocks in use
         ("outstanding_tokens", "i8"),  # prompts of the outstanding requests
-        ("active_tokens", "i8"),  # of those, what several share counted once
+        ("active_tokens", "i8"),  # of those, in whole chunks, what several share counted once
         ("shared_tokens", "i4"),  # of the prompt to route: those that outstanding requests hold there
         ("prefill_tokens", "i8"),  # of those, not cached as the router believes, and without a first token yet
         ("matched_tokens", "i4"),  # of the prompt to route: leading ones that the router's own index has for it
@@ -37,7 +37,8 @@ ROUTING = record(
         ("router", "i8"),  # address of the compiled router, 0: Python decides
         ("sees_metrics", "i8"),  # 1: what engines report of themselves
         ("sees_tokens", "i8"),  # 1: tokens of outstanding requests are counted
-        ("sees_active", "i8"),  # 1: what outstanding requests share is counted once
+        ("sees_active", "i8"),  # 1: what outstanding requests share is counted once …
+        ("held_chunk_tokens", "i8"),  # … in whole chunks of so many tokens
         ("num_sent", "i8"),  # requests so far
         ("sees_cache", "i8"),  # 1: the engines' caches are looked up
         ("scrape_every_s", "f8"),  # 0: metrics are those of the moment

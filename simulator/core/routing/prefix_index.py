@@ -64,7 +64,7 @@ def learn(a: Any, request: int, engine: int, now_s: float) -> None:
         forget_oldest(a, owner, a.run_lists[owner].chunks - a.routing[0].most_chunks)
 
 
-# -- what outstanding requests hold
+# -- what outstanding requests hold, in whole chunks
 
 
 @kernel
@@ -72,10 +72,12 @@ def count_shared(a: Any, request: int) -> None:
     """Show for each engine how much of the prompt its outstanding requests hold already."""
     for engine in range(a.engine_views.shape[0]):
         a.engine_views[engine].shared_tokens = 0
+    chunk = a.routing[0].held_chunk_tokens
+    limit = a.requests[request].prompt // chunk * chunk
     span, begin = a.requests[request].span_start, 0
-    while begin < a.requests[request].prompt:
-        end, content = min(a.spans[span].end, a.requests[request].prompt), a.spans[span].content
-        for engine in range(a.engine_views.shape[0] if a.num_holding[content] > 0 else 0):
+    while begin < limit:
+        end, content = min(a.spans[span].end, limit) // chunk * chunk, a.spans[span].content
+        for engine in range(a.engine_views.shape[0] if end > begin and a.num_holding[content] > 0 else 0):
             held = a.known_prefixes[content, engine].active_tokens
             a.engine_views[engine].shared_tokens += min(held, end - begin)
         begin, span = end, span + 1
@@ -84,29 +86,35 @@ def count_shared(a: Any, request: int) -> None:
 @kernel
 def hold(a: Any, request: int, engine: int) -> None:
     """An outstanding request more: what is held of a content is the most that one of them holds."""
+    chunk = a.routing[0].held_chunk_tokens
+    limit = a.requests[request].prompt // chunk * chunk
     span, begin = a.requests[request].span_start, 0
-    while begin < a.requests[request].prompt:
-        end = min(a.spans[span].end, a.requests[request].prompt)
-        known = a.known_prefixes[a.spans[span].content, engine]
-        known.num_active += 1
-        a.num_holding[a.spans[span].content] += 1
-        a.engine_views[engine].active_tokens += max(end - begin - known.active_tokens, 0)
-        known.active_tokens = max(end - begin, known.active_tokens)
+    while begin < limit:
+        end = min(a.spans[span].end, limit) // chunk * chunk
+        if end > begin:
+            known = a.known_prefixes[a.spans[span].content, engine]
+            known.num_active += 1
+            a.num_holding[a.spans[span].content] += 1
+            a.engine_views[engine].active_tokens += max(end - begin - known.active_tokens, 0)
+            known.active_tokens = max(end - begin, known.active_tokens)
         begin, span = end, span + 1
 
 
 @kernel
 def let_go(a: Any, request: int, engine: int) -> None:
     """An outstanding request less: a content is let go with the last that holds some of it."""
+    chunk = a.routing[0].held_chunk_tokens
+    limit = a.requests[request].prompt // chunk * chunk
     span, begin = a.requests[request].span_start, 0
-    while begin < a.requests[request].prompt:
-        end = min(a.spans[span].end, a.requests[request].prompt)
-        known = a.known_prefixes[a.spans[span].content, engine]
-        known.num_active -= 1
-        a.num_holding[a.spans[span].content] -= 1
-        if known.num_active == 0:
-            a.engine_views[engine].active_tokens -= known.active_tokens
-            known.active_tokens = 0
+    while begin < limit:
+        end = min(a.spans[span].end, limit) // chunk * chunk
+        if end > begin:
+            known = a.known_prefixes[a.spans[span].content, engine]
+            known.num_active -= 1
+            a.num_holding[a.spans[span].content] -= 1
+            if known.num_active == 0:
+                a.engine_views[engine].active_tokens -= known.active_tokens
+                known.active_tokens = 0
         begin, span = end, span + 1
 
 

@@ -1,17 +1,18 @@
 """Dynamo's KV router: the lowest cost in blocks of prefill still to do and of active requests; ties at random.
 
 Source: ai-dynamo 1.6.1, lib/kv-router/src/scheduling/selector. Overlap is what KV events tell, which take no time here.
-Blocks that active requests share count once.
+Of active requests full blocks count, and those that they share once; of the new request also the last, incomplete one.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from simulator.core.draws import draw
 from simulator.core.jit import kernel
 from simulator.core.routing.candidates import replaces_tied
 from simulator.fleet.router import Draws, Parameter
-from simulator.fleet.view import View
+from simulator.fleet.view import Upkeep, View
 
 SEES = (
     "candidates",
@@ -30,6 +31,10 @@ PARAMETERS = {
     "kv_cache_block_size": Parameter(default=16, least=1, most=65_536, what="tokens of a block"),
 }
 DRAWN_OF = 1 << 30  # a share is drawn as so many parts of 1
+
+
+def upkeep(values: Mapping[str, float]) -> Upkeep:
+    return Upkeep(chunk_tokens=int(values["kv_cache_block_size"]))
 
 
 def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
