@@ -22,7 +22,8 @@ DESCRIPTOR_SOURCE = (
     "measured: NIXL posts 1,785 descriptors in 6.7 ms (vllm#50913), 40,064 in 129 ms (vllm#34054); vLLM 0.32 has one "
     "for each block and layer"
 )
-CONNECTOR = "NixlConnector"  # vLLM's, of which the decode engine pulls
+PULL, PUSH = "pull", "push"
+CONNECTORS = {PULL: "NixlConnector", PUSH: "NixlPushConnector"}  # vLLM's: decode engines read, prefill engines write
 DEFAULT_ROUTER = "least-outstanding"
 NOT_WITH_SGLANG = "prefill and decode apart is not simulated with SGLang; leave --pools out, or choose vLLM"
 DISPATCH_S = 0.025
@@ -34,8 +35,12 @@ DISPATCH_SOURCE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """What a handover takes beside the engines' steps."""
+    """Who moves the KV, and what a handover takes beside the engines' steps.
 
+    With PUSH a request comes to both its engines at once, without a dispatch between them.
+    """
+
+    kv_transfer: str = PULL
     dispatch_s: float = DISPATCH_S
     bytes_per_s: float = REACHED_SHARE * NIC_BYTES_PER_S
     """By one GPU, one way."""
@@ -46,6 +51,12 @@ class Between:
     def __post_init__(self) -> None:
         if not 0 < self.bytes_per_s < float("inf"):
             raise ValueError(f"the KV transfer's rate is {self.bytes_per_s} bytes/s; it must be above 0")
+        assert self.kv_transfer in CONNECTORS, "who moves the KV has a connector"
+
+    @property
+    def pushes(self) -> bool:
+        """Whether prefill engines write; else decode engines read."""
+        return self.kv_transfer == PUSH
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -57,17 +68,19 @@ class Between:
             ("KV transfer", rate, source),
             ("start of a KV transfer", f"{1e3 * self.transfer_s:.3g} ms", TRANSFER_SOURCE),
             ("descriptor of a KV transfer", f"{1e6 * self.descriptor_s:.3g} µs", DESCRIPTOR_SOURCE),
-            ("dispatch to the decode engine", f"{1e3 * self.dispatch_s:.3g} ms", dispatch_source),
+            ("dispatch to the decode engine", "none: sent to both engines at once", f"--kv-transfer {PUSH}")
+            if self.pushes
+            else ("dispatch to the decode engine", f"{1e3 * self.dispatch_s:.3g} ms", dispatch_source),
             *([("decider", str(self.decider), "given")] if self.decider is not None else ()),
         )
 
-    def nic(self, deployment: Deployment, readers_per_block: int = 1) -> Nic:
+    def nic(self, deployment: Deployment, transfers_per_block: int = 1) -> Nic:
         """An engine's way to the others. Its GPUs move their own parts of a block side by side."""
         budget = deployment.budget
         return Nic(
             block_s=budget.layout.block_bytes() / self.bytes_per_s,
             transfer_s=self.transfer_s,
-            post_s=readers_per_block * deployment.architecture.num_hidden_layers * self.descriptor_s,
+            post_s=transfers_per_block * deployment.architecture.num_hidden_layers * self.descriptor_s,
         )
 
 
@@ -96,7 +109,8 @@ class Apart:
     @property
     def serve_lines(self) -> tuple[str, str]:
         """The commands that start an engine of each pool."""
-        return _serve_line(self.prefill, KV_PRODUCER), _serve_line(self.decode, KV_CONSUMER)
+        connector = CONNECTORS[self.between.kv_transfer]
+        return _serve_line(self.prefill, connector, KV_PRODUCER), _serve_line(self.decode, connector, KV_CONSUMER)
 
     @property
     def gpus(self) -> int:
@@ -110,10 +124,11 @@ class Apart:
 
     @property
     def nics(self) -> tuple[Nic, Nic]:
-        """Of an engine of each. Decode engines post a descriptor for each prefill GPU with a part of what they read."""
-        sources = max(self.prefill.tensor_parallel_size // self.decode.tensor_parallel_size, 1)
-        sources = 1 if self.decode.architecture.is_mla else sources
-        return self.between.nic(self.prefill, sources), self.between.nic(self.decode, sources)
+        """Of an engine of each. Who moves KV posts a descriptor for each GPU of the other with a part of a block."""
+        sizes = self.prefill.tensor_parallel_size, self.decode.tensor_parallel_size
+        own, others = sizes if self.between.pushes else sizes[::-1]
+        parts = 1 if self.decode.architecture.is_mla else max(others // own, 1)
+        return self.between.nic(self.prefill, parts), self.between.nic(self.decode, parts)
 
     def fleet(self, router: str | RouterFactory | None) -> Fleet:
         each = zip(self.plans, self.counts, self.nics, (PREFILL, DECODE), strict=True)
@@ -121,12 +136,13 @@ class Apart:
             Pool(engine=plan.engine, step_times=plan.latency.step_times, num_servers=count, role=role, nic=nic)
             for plan, count, nic, role in each
         )
-        handover = Handover(dispatch_s=self.between.dispatch_s, decider=self.between.decider)
+        between = self.between
+        handover = Handover(pushes=between.pushes, dispatch_s=between.dispatch_s, decider=between.decider)
         return Fleet(pools=pools, router=router or DEFAULT_ROUTER, handover=handover)
 
 
-def _serve_line(plan: Deployment, kv_role: str) -> str:
-    transfer = json.dumps({"kv_connector": CONNECTOR, "kv_role": kv_role})
+def _serve_line(plan: Deployment, connector: str, kv_role: str) -> str:
+    transfer = json.dumps({"kv_connector": connector, "kv_role": kv_role})
     return f"{plan.serve_line} --kv-transfer-config {shlex.quote(transfer)}"
 
 
@@ -144,6 +160,12 @@ def resolve_apart(
 
 def apart_of(prefill: Deployment, decode: Deployment, between: Between = Between()) -> Apart:
     """One engine of each. Raises ValueError as `resolve_apart` does."""
+    is_even = prefill.tensor_parallel_size == decode.tensor_parallel_size
+    if between.pushes and prefill.architecture.is_mla and not is_even:
+        raise ValueError(
+            "--kv-transfer push: a model with MLA is simulated with one tensor-parallel size alone, since each GPU of "
+            "the larger one would be written the same KV; give both --pools one size, or --kv-transfer pull"
+        )
     return Apart(
         prefill=replace(prefill, engine=replace(_checked(prefill), kv_role=KV_PRODUCER)),
         decode=replace(decode, engine=replace(_checked(decode), kv_role=KV_CONSUMER)),

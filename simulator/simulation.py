@@ -119,7 +119,7 @@ class Simulation:
     @property
     def requests(self) -> NDArray[np.void]:
         """Every attempt's state and times, see `simulator.core.layout.REQUEST`: the table's rows, then retries."""
-        return self.arrays.requests
+        return self.arrays.requests[: self.table.num_requests * self.table.num_attempts]
 
     @property
     def totals(self) -> NDArray[np.void]:
@@ -155,6 +155,12 @@ class Simulation:
         """Sessions that have had their last turn."""
         return int(self._cursor["num_exhausted"])
 
+    @property
+    def waits_for_ever(self) -> bool:
+        """Whether a request waits for KV that no prefill engine will write, see `PushNetwork`."""
+        lost = self.arrays.handovers["lost"][: len(self.requests)] == 1
+        return bool(len(lost) and (self.requests["status"][lost] < layout.FINISHED).any())
+
     def cancellations(self, computed_tokens: float, *, since_s: float = 0.0) -> Cancellations | None:
         """What was cancelled or rejected from then on, beside so many tokens computed; None where nothing can be."""
         if self.table.waits is None and not len(self.arrays.gateways):
@@ -172,7 +178,7 @@ class Simulation:
     def _flush_log(self) -> None:
         size = int(self._cursor["log_size"])
         if size:
-            self.steps.extend(read_log(self.arrays.log[:size]))
+            self.steps.extend(read_log(self.arrays.log[:size], len(self.requests)))
             self._cursor["log_size"] = 0
 
     def _stall_message(self) -> str:

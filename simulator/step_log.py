@@ -34,19 +34,22 @@ class StepRecord:
         }
 
 
-def read_log(words: NDArray[np.int32]) -> list[StepRecord]:
-    """The log's steps in time order; who finished before an engine's first is lost to the caller's last step."""
-    return list(_attach_finished(reversed(list(_read_backwards(words.tolist())))))
+def read_log(words: NDArray[np.int32], num_requests: int) -> list[StepRecord]:
+    """The log's steps in time order; who finished before an engine's first is lost to the caller's last step.
+
+    Rows beyond `num_requests` are of the same requests at other engines.
+    """
+    return list(_attach_finished(reversed(list(_read_backwards(words.tolist(), num_requests)))))
 
 
-def _read_backwards(words: list[int]) -> Iterator[StepRecord | tuple[int, int]]:
+def _read_backwards(words: list[int], num_requests: int) -> Iterator[StepRecord | tuple[int, int]]:
     """Entries end in a marker, so they are read from the end; a pair is a finished request and its engine."""
     place = len(words)
     while place > 0:
         place -= 1
         if words[place] == _FINISHED:
             place -= 2
-            yield words[place], words[place + 1]
+            yield words[place] % num_requests, words[place + 1]
             continue
         assert words[place] == _STEP, "the step log lost its alignment"
         count, num_preempted, free, running, waiting, step, replica = words[place - 7 : place]
@@ -56,8 +59,8 @@ def _read_backwards(words: list[int]) -> Iterator[StepRecord | tuple[int, int]]:
         yield StepRecord(
             replica=replica,
             step=step,
-            scheduled=dict(zip(pairs[::2], pairs[1::2], strict=True)),
-            preempted=words[place : place + num_preempted],
+            scheduled={row % num_requests: tokens for row, tokens in zip(pairs[::2], pairs[1::2], strict=True)},
+            preempted=[row % num_requests for row in words[place : place + num_preempted]],
             free_blocks=free,
             running=running,
             waiting=waiting,

@@ -19,9 +19,10 @@ from calibrate.conformance.scheduler import READABLE, Comparison
 from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from simulator.engines.vllm.connectors.pulling import Network
 from simulator.engines.vllm.connectors.pulling_scheduler import PullingPlan, PullingScheduler
+from simulator.engines.vllm.connectors.pushing import PushNetwork
 from simulator.engines.vllm.engine import EngineConfig
 
-APART = "apart"  # what its cases are about
+APART, PUSH = "apart", "push"  # what its cases are about
 
 
 def readable_apart_steps(case: ApartCase) -> list[list[Record]]:
@@ -29,7 +30,8 @@ def readable_apart_steps(case: ApartCase) -> list[list[Record]]:
     found = case.to_json()
     load = Load(found["requests"])
     pools = [pool for pool in case.pools for _ in range(pool.num_engines)]
-    network = Network([pool.nic for pool in pools if pool.nic])
+    nics = [pool.nic for pool in pools if pool.nic]
+    network = PushNetwork(nics) if case.handover.pushes else Network(nics)
     loops = [
         BusyLoop(number, lambda loop: EngineCore(case, loop, load, network), load, POLL_S)
         for number in range(len(pools))
@@ -38,9 +40,9 @@ def readable_apart_steps(case: ApartCase) -> list[list[Record]]:
 
 
 class EngineCore(ReadableCore[PullingPlan]):
-    """With reads from other engines."""
+    """With KV from other engines."""
 
-    def __init__(self, case: ApartCase, loop: BusyLoop, load: Load, network: Network) -> None:
+    def __init__(self, case: ApartCase, loop: BusyLoop, load: Load, network: Network | PushNetwork) -> None:
         pool, step_s = case.of_engine(loop.number)
         assert isinstance(pool.engine, EngineConfig)
         self.pulling = PullingScheduler(pool.engine)
@@ -53,7 +55,7 @@ class EngineCore(ReadableCore[PullingPlan]):
         self.requests[row].do_remote_decode = True
 
     def enter_prefilled(self, row: int, arrival_s: float, _: "EngineCore") -> None:
-        """A request arrives whose KV another engine has."""
+        """A request arrives whose KV another engine has, or computes."""
         self.add(row, self.load.requests[row], arrival_s)
         self.requests[row].do_remote_prefill = True
 
@@ -61,11 +63,7 @@ class EngineCore(ReadableCore[PullingPlan]):
         return self.load.now_s
 
     def launch(self, plan: PullingPlan, _: float) -> None:
-        for pull in plan.pulls.asked:
-            self._network.pull(self._number, pull, self.load.now_s)
-        for row in plan.pulls.given_up:
-            self._network.give_up(self._number, row, self.load.now_s)
-        self._network.tell(self._number, plan.pulls, self.load.now_s)
+        self._network.launch(self._number, plan.pulls, self.load.now_s)
 
     def await_step(self, plan: PullingPlan, end_s: float) -> None:
         if plan.num_scheduled_tokens or end_s > self.load.now_s:
@@ -75,6 +73,10 @@ class EngineCore(ReadableCore[PullingPlan]):
     def num_begun(self) -> int:
         """Reads so far."""
         return self.pulling.num_begun
+
+    @property
+    def has_transfers(self) -> bool:
+        return self.pulling.num_transfers > self._network.num_lost(self._number)
 
     @property
     def has_news(self) -> bool:
@@ -91,8 +93,12 @@ class EngineCore(ReadableCore[PullingPlan]):
 def core_apart_steps(case: ApartCase) -> list[list[Record]]:
     """The compiled core's decisions: of each engine one record per `schedule()` call."""
     simulation = simulate_apart(case)
-    handovers, cached = simulation.arrays.handovers, simulation.requests["cached_tokens"]
-    hits = [np.where(handovers["stage"] == 1, handovers["cached_tokens"], cached).tolist(), cached.tolist()]
+    cached, count = simulation.requests["cached_tokens"], len(simulation.requests)
+    handovers = simulation.arrays.handovers[:count]
+    prefilled = simulation.arrays.requests["cached_tokens"][count:]
+    if not case.handover.pushes:
+        prefilled = np.where(handovers["stage"] == 1, handovers["cached_tokens"], cached)
+    hits = [prefilled.tolist(), cached.tolist()]
     records: list[list[Record]] = [[] for _ in range(simulation.fleet.num_engines)]
     seen: list[set[int]] = [set() for _ in records]
     for step in simulation.steps:
@@ -104,14 +110,20 @@ def core_apart_steps(case: ApartCase) -> list[list[Record]]:
 
 
 def check_apart(
-    python: Path, *, num_cases: int, seed: int, watch: Callable[[Comparison], None] = lambda _: None
+    python: Path,
+    *,
+    num_cases: int,
+    seed: int,
+    watch: Callable[[Comparison], None] = lambda _: None,
+    pushes: bool = False,
 ) -> Comparison:
     """Run `num_cases` random cases through vLLM's engine cores under `python`, the readable schedulers and the core.
 
+    `pushes`: with its NixlPushConnector, else with its NixlConnector.
     Raises ValueError where vLLM cannot be driven there.
     """
-    cases = [apart_case(seed, number) for number in range(num_cases)]
-    found = Comparison(seed=seed, about=APART)
+    cases = [apart_case(seed, number, pushes=pushes) for number in range(num_cases)]
+    found = Comparison(seed=seed, about=PUSH if pushes else APART)
     for case, theirs in zip(cases, _probe(python, cases, found), strict=True):
         _compare(found, case.under(found.vllm_version), theirs)
         watch(found)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from calibrate.conformance.apart import APART, check_apart
+from calibrate.conformance.apart import APART, PUSH, check_apart
 from calibrate.conformance.balancer import BALANCER, check_balancer
 from calibrate.conformance.cases.scheduler_cases import ABOUT
 from calibrate.conformance.cases.sglang_cases import SGLANG_CASES
@@ -36,7 +36,7 @@ class Found(Protocol):
 Check = Callable[..., Found]  # of an interpreter; num_cases, seed, watch: called with what was found after each case
 CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
     VLLM: {about: partial(check_scheduler, about=about) for about in ABOUT}
-    | {APART: check_apart, BALANCER: check_balancer},
+    | {APART: check_apart, PUSH: partial(check_apart, pushes=True), BALANCER: check_balancer},
     SGLANG: {about: partial(check_sglang_scheduler, about=about) for about in SGLANG_CASES}
     | {RADIX_TREE: check_radix_tree},
 }

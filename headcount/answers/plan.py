@@ -210,6 +210,7 @@ def plan(
     attainment: float | None = None,
     router: str | RouterFactory | None = None,
     pools: PoolSizesAsked | None = None,
+    kv_transfer: str | None = None,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
     decider: str | None = None,
@@ -251,7 +252,7 @@ def plan(
     money = money_of(api_input_price, api_output_price, utilization, people.mean_over_peak)
     args, architecture, offers = engine_args(engine), load_model(model), read_offers(names_of(gpu, "gpu"), price)
     formats = names_of(quantization, "quantization"), names_of(kv_cache_dtype, "kv_cache_dtype")
-    apart = asked_choices(pools, kv_transfer_rate, dispatch_s, decider)
+    apart = asked_choices(pools, kv_transfer_rate, dispatch_s, decider, kv_transfer)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
     load = AskedWorkload(
         workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic

@@ -254,6 +254,7 @@ def simulate(
     traffic: TrafficChanges = None,
     replicas: int = 1,
     pools: ApartPools | None = None,
+    kv_transfer: str | None = None,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
     decider: str | None = None,
@@ -277,10 +278,10 @@ def simulate(
 
     A load is a trace (`workload`), users of a preset or with `input_len`, `output_len`, `think_time_s`, clients without
     think time (`concurrency`), or arrivals at a `rate`. `pools` compute prompts and answers apart: {"prefill": "2",
-    "decode": "2xtp4"}; `kv_transfer_rate` between them is in GB/s by one GPU. `engine` are vLLM's engine arguments
-    under their names. `flow_control` is the gateway's queue before the router. `tenants`, a file or a mapping by name,
-    are judged by the SLO; nothing else here is. With `runs` the load is drawn so often, with `seed` and those
-    after it, for how sure the p99 is. Raises ValueError for a bad argument, RefusedError where `strict`
+    "decode": "2xtp4"}; `kv_transfer` is "pull" or "push", `kv_transfer_rate` in GB/s by one GPU. `engine` are vLLM's
+    engine arguments under their names. `flow_control` is the gateway's queue before the router. `tenants`, a file or a
+    mapping by name, are judged by the SLO; nothing else here is. With `runs` the load is drawn so often, with `seed`
+    and those after it, for how sure the p99 is. Raises ValueError for a bad argument, RefusedError where `strict`
     refuses a note.
     """
     asked = subject(model, gpu, engine, startup_log)
@@ -288,7 +289,7 @@ def simulate(
     outputs.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)
     find_notes(known, strict=strict)
-    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider, replicas=replicas)
+    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider, kv_transfer=kv_transfer, replicas=replicas)
     plan = resolve(asked.architecture, asked.gpu, asked.args) if apart is None else apart.decode
     replicas = replicas if apart is None else apart.num_decode
     known = replace(known, plans=[plan] if apart is None else apart.plans)

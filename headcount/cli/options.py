@@ -149,6 +149,15 @@ def decider_option(**more: Any) -> Option:
     return section("Prefill and decode apart", option("--decider", Text(), says, **more))
 
 
+def kv_transfer_option(**more: Any) -> Option:
+    """Who moves the KV between engines."""
+    says = (
+        "pull: decode engines read it, as with vLLM's NixlConnector. push: prefill engines write it, as with its "
+        "NixlPushConnector.  [default: pull]"
+    )
+    return section("Prefill and decode apart", option("--kv-transfer", Text(), says, **more))
+
+
 between_options = section(
     "Prefill and decode apart",
     option("--kv-transfer-rate", Number("GB/s"), "KV between engines, by one GPU, one way.  [default: 35.5]"),
@@ -168,6 +177,7 @@ apart_options = all_of(
             "prefill=2xtp1,decode=2xtp4.",
         ),
     ),
+    kv_transfer_option(),
     between_options,
     decider_option(),
 )

@@ -33,6 +33,7 @@ _SHORT: Final = {
     "context": "average context {}",
     "pools": "{}",
     "decider": "decider {}",
+    "kv_transfer": "{}",
     "speculation": "{}",
     "kv_transfer_config": "{}",
 }

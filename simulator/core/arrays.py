@@ -46,7 +46,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     arrays = Arrays(
         pools=_pools(fleet, pools, table),
         cursor=_cursor(log_steps, words, table),
-        requests=_requests(table),
+        requests=np.tile(_requests(table), fleet.num_legs),
         clients=_clients(table),
         next_turn=_next_turns(table),
         think_s=np.ascontiguousarray(table.think_s),
@@ -78,7 +78,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         **tier_arrays(fleet, table, max(pool.row_blocks for pool in pools)),
         **apart_arrays(fleet, table, router.memory_words(engines)),
-        heap=np.zeros(_heap_size(table), layout.HEAP_ENTRY),
+        heap=np.zeros(fleet.num_legs * _heap_size(table), layout.HEAP_ENTRY),
         deadlines=np.zeros(_num_waits(table), layout.HEAP_ENTRY),
         samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
         itl_histogram=np.zeros(layout.ITL_BINS),

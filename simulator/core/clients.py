@@ -17,7 +17,7 @@ from simulator.core.layout import (
     TIMED_OUT,
     WHOLE_ANSWER,
 )
-from simulator.core.vllm.apart import reading
+from simulator.core.vllm.apart import reading, writing
 
 
 @kernel
@@ -101,7 +101,10 @@ def reject(a: Any, request: int, now_s: float) -> None:
 def go_on(a: Any, request: int, may_retry: bool, now_s: float) -> None:
     """What comes after an attempt without a whole answer: another attempt, or a later turn."""
     count, ends_s = a.next_turn.shape[0], now_s
-    if may_retry and request + count < a.requests.shape[0]:
+    num_rows = a.requests.shape[0]
+    if a.handovers.shape[0] > 0 and a.sides[0].pushes == 1:
+        num_rows = writing.num_rows(a)
+    if may_retry and request + count < num_rows:
         ends_s = try_again(a, request, request + count, now_s)
     if ends_s < math.inf:
         resume(a, request, ends_s)

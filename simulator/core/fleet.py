@@ -37,7 +37,7 @@ from simulator.core.layout import (
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
 from simulator.core.vllm import calendar, pool, queue
-from simulator.core.vllm.apart import deciding, reading
+from simulator.core.vllm.apart import deciding, reading, writing
 from simulator.core.vllm.host_tier import offload, polling
 
 # -- arrivals
@@ -106,11 +106,31 @@ def route(a: Any, request: int, now_s: float) -> bool:
         return True
     if a.deciding.shape[0] > 0:
         deciding.decide(a, request, now_s)
+    chosen = choose(a, request, now_s)
+    return chosen != NONE and give(a, request, chosen, now_s)
+
+
+@kernel
+def choose(a: Any, request: int, now_s: float) -> int:
+    """The router's choice; NONE where Python must decide."""
     chosen = views.choose(a, request, now_s)
     if chosen == NONE:
-        cursor.unrouted = request
-        return False
-    send(a, request, chosen, now_s)
+        a.cursor[0].unrouted = request
+    return chosen
+
+
+@kernel
+def give(a: Any, request: int, replica: int, now_s: float) -> bool:
+    """Send a request to the engine that was chosen, and to a decode engine where the KV is pushed to it.
+
+    False where Python must choose that.
+    """
+    if a.handovers.shape[0] > 0 and writing.is_undivided(a, request):
+        send(a, writing.divide(a, request, replica), replica, now_s)
+        replica = choose(a, request, now_s)
+        if replica == NONE:
+            return False
+    send(a, request, replica, now_s)
     return True
 
 
@@ -182,8 +202,10 @@ def take_arrivals(a: Any, now_s: float) -> bool:
     """Route or enter every request whose time has come, in order of time, then of id; False where Python must route."""
     cursor = a.cursor[0]
     if cursor.unrouted != NONE:
-        send(a, cursor.unrouted, cursor.chosen, now_s)
+        request = cursor.unrouted
         cursor.unrouted = NONE
+        if not give(a, request, cursor.chosen, now_s):
+            return False
     while True:
         open_s, event_s = next_open_s(a), next_heap_s(a)
         if min(open_s, event_s) > now_s:
@@ -265,6 +287,9 @@ def complete_steps(a: Any, now_s: float) -> None:
             for index in range(plan.count - plan.num_quiet):
                 if a.entries[replica, slot, index].tokens < 0:
                     request = a.entries[replica, slot, index].request
+                    if a.pools[a.replicas[replica].pool].role == PREFILL and a.sides[replica].pushes == 1:
+                        writing.note_prefilled(a, request, now_s)
+                        continue
                     if a.pools[a.replicas[replica].pool].role == PREFILL:
                         reading.hand_over(a, request, now_s)
                         push_event(a, now_s + a.sides[replica].dispatch_s, NEXT_TURN, request)

@@ -321,7 +321,7 @@ HEAP_ENTRY = record([("time_s", "f8"), ("request", "i4"), ("kind", "i4")])
 class Arrays(NamedTuple):
     """All state of one run; shapes use R engines, n requests, S sequences per engine, the most of any pool.
 
-    Where clients try again, attempts are rows too: n first ones, then n second ones, and so on.
+    Attempts of clients that try again are rows too: n first ones, n second ones, …; with pushes as many for prefill.
     """
 
     pools: NDArray[np.void]  # [pools]

@@ -6,7 +6,7 @@ from simulator.core import delivery, waiting
 from simulator.core.draws import draft_hash
 from simulator.core.gateway import queue as gateway
 from simulator.core.heap import set_next
-from simulator.core.jit import kernel
+from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import (
     AT_GATEWAY,
@@ -23,6 +23,7 @@ from simulator.core.layout import (
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
 from simulator.core.vllm import blocks, calendar, scheduler
+from simulator.core.vllm.apart import writing
 from simulator.core.vllm.host_tier import holding, offload
 
 
@@ -115,6 +116,24 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
 @kernel
 def abort(a: Any, request: int, status: int, now_s: float) -> None:
     """Take out a request whose client has gone (vLLM: `finish_requests`); a step in flight goes on without it."""
+    take_out(a, request, status, now_s)
+    if a.handovers.shape[0] > 0 and a.sides[0].pushes == 1:
+        take_out_prefill(a, request, status, now_s)
+
+
+@rare_kernel
+def take_out_prefill(a: Any, request: int, status: int, now_s: float) -> None:
+    """The same at its prefill engine, where both have it at once."""
+    row = request + writing.num_rows(a)
+    if WAITING <= a.requests[row].status <= SENT:
+        take_out(a, row, status, now_s)
+        a.cursor[0].num_finished -= 1  # it is one request
+    writing.leave(a, request)
+
+
+@kernel
+def take_out(a: Any, request: int, status: int, now_s: float) -> None:
+    """Off its engine, or out of the gateway's queue."""
     req = a.requests[request]
     if req.status <= AT_GATEWAY:
         if req.status == HELD:

@@ -83,8 +83,10 @@ class Handover:
 
     `dispatch_s` lies between the prefill engine's step and the request's arrival at the decode engine: the answer's way
     out, the router, the new request's way in. Blocks that nobody comes to read are kept for `lease_s`.
+    With `pushes` the router sends a request to both engines at once, and the prefill engine writes into the other.
     """
 
+    pushes: bool = False
     dispatch_s: float = 0.0
     lease_s: float = LEASE_S
     decider: Decider | None = None  # of prompts that decode engines compute themselves; None: none
@@ -94,6 +96,11 @@ class Handover:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
+        if self.pushes and self.decider is not None:
+            raise ValueError(
+                "which prompts decode engines compute themselves is not simulated where prefill engines push; leave "
+                "--decider out, or give --kv-transfer pull"
+            )
         if self.dispatch_s >= self.lease_s:
             raise ValueError(
                 f"a handover takes {self.dispatch_s} s, and blocks are kept for {self.lease_s} s: all are lost before "
@@ -136,6 +143,11 @@ class Fleet:
     @property
     def num_engines(self) -> int:
         return sum(pool.num_engines for pool in self.pools)
+
+    @property
+    def num_legs(self) -> int:
+        """Engines that have a request at once."""
+        return 1 + (self.is_apart and self.handover.pushes)
 
     @property
     def num_usable_blocks(self) -> int:

@@ -120,6 +120,8 @@ def _judge(
     counted = requests[is_counted]
     ttft_missed, tpot_missed, decided = missed(counted, slo, horizon_s)
     num_decided = max(int(decided.sum()), 1)
+    if simulation.waits_for_ever:  # its blocks are lost for good: in the long run all miss
+        ttft_missed[:], decided[:] = True, True
     finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
     window_s = horizon_s - warmup_s
     after = samples[samples["time_s"] > warmup_s]

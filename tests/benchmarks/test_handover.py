@@ -2,7 +2,9 @@
 
 import pytest
 
-from benchmarks.handover import handover, transfers
+from benchmarks.handover import HANDOVER_S, STEP_S, handover_s, transfers
+from simulator.apart import DISPATCH_S
+from simulator.fleet.fleet import Handover
 
 
 def test_transfers_take_what_mooncake_measured_within_10_percent() -> None:
@@ -12,4 +14,9 @@ def test_transfers_take_what_mooncake_measured_within_10_percent() -> None:
 
 
 def test_a_handover_takes_197_ms_within_30_percent() -> None:
-    assert handover().error == pytest.approx(0, abs=0.3)
+    assert handover_s(Handover(dispatch_s=DISPATCH_S)) == pytest.approx(HANDOVER_S, rel=0.3)
+
+
+def test_a_push_saves_the_dispatch_and_costs_up_to_a_step() -> None:
+    pushed_s, undispatched_s = handover_s(Handover(pushes=True)), handover_s(Handover())
+    assert undispatched_s < pushed_s < undispatched_s + STEP_S

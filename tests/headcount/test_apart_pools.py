@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -73,9 +74,31 @@ def test_a_slower_network_and_a_longer_dispatch_delay_the_first_token() -> None:
     assert late == pytest.approx(base + 0.2, abs=0.02)
 
 
+def test_pushed_kv_saves_the_dispatch_and_the_answer_names_the_connector() -> None:
+    pulled, pushed = (simulated("prefill=1,decode=1", kv_transfer=each) for each in ("pull", "push"))
+    found = pushed.to_json()
+    assert (found["kv_transfer"], found["dispatch_s"], found["lost_requests"]) == ("push", 0.0, 0)
+    assert pulled.to_json()["ttft_s"]["p50"] - found["ttft_s"]["p50"] == pytest.approx(0.025, abs=0.02)
+    assert [json.loads(shlex.split(line)[-1])["kv_connector"] for line in pushed.apart.serve_lines] == 2 * [
+        "NixlPushConnector"
+    ]
+
+
+def test_kv_that_never_comes_is_told() -> None:
+    """Clients leave while their prompts are computed, of which each takes a hundred steps."""
+    more = {"input_len": 8000, "max_num_batched_tokens": 80, "step_s": 0.05, "rate": 0.2, "traffic": {"patience": "1s"}}
+    answer = simulated("prefill=1,decode=1", kv_transfer="push", **more)
+    assert answer.to_json()["lost_requests"] > 0
+    assert "requests keep blocks in decode engines for KV that never comes" in str(answer)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        ({"kv_transfer": "pusch"}, "no KV transfer 'pusch'; did you mean 'push'?"),
+        ({"kv_transfer": "push", "dispatch_s": 0.1}, "a request goes to both its engines at once; leave it out"),
+        ({"kv_transfer": "push", "pools": None}, "--kv-transfer lies between two pools; give --pools"),
+        ({"kv_transfer": "push", "decider": "isl_bounding"}, "leave --decider out, or give --kv-transfer pull"),
         ({"replicas": 2}, "--replicas and --pools both say how many engines there are"),
         ({"vllm_version": "0.33.0"}, "simulated by the rules of vLLM 0.32 alone; give --vllm-version 0.32.0"),
         ({"kv_transfer_rate": 0.0}, "--kv-transfer-rate is 0 GB/s; it must be above 0"),

@@ -123,6 +123,17 @@ def test_no_step_differs_from_vllm_s_own_schedulers_with_prefill_and_decode_apar
 
 
 @pytest.mark.slow
+def test_no_step_differs_from_vllm_s_own_schedulers_where_prefill_engines_push(
+    vllm_python: Path, checked: Check
+) -> None:
+    """The same with its NixlPushConnector."""
+    found = checked("--about", "push", "--python", vllm_python, "--cases", 100)
+    assert found["cases"] == 100
+    assert found["steps"] > 50_000
+    assert found["preemptions"] > 100
+
+
+@pytest.mark.slow
 def test_no_choice_differs_from_vllm_s_own_balancer(vllm_python: Path, checked: Check) -> None:
     found = checked("--about", "balancer", "--python", vllm_python, "--cases", 40)
     assert found["cases"] == 40

@@ -148,7 +148,7 @@ class DecidedApart(Apart):
         super().__init__(load, loops, network, case)
         self._here, self._looked_at = here, dict[int, int]()
 
-    def _enter(self, row: int, arrival_s: float) -> BusyLoop:
+    def _enter(self, row: int, arrival_s: float) -> list[BusyLoop]:
         count = len(self.loops) - self._num_prefill
         if row not in self.network.sources:
             self._looked_at[row] = self._next[1]
@@ -156,16 +156,16 @@ class DecidedApart(Apart):
             if row in self._here:
                 self._next[1] = following
                 loop: BusyLoop = self.loops[self._num_prefill + self._looked_at[row]]
-                self._where[row] = loop
+                self._where[row] = [loop]
                 loop.core.add(row, loop.core.load.requests[row], arrival_s)
-                return loop
-            loop = super()._enter(row, arrival_s)
+                return [loop]
+            loops = super()._enter(row, arrival_s)
             self._next[1] = following
-            return loop
+            return loops
         kept, self._next[1] = self._next[1], self._looked_at[row]
-        loop = super()._enter(row, arrival_s)
+        loops = super()._enter(row, arrival_s)
         self._next[1] = kept
-        return loop
+        return loops
 
 
 @pytest.mark.slow

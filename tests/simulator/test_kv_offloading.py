@@ -161,8 +161,11 @@ def test_arc_is_asked_for_as_in_vllm_with_the_size_in_either_place() -> None:
             {"kv_connector": "FlexKVConnectorV1"},
             "KV in host memory is, by OffloadingConnector: give --kv-offloading-size GIB instead",
         ),
-        ({"kv_connector": "MooncakeConnector"}, "push KV are not simulated, only decode engines that read it"),
-        ({"kv_connector": "NixlPushConnector", "kv_role": "kv_producer"}, "give --pools instead"),
+        ({"kv_connector": "MooncakeConnector"}, "is not simulated; of connectors by which prefill engines push, Nixl"),
+        (
+            {"kv_connector": "NixlPushConnector", "kv_role": "kv_producer"},
+            "by --pools with --kv-transfer push",
+        ),
         (
             {"kv_connector": "LMCacheMPConnector"},
             "LMCache in a process of its own, which engines share, is not simulated; LMCacheConnectorV1",

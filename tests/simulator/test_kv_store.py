@@ -111,7 +111,9 @@ def readable_steps(case: SchedulerCase, num_engines: int) -> list[list[dict[str,
         for number in range(num_engines)
     ]
     rows = InTurn(dict.fromkeys(range(case.table.num_requests), 0))
-    return Apart(load, loops, rows, {"num_prefill": 0, "dispatch_s": 0.0, "lease_s": 0.0}).run(MAX_STEPS)
+    return Apart(load, loops, rows, {"num_prefill": 0, "pushes": False, "dispatch_s": 0.0, "lease_s": 0.0}).run(
+        MAX_STEPS
+    )
 
 
 def core_steps(case: SchedulerCase, num_engines: int) -> list[list[dict[str, Any]]]:

@@ -39,7 +39,7 @@ def written(record: StepRecord) -> list[int]:
 @given(st.lists(records, max_size=8))
 def test_what_is_written_is_read(steps: list[StepRecord]) -> None:
     words = [word for step in steps for word in written(step)]
-    assert read_log(np.array(words, np.int32)) == steps
+    assert read_log(np.array(words, np.int32), 2**31) == steps
 
 
 @given(records)

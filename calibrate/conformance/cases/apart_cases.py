@@ -46,6 +46,7 @@ class ApartCase:
             "num_prefill": self.pools[0].num_engines,
             "engines": [self._engine(number) for number in numbers],
             "dispatch_s": self.handover.dispatch_s,
+            "pushes": self.handover.pushes,
             "lease_s": self.handover.lease_s,
             "max_steps": MAX_STEPS,
             "has_latent_attention": False,
@@ -76,8 +77,11 @@ def _as_scheduler_case(pool: Pool, table: RequestTable) -> dict[str, Any]:
     return SchedulerCase(engine=_engine_of(pool), table=table).to_json()
 
 
-def apart_case(seed: int, number: int) -> ApartCase:
-    """Case `number` of a seed, with one or two engines of each kind in pools of any size; clients cancel in a third."""
+def apart_case(seed: int, number: int, *, pushes: bool = False) -> ApartCase:
+    """Case `number` of a seed, with one or two engines of each kind in pools of any size; clients cancel in a third.
+
+    `pushes`: prefill engines write into decode engines.
+    """
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 3]))
     block_size = int(rng.choice([8, 16, 32]))
     table = random_table(rng, num_requests=int(rng.integers(8, 60)), block_size=block_size)
@@ -100,7 +104,8 @@ def apart_case(seed: int, number: int) -> ApartCase:
         )
         for role, kv_role, step_s in zip((PREFILL, DECODE), roles, steps_s, strict=True)
     ]
-    handover = Handover(dispatch_s=int(rng.choice([0, 1, 5, 11])) * TICK_S, lease_s=int(rng.choice([12, 200])) * TICK_S)
+    dispatch_s, lease_s = int(rng.choice([0, 1, 5, 11])) * TICK_S, int(rng.choice([12, 200])) * TICK_S
+    handover = Handover(dispatch_s=dispatch_s, lease_s=lease_s, pushes=pushes)
     return ApartCase(pools=(pools[0], pools[1]), steps_s=steps_s, handover=handover, table=table)
 
 

@@ -105,16 +105,18 @@ class BusyLoop:
 class Apart:
     """Engines that prefill, the first ones, and engines that decode; each request goes to the next of either in turn.
 
-    `network` knows who keeps whose KV for how long, and when reads are over. What a prefill engine has done comes to
-    its decode engine `dispatch_s` later. Nobody coming to read it, its blocks are kept for `lease_s`.
+    `network` knows who keeps whose KV for how long, and when transfers are over. Where decode engines pull, what a
+    prefill engine has done comes to its decode engine `dispatch_s` later; where prefill engines push, a request comes
+    to both at once. Blocks that nobody asks for are kept for `lease_s`.
     """
 
     def __init__(self, load: Any, loops: Sequence[BusyLoop], network: Any, case: dict[str, Any]) -> None:
         self.load, self.loops, self.network = load, loops, network
         self._num_prefill = case["num_prefill"]
         self._dispatch_s, self._lease_s = case["dispatch_s"], case["lease_s"]
+        self._pushes = case["pushes"]
         self._next = [0, 0]
-        self._where: dict[int, BusyLoop] = {}
+        self._where: dict[int, list[BusyLoop]] = {}
 
     def run(self, max_steps: int) -> list[list[dict[str, Any]]]:
         """Every record of each engine."""
@@ -139,33 +141,48 @@ class Apart:
                 self._take_finished(loop, now_s)
         for arrival_s, row in self.load.due():
             if arrival_s == math.inf:
-                if row in self._where:
-                    self._where[row].core.abort(row)
+                self._abort(row)
             elif not self.load.has_ended(row):
-                loop = self._enter(row, arrival_s)
-                if loop.is_idle and loop not in awake:
-                    awake.append(loop)
+                loops = self._enter(row, arrival_s)
+                awake += [loop for loop in loops if loop.is_idle and loop not in awake]
         for loop in awake:
             loop.turns.resume()
 
+    def _abort(self, row: int) -> None:
+        """The client leaves."""
+        for loop in self._where.get(row, ()):
+            loop.core.abort(row)
+        if self._pushes:
+            self.network.leave(row)
+
     def _take_finished(self, loop: BusyLoop, now_s: float) -> None:
         for row in loop.core.take_finished():
-            del self._where[row]
+            self._where[row].remove(loop)
             if loop.number >= self._num_prefill:
                 self.load.follow_up([row])
                 continue
             self.network.hold(loop.number, row, now_s + self._lease_s)
-            self.load.come_again(row, now_s + self._dispatch_s)
+            if not self._pushes:
+                self.load.come_again(row, now_s + self._dispatch_s)
 
-    def _enter(self, row: int, arrival_s: float) -> BusyLoop:
+    def _enter(self, row: int, arrival_s: float) -> list[BusyLoop]:
+        """A request comes to an engine, or to one of either kind."""
         decodes = row in self.network.sources
+        roles = [False, True] if self._pushes else [decodes]
+        loops = self._where[row] = [self._next_loop(role) for role in roles]
+        if self._pushes:
+            self.network.send(row, *(loop.number for loop in loops))
+        elif decodes:
+            self.network.expect(row)
+        for role, loop in zip(roles, loops, strict=True):
+            if role:
+                loop.core.enter_prefilled(row, arrival_s, self.loops[self.network.sources[row]].core)
+            else:
+                loop.core.enter(row, arrival_s)
+        return [*loops]
+
+    def _next_loop(self, decodes: bool) -> BusyLoop:
         engine = self._next[decodes]
         first, end = (self._num_prefill, len(self.loops)) if decodes else (0, self._num_prefill)
         self._next[decodes] = (engine + 1) % (end - first)
-        loop = self._where[row] = self.loops[first + engine]
-        if decodes:
-            self.network.expect(row)
-            loop.core.enter_prefilled(row, arrival_s, self.loops[self.network.sources[row]].core)
-        else:
-            loop.core.enter(row, arrival_s)
-        return loop
+        return self.loops[first + engine]

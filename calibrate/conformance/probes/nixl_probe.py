@@ -1,10 +1,11 @@
-"""Drives vLLM's own schedulers with its `NixlConnector`, some that prefill and some that decode, through given cases.
+"""Drives vLLM's own schedulers with a NIXL connector, some that prefill and some that decode, through given cases.
 
 usage: python nixl_probe.py CASES.jsonl > STEPS.jsonl
 
 As `scheduler_probe`, with the connector's scheduler side on every engine; it needs no `nixl`. What stands for its
-worker side reads blocks over a network that takes as long as the case says. Sets that vLLM goes through in no fixed
-order are put in order: by request. The records of a case come engine by engine, each followed by one with `"engine"`.
+worker side carries blocks over a network that takes as long as the case says: where decode engines pull
+(`NixlConnector`), and where prefill engines push (`NixlPushConnector`). Sets that vLLM goes through in no fixed order
+are put in order: by request. The records of a case come engine by engine, each followed by one with `"engine"`.
 """
 
 import json
@@ -27,10 +28,18 @@ class Engine(scheduler_probe.Engine):
     """vLLM's scheduler with a `kv_role`."""
 
     def __init__(self, model_folder, case):
-        super().__init__(model_folder, case)
+        super().__init__(model_folder, case | {"engine": case["engine"] | {"pushes": case["pushes"]}})
         self.hasher = get_request_block_hasher(case["engine"]["block_size"], sha256)
         self.connector = self.scheduler.connector.connector_scheduler
-        assert type(self.connector).__name__ == "NixlPullConnectorScheduler"
+        assert type(self.connector).__name__ == f"Nixl{'Push' if case['pushes'] else 'Pull'}ConnectorScheduler"
+        self.identity = {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_engine_id": self.connector.engine_id,
+            "remote_host": self.connector.side_channel_host,
+            "remote_port": self.connector.side_channel_port,
+            "tp_size": 1,
+        }
         self.offered = {}  # what a prefill engine tells of the KV that it keeps, by row
         update = self.scheduler.update_from_output
 
@@ -47,7 +56,8 @@ class Engine(scheduler_probe.Engine):
     @staticmethod
     def _config(model_folder, engine):
         config = scheduler_probe.Engine._config(model_folder, engine)
-        config.kv_transfer_config = KVTransferConfig(kv_connector="NixlConnector", kv_role=engine["kv_role"])
+        connector = "NixlPushConnector" if engine["pushes"] else "NixlConnector"
+        config.kv_transfer_config = KVTransferConfig(kv_connector=connector, kv_role=engine["kv_role"])
         return config
 
     def add(self, row, arrival_s, max_tokens, kv_transfer_params):
@@ -117,6 +127,62 @@ class Reads:
         return min(times, default=float("inf"))
 
 
+class Writes(Reads):
+    """The same where prefill engines push: they write what they have computed once they are asked for it."""
+
+    def __init__(self, engines):
+        super().__init__(engines)
+        self.targets, self.asked, self.offered = {}, {}, set()  # by row
+        self.lost = [set() for _ in engines]  # rows that wait for what never comes
+        self.last_look_s = [float("-inf")] * len(engines)
+
+    def send(self, row, source, target):
+        self.sources[row], self.targets[row] = source, target
+
+    def hold(self, engine, row, until_s):
+        self.released_s[engine][row] = until_s
+
+    def leave(self, row):
+        if row in self.asked and row not in self.released_s[self.sources[row]]:
+            self.lost[self.targets[row]].add(row)
+
+    def ask(self, target, row, num_blocks, now_s):
+        source = self.sources[row]
+        heard_s = now_s + self._slower("transfer_s", source, target)
+        self.asked[row] = num_blocks, heard_s
+        if row in self.offered:
+            if row in self.released_s[source] and heard_s < self.released_s[source][row]:
+                self.write(row, heard_s)
+            else:
+                self.lost[target].add(row)
+
+    def offer(self, row, now_s):
+        self.offered.add(row)
+        if row in self.asked:
+            self.write(row, now_s)
+
+    def write(self, row, now_s):
+        source, target = self.sources[row], self.targets[row]
+        num_blocks, heard_s = self.asked.pop(row)
+        start_s = max(now_s, heard_s, self.is_read_until_s[source], self.reads_until_s[target])
+        block_s = self.engines[source]["post_s"] + self._slower("block_s", source, target)
+        end_s = start_s + (self._slower("transfer_s", source, target) + num_blocks * block_s)
+        self.is_read_until_s[source] = self.reads_until_s[target] = self.received_s[target][row] = end_s
+        self.released_s[source][row] = min(self.released_s[source][row], end_s)
+
+    def take(self, engine, now_s, asks):
+        """A message is read in the background after a step, or with one that sends some; a write from here is seen."""
+        received_by_s = now_s if asks else self.last_look_s[engine]
+        self.last_look_s[engine] = now_s
+        taken = []
+        for times, until_s in ((self.received_s[engine], received_by_s), (self.released_s[engine], now_s)):
+            over = sorted(row for row, end_s in times.items() if end_s <= until_s)
+            for row in over:
+                del times[row]
+            taken.append([name_of(row) for row in over])
+        return taken
+
+
 class Executor(scheduler_probe.Executor):
     """Calls what stands for the connector's worker side as vLLM's model runner does; sleeps while a step runs."""
 
@@ -131,8 +197,13 @@ class Executor(scheduler_probe.Executor):
         self.latest = scheduler_probe.Step(output, self.engine.scheduler, end_s)
         if output.num_scheduled_tokens:
             self.in_flight.append(self.latest)
-        asked = output.kv_connector_metadata.reqs_to_recv.items()
-        for name, meta in asked:
+        carry = self._push if isinstance(self.reads, Writes) else self._pull
+        received, released = carry(output.kv_connector_metadata, now_s)
+        self.latest.connector_output = KVConnectorOutput(finished_recving=received, finished_sending=released)
+        return scheduler_probe.Future(self, self.latest)
+
+    def _pull(self, metadata, now_s):
+        for name, meta in metadata.reqs_to_recv.items():
             row = row_of(name)
             assert meta.remote.request_id == name
             if meta.awaiting_kvs:
@@ -140,9 +211,16 @@ class Executor(scheduler_probe.Executor):
             else:
                 assert not any(meta.local_block_ids)
                 self.reads.notify(self.number, row, now_s)
-        received, released = self.reads.take(self.number, now_s)
-        self.latest.connector_output = KVConnectorOutput(finished_recving=received, finished_sending=released)
-        return scheduler_probe.Future(self, self.latest)
+        return self.reads.take(self.number, now_s)
+
+    def _push(self, metadata, now_s):
+        for name, asked in metadata.push_registrations.items():
+            assert metadata.reqs_to_recv[name].local_block_ids == asked["local_block_ids"]
+            self.reads.ask(self.number, row_of(name), len(asked["local_block_ids"][0]), now_s)
+        for name, blocks in metadata.push_finished_blocks.items():
+            assert name in metadata.reqs_to_send and blocks[0]
+            self.reads.offer(row_of(name), now_s)
+        return self.reads.take(self.number, now_s, bool(metadata.push_registrations))
 
     def finish(self, step):
         if step in self.in_flight or step.end_s > self.load.now_s:
@@ -176,8 +254,11 @@ class Core(scheduler_probe.SteppedCore):
         self.engine.add(row, arrival_s, 1, {"do_remote_decode": True, "do_remote_prefill": False})
 
     def enter_prefilled(self, row, arrival_s, source):
-        offered = source.engine.offered[row]
-        assert offered["do_remote_prefill"] and offered["transfer_mode"] == "pull"
+        if isinstance(self.reads, Writes):
+            offered = source.engine.identity | {"remote_request_id": name_of(row)}
+        else:
+            offered = source.engine.offered[row]
+            assert offered["do_remote_prefill"] and offered["transfer_mode"] == "pull"
         self.engine.add(row, arrival_s, self.engine.requests[row]["output_tokens"], offered)
 
     def abort(self, row):
@@ -192,7 +273,8 @@ class Core(scheduler_probe.SteppedCore):
             request.status.name == "WAITING_FOR_REMOTE_KVS" and name not in self.scheduler.finished_recving_kv_req_ids
             for name, request in self.scheduler.requests.items()
         )
-        return self._num_kept > 0 or loading > 0
+        lost = len(self.reads.lost[self.number]) if isinstance(self.reads, Writes) else 0
+        return self._num_kept + loading > lost
 
     @property
     def _num_kept(self):
@@ -213,7 +295,8 @@ class Core(scheduler_probe.SteppedCore):
 
 def run_case(folder, case):
     """The records of each engine."""
-    load, reads = Load(case["requests"]), Reads(case["engines"])
+    load = Load(case["requests"])
+    reads = (Writes if case["pushes"] else Reads)(case["engines"])
     loops = [
         BusyLoop(number, lambda loop: Core(folder, case, loop, load, reads), load, POLL_S)
         for number in range(len(case["engines"]))

@@ -34,10 +34,17 @@ def apart_json(apart: Apart, simulation: Simulation) -> dict[str, Any]:
     return {
         "pools": pool_rows(apart, simulation),
         "handover_s": handover_s(simulation),
+        "kv_transfer": apart.between.kv_transfer,
         "kv_transfer_bytes_per_s": apart.between.bytes_per_s,
         "dispatch_s": apart.between.dispatch_s,
         **_decided(apart, simulation),
+        **_lost(apart, simulation),
     }
+
+
+def _lost(apart: Apart, simulation: Simulation) -> dict[str, Any]:
+    """Of pushed KV: requests for which a decode engine keeps blocks, to which nobody writes any more."""
+    return {"lost_requests": int(simulation.arrays.handovers["lost"].sum())} if apart.between.pushes else {}
 
 
 def _decided(apart: Apart, simulation: Simulation) -> dict[str, Any]:
@@ -58,6 +65,9 @@ def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
     if "decider" in found:
         share = percent(round(found["local_prefill_share"], 3))
         lines.append(Line(f"  {'local prefill':<18}{share} of prompts, by {found['decider']}"))
+    if found.get("lost_requests"):
+        lost = f"{found['lost_requests']:,} requests keep blocks in decode engines for KV that never comes"
+        lines.append(Line(f"  {'never written':<18}{lost}"))
     return [*lines, Line(), table]
 
 
@@ -87,6 +97,7 @@ def pool_rows(apart: Apart, simulation: Simulation) -> list[dict[str, Any]]:
 
 def handover_s(simulation: Simulation) -> dict[str, float | None]:
     """From the end of the prefill to the first token at the client."""
-    handed = simulation.arrays.handovers["source"] != NONE
-    taken_s = simulation.requests["first_token_s"][handed] - simulation.arrays.handovers["prefilled_s"][handed]
+    handovers = simulation.arrays.handovers[: len(simulation.requests)]
+    handed = handovers["source"] != NONE
+    taken_s = simulation.requests["first_token_s"][handed] - handovers["prefilled_s"][handed]
     return summary(taken_s[np.isfinite(taken_s) & (simulation.requests["status"][handed] == layout.FINISHED)])

@@ -126,6 +126,7 @@ def capacity_apart(
     gpu: str,
     pools: ApartPools,
     *,
+    kv_transfer: str | None = None,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
     decider: str | None = None,
@@ -150,13 +151,14 @@ def capacity_apart(
 ) -> ApartAnswer:
     """Users that engines which compute prompts and engines which compute answers serve together.
 
-    `pools` is such as {"prefill": "2", "decode": "2xtp4"}; `kv_transfer_rate` between them is in GB/s by one GPU.
+    `pools` is such as {"prefill": "2", "decode": "2xtp4"}. Between them decode engines "pull" KV, or prefill engines
+    "push" it (`kv_transfer`), at `kv_transfer_rate` GB/s by one GPU.
     `decider` says which prompts decode engines compute themselves, such as "isl_bounding:eff_isl_threshold=512".
     Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
     runs_on = find_executor(executor, workers)
     asked = subject(model, gpu, engine)
-    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider)
+    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider, kv_transfer=kv_transfer)
     assert apart is not None, "pools were asked for"
     check_router(router or DEFAULT_ROUTER)
     load = AskedWorkload(

@@ -272,6 +272,7 @@ def compare(
     attainment: float | None = None,
     router: str | RouterFactory | Sequence[str | RouterFactory] | None = None,
     pools: str | Sequence[str] | None = None,
+    kv_transfer: str | Sequence[str] | None = None,
     kv_transfer_rate: float | None = None,
     dispatch_s: float | None = None,
     decider: str | Sequence[str] | None = None,
@@ -289,10 +290,10 @@ def compare(
 ) -> CompareAnswer:
     """Layouts side by side, ranked; GPU, GPU count, router, pools and every engine argument may be a list.
 
-    `pools` are "prefill=1,decode=3", … and "together", where all `gpus` do both. The first value of every list is the
-    base. The answer shows what each change from the base to the best layout gains. Layouts far behind by their estimate
-    are only screened, unless `simulate_all`. Raises ValueError for a bad argument, RefusedError where `strict` refuses
-    a note.
+    `pools` are "prefill=1,decode=3", … and "together", where all `gpus` do both; `kv_transfer` is "pull" or "push". The
+    first value of every list is the base. The answer shows what each change from the base to the best layout gains.
+    Layouts far behind by their estimate are only screened, unless `simulate_all`. Raises ValueError for a bad argument,
+    RefusedError where `strict` refuses a note.
     """
     check_sort(sort)
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
@@ -302,7 +303,10 @@ def compare(
         check_router(each)
     asked_pools = () if not pools else values_of("pools", pools)
     deciders = () if not decider else values_of("decider", decider)
-    between = check_compared(asked_pools, deciders, gpus, kv_transfer_rate, dispatch_s)
+    transfers = () if not kv_transfer else values_of("kv_transfer", kv_transfer)
+    between = check_compared(
+        asked_pools, deciders, transfers, gpus=gpus, kv_transfer_rate=kv_transfer_rate, dispatch_s=dispatch_s
+    )
     given = {
         "gpu": catalog_names(gpu),
         "gpus": gpus,
@@ -310,6 +314,7 @@ def compare(
         "router": router,
         "pools": pools or None,
         "decider": decider or None,
+        "kv_transfer": kv_transfer or None,
     }
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))

@@ -83,7 +83,8 @@ class Layouts:
         try:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
             asked = subject(self.model, given["gpu"], engine, is_shared="engine" in choice)
-            apart = compared_pools(asked, given.get("pools"), given.get("decider"), self.between)
+            pools, decider, kv_transfer = (given.get(name) for name in ("pools", "decider", "kv_transfer"))
+            apart = compared_pools(asked, pools, decider, kv_transfer, self.between)
             question = self._question(given, asked, load)
             _check_context((self.asked.changes | dict(choice)).get("context"), question)
             found = look(question) if apart is None else look_apart(question, apart)

@@ -15,7 +15,7 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 @option("--engine", Text(), f"Engine to compare with: {' or '.join(ENGINES)}.", default=VLLM)
 @option(
     "--about", Text(),
-    "What the cases are about. vllm: all, states, cancelled, offloading, lmcache, apart, balancer; sglang: all, "
+    "What the cases are about. vllm: all, states, cancelled, offloading, lmcache, apart, push, balancer; sglang: all, "
     "cancelled, radix-tree.",
     default="all",
 )  # fmt: skip

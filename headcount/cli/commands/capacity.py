@@ -62,8 +62,9 @@ def command(**values: Any) -> int:
 
     if values["pools"] is None:
         del values["pools"]
-        rate, dispatch_s, decider = (values.pop(name) for name in ("kv_transfer_rate", "dispatch_s", "decider"))
-        check_alone(rate, dispatch_s, *([decider] if decider else ()))
+        between = ("kv_transfer_rate", "dispatch_s", "kv_transfer", "decider")
+        *others, decider = (values.pop(name) for name in between)
+        check_alone(*others, *([decider] if decider else ()))
         return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")
     for name, default in _OF_GPU_COUNTS.items():
         if values.pop(name) != default:

@@ -9,6 +9,7 @@ from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
     between_options,
     decider_option,
+    kv_transfer_option,
     listed_deployment_options,
     output_options,
     precision_options,
@@ -32,6 +33,7 @@ from simulator.fleet.pool_sizes import ComparedPools
         multiple=True,
     ),
 )
+@kv_transfer_option(multiple=True)
 @between_options
 @decider_option(multiple=True)
 @section(

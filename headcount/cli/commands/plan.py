@@ -12,6 +12,7 @@ from headcount.cli.options import (
     between_options,
     decider_option,
     engine_options,
+    kv_transfer_option,
     model_option,
     output_options,
     report_options,
@@ -118,6 +119,7 @@ _money_options = section(
         "tensor-parallel sizes to choose from prefill=tp1,decode=tp1/tp2.",
     ),
 )
+@kv_transfer_option()
 @between_options
 @decider_option()
 @section(

@@ -154,7 +154,7 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
         return simulate
     if values.pop("runs") != 1:
         raise ValueError("--runs goes with one load on a fleet that does not change")
-    one_load = ("pools", "kv_transfer_rate", "dispatch_s", "decider")
+    one_load = ("pools", "kv_transfer", "kv_transfer_rate", "dispatch_s", "decider")
     for name in ("requests_out", "steps_out", *one_load):
         if values.pop(name) is not None:
             flag_name = name.removesuffix("_s").replace("_", "-")

@@ -23,7 +23,7 @@ def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, conte
     """By their names in `layout.Arrays`; `contents` is one more than the largest content id, or 0 without an index."""
     engines = fleet.num_engines
     lists = 1 if router.upkeep.of_all_engines else engines
-    attempts = table.num_requests * table.num_attempts
+    attempts = table.num_requests * table.num_attempts * fleet.num_legs
     decider = fleet.handover.decider
     counts_tokens = _sees(router, TOKENS) or (decider is not None and decider.rule.sees_load)
     return {

@@ -14,7 +14,8 @@ from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 
 OFFLOADING, NIXL, LMCACHE = "OffloadingConnector", "NixlConnector", "LMCacheConnectorV1"
 STORE = "MooncakeStoreConnector"
-PUSHING = ("NixlPushConnector", "MooncakeConnector", "MoRIIOConnector")  # prefill engines write into decode engines
+NIXL_PUSH = "NixlPushConnector"
+PUSHING = ("MooncakeConnector", "MoRIIOConnector")  # prefill engines write into decode engines
 KV_BOTH = "kv_both"
 _PREFIX = "lmcache."
 SHARED = "a store that engines share"
@@ -131,10 +132,12 @@ def _check_connector(connector: Any) -> None:
     """Raise ValueError for one that is not simulated, with what is."""
     if connector in (NIXL, "NixlPullConnector"):
         raise ValueError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
+    if connector == NIXL_PUSH:
+        raise ValueError(f"{connector} is asked for by --pools with --kv-transfer push; leave it out")
     if connector in PUSHING:
         raise ValueError(
-            f"{connector}: prefill engines that push KV are not simulated, only decode engines that read it, as "
-            f"with {NIXL}: give --pools instead"
+            f"{connector} is not simulated; of connectors by which prefill engines push, {NIXL_PUSH} is: give --pools "
+            "with --kv-transfer push instead"
         )
     if connector == "LMCacheMPConnector":
         raise ValueError(

@@ -20,7 +20,7 @@ _PARAMETERS = (
 
 def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[str, NDArray[Any]]:
     """By their names in `layout.Arrays`."""
-    requests, engines = table.num_requests * table.num_attempts, fleet.num_engines
+    requests, engines = table.num_requests * table.num_attempts * fleet.num_legs, fleet.num_engines
     if not fleet.is_apart:
         requests = engines = memory_words = 0
     handovers = np.zeros(requests, layout.HANDOVER)
@@ -29,6 +29,7 @@ def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[s
     sides, lists = np.zeros(engines, layout.SIDE), np.zeros((engines, 2), layout.WAITS)
     sides["asked_head"] = sides["asked_tail"] = sides["given_up_head"] = NONE
     lists["head"] = lists["told_head"] = lists["told_tail"] = NONE
+    sides["pushes"], sides["looked_s"] = fleet.handover.pushes, -math.inf
     lists["next_s"] = math.inf
     pools = [pool for pool in fleet.pools for _ in range(pool.num_engines)]
     for side, pool in zip(sides, pools, strict=False):  # there are none where all engines do both

@@ -19,11 +19,27 @@ def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
     if a.pools[a.replicas[replica].pool].role == PREFILL:
         if was_aborted == 0:
             keep(a, replica, request)
+            if a.sides[replica].pushes == 1:
+                enlist(a, replica, request)
         return
     if handover.do_remote_prefill == 1:
         handover.do_remote_prefill = 0
+        if a.sides[replica].pushes == 1:  # vLLM tells nobody
+            return
         handover.next_asked = a.sides[replica].given_up_head
         a.sides[replica].given_up_head = request
+
+
+@kernel
+def enlist(a: Any, replica: int, request: int) -> None:
+    """The step that is being decided, or the next one, asks for a request's KV, or offers it."""
+    side = a.sides[replica]
+    a.handovers[request].next_asked = NONE
+    if side.asked_tail == NONE:
+        side.asked_head = request
+    else:
+        a.handovers[side.asked_tail].next_asked = request
+    side.asked_tail = request
 
 
 @kernel
@@ -134,10 +150,11 @@ def has_news(a: Any, replica: int, now_s: float) -> bool:
 
 
 @rare_kernel
-def tell(a: Any, replica: int, slot: int, now_s: float) -> None:
-    """A step of the engine is launched: with its output comes what is over by now."""
+def tell(a: Any, replica: int, slot: int, now_s: float, looked_s: float) -> None:
+    """A step of the engine is launched: with its output comes what is over by now, and had come when it looked."""
+    tell_of(a, replica, SENT, now_s)
+    tell_of(a, replica, RECEIVED, looked_s)
     for kind in (SENT, RECEIVED):
-        tell_of(a, replica, kind, now_s)
         a.told[replica, slot, kind] = a.wait_lists[replica, kind].num_told
 
 

@@ -6,7 +6,10 @@ from simulator.core.layout import record
 HANDOVER = record(
     [
         ("stage", "i1"),  # 0: to be prefilled, 1: to be decoded
-        ("do_remote_prefill", "i1"),  # 1: its KV is to be read
+        ("do_remote_prefill", "i1"),  # 1: its KV is to come from elsewhere
+        ("asked", "i1"),  # 1: its decode engine has asked for KV that is to be written there
+        ("lost", "i1"),  # 1: in vain
+        ("offered", "i1"),  # 1: of its row at the prefill engine: KV that can be written
         ("max_tokens", "i4"),  # of its answer, while it is prefilled: there it ends with its first token
         ("source", "i4"),  # the engine that prefilled it, NONE: its decode engine does
         ("row", "i4"),  # of the block table that is kept there
@@ -14,9 +17,10 @@ HANDOVER = record(
         ("cached_tokens", "i4"),  # prefix hit there
         ("last_prefill", "i4"),  # before it arrives: where its session was prefilled last …
         ("last_decode", "i4"),  # … and decoded
-        ("next_asked", "i4"),  # to be read, or given up
+        ("next_asked", "i4"),  # to be read, offered, or given up
         ("chosen", "i4"),  # the engine for one of the two stages that was chosen for a decider, NONE: none
         ("prefilled_s", "f8"),
+        ("known_s", "f8"),  # from when on its prefill engine knows that it is asked for KV
     ]
 )
 
@@ -46,10 +50,12 @@ WAITS = record(
 # Of an engine.
 SIDE = record(
     [
-        ("asked_head", "i4"),  # reads of the step that is being decided, in the order of the decisions
+        ("pushes", "i4"),  # 1: prefill engines write, 0: decode engines read
+        ("asked_head", "i4"),  # KV that the step which is being decided asks for or offers, in this order
         ("asked_tail", "i4"),
         ("given_up_head", "i4"),  # ended before a read, since the latest step was decided
         ("num_pending", "i4"),  # waits that nobody has taken note of
+        ("num_lost", "i4"),  # of those, the ones that never end
         ("dispatch_s", "f8"),  # between its step and the request's arrival at its decode engine
         ("lease_s", "f8"),  # how long blocks are kept that nobody comes to read
         ("block_s", "f8"),  # of a read, for each block …
@@ -57,6 +63,7 @@ SIDE = record(
         ("post_s", "f8"),  # of a read to here, for each block
         ("sent_free_s", "f8"),  # when the next read from here can begin
         ("read_free_s", "f8"),  # and the next read to here
+        ("looked_s", "f8"),  # when its worker looked for messages last
     ]
 )
 

@@ -7,27 +7,24 @@ from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import AT_GATEWAY, NONE
 from simulator.core.routing import views
-from simulator.core.vllm.apart import keeping
+from simulator.core.vllm.apart import keeping, writing
 from simulator.core.vllm.apart.layout import RECEIVED
 
 
 @kernel
 def ask(a: Any, replica: int, request: int) -> None:
-    """Read a request's KV into the blocks that it was just given, when the step that is being decided is launched."""
-    side, handover = a.sides[replica], a.handovers[request]
-    handover.do_remote_prefill = 0
-    handover.next_asked = NONE
-    if side.asked_tail == NONE:
-        side.asked_head = request
-    else:
-        a.handovers[side.asked_tail].next_asked = request
-    side.asked_tail = request
+    """Let a request's KV come to the blocks that it was just given, from when the decided step is launched."""
+    a.handovers[request].do_remote_prefill = 0
+    keeping.enlist(a, replica, request)
 
 
 @rare_kernel
 def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
     """A step of the engine is launched: its reads begin, and it hears which are over by now."""
     side = a.sides[replica]
+    if side.pushes == 1:
+        writing.launch(a, replica, slot, now_s)
+        return
     request = side.asked_head
     while request != NONE:
         following = a.handovers[request].next_asked
@@ -39,7 +36,7 @@ def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
         release(a, request, now_s + max(side.transfer_s, source.transfer_s))
         request = a.handovers[request].next_asked
     side.asked_head = side.asked_tail = side.given_up_head = NONE
-    keeping.tell(a, replica, slot, now_s)
+    keeping.tell(a, replica, slot, now_s, now_s)
 
 
 @kernel
@@ -107,5 +104,7 @@ def remember(a: Any, request: int, following: int) -> None:
 @rare_kernel
 def await_read(a: Any, request: int) -> None:
     """A request has come to its decode engine, which from now on renews the lease of its KV."""
+    if a.sides[a.requests[request].replica].pushes == 1:  # it does not
+        return
     if a.handovers[request].stage == 1 and a.handovers[request].do_remote_prefill == 1:
         release(a, request, math.inf)

@@ -33,7 +33,7 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
     engines = [pool.engine for pool in fleet.pools if isinstance(pool.engine, EngineConfig)]
     has_tier = any(engine.host_tier for engine in engines)
     count = fleet.num_engines if has_tier or fleet.is_apart else 0
-    requests = table.num_requests * table.num_attempts if count else 0
+    requests = table.num_requests * table.num_attempts * fleet.num_legs if count else 0
     blocks = sum(pool.num_engines * pool.engine.num_gpu_blocks for pool in fleet.pools) if has_tier else 0
     tiers = np.zeros(count, layout.TIER)
     for end in (f"{queue}_{side}" for queue in QUEUES for side in ("head", "tail")):

@@ -44,6 +44,15 @@ def num_pending(a: Any, replica: int) -> int:
 
 
 @kernel
+def awaits_transfers(a: Any, replica: int) -> bool:
+    """Whether one will end that the scheduler does not know to be over."""
+    count = num_pending(a, replica)
+    if a.pools[a.replicas[replica].pool].connector == NIXL:
+        count -= a.sides[replica].num_lost
+    return bool(count > 0)
+
+
+@kernel
 def has_news(a: Any, replica: int, now_s: float) -> bool:
     """Whether a step would begin transfers, or take in some that are over."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
@@ -91,12 +100,13 @@ def go_on(a: Any, replica: int, now_s: float) -> None:
             set_next(a.next_event_s, replica, next_end_s(a, replica))
             return
         tier.is_idle = 0
-        tier.may_change = int(num_pending(a, replica) > 0 or replicas.is_busy(a, replica))
+        tier.may_change = int(awaits_transfers(a, replica) or replicas.is_busy(a, replica))
         is_executed, num_preempted, blocks = False, 0, True
         if has_requests(a, replica):
+            num_before = num_pending(a, replica)
             num_preempted = decide(a, replica, now_s)
             is_executed = tier.decided_work == 1
-            tier.may_change |= int(num_pending(a, replica) > 0)
+            tier.may_change |= int(num_pending(a, replica) > num_before)
             blocks = state.num_plans == p.plans_in_flight or not (is_executed or has_requests(a, replica))
         tier.goes_on = int(is_executed or not has_work or num_preempted > 0)
         if blocks:
@@ -139,6 +149,9 @@ def rests(a: Any, replica: int, now_s: float) -> bool:
         return False
     if tier.may_change == 1:
         set_next(a.next_event_s, replica, now_s + POLL_S)
+    elif a.pools[a.replicas[replica].pool].connector == NIXL and a.sides[replica].num_lost > 0:
+        tier.is_idle = 1  # vLLM would look on and on
+        set_next(a.next_event_s, replica, next_end_s(a, replica))
     else:
         a.cursor[0].stalled_request = a.replicas[replica].waiting_head
         if tier.holding_head != NONE:

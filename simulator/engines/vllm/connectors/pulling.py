@@ -46,20 +46,44 @@ class Pulls:
 
     asked: list[Pull] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)  # requests that ended before their KV was read
+    offered: list[int] = field(default_factory=list)  # requests whose KV is complete here since the step before
     received: list[int] = field(default_factory=list)  # requests whose KV is here
     sent: list[int] = field(default_factory=list)  # requests whose KV nobody needs here any more
 
 
-class Network:
-    """The engines' ways to each other, with when each read is over, and when its source knows."""
+class Wires:
+    """The engines' ways to each other: one transfer at a time from an engine and to an engine."""
 
     def __init__(self, nics: list[Nic]) -> None:
         self.nics = nics
-        self.sources: dict[int, int] = {}  # by request: the engine that has computed its KV
         self._read_free_s = [0.0] * len(nics)
         self._sent_free_s = [0.0] * len(nics)
+
+    def message_s(self, one: int, other: int) -> float:
+        """How long a message is under way."""
+        return max(self.nics[one].transfer_s, self.nics[other].transfer_s)
+
+    def carry(self, source: int, target: int, num_blocks: int, *, post_s: float, now_s: float) -> float:
+        """Begin a transfer, then or once both engines' ways are free; when it ends."""
+        begin_s = max(now_s, self._sent_free_s[source], self._read_free_s[target])
+        block_s = post_s + max(self.nics[source].block_s, self.nics[target].block_s)
+        end_s = begin_s + (self.message_s(source, target) + num_blocks * block_s)
+        self._sent_free_s[source] = self._read_free_s[target] = end_s
+        return end_s
+
+
+class Network:
+    """When each read is over, and when its source knows."""
+
+    def __init__(self, nics: list[Nic]) -> None:
+        self.nics, self._wires = nics, Wires(nics)
+        self.sources: dict[int, int] = {}  # by request: the engine that has computed its KV
         self._received_s: list[dict[int, float]] = [{} for _ in nics]  # by reading engine and request
         self._sent_s: list[dict[int, float]] = [{} for _ in nics]  # by engine that is read
+
+    def num_lost(self, _: int) -> int:
+        """Requests whose KV an engine waits for, and which never comes."""
+        return 0
 
     def hold(self, engine: int, request: int, until_s: float) -> None:
         """An engine keeps a request's KV, for that long if nobody comes to read it."""
@@ -76,22 +100,24 @@ class Network:
         if request in kept:
             kept[request] = time_s
 
+    def launch(self, engine: int, pulls: Pulls, now_s: float) -> None:
+        """A step of the engine is launched: its reads begin, and it hears which are over by now."""
+        for pull in pulls.asked:
+            self.pull(engine, pull, now_s)
+        for request in pulls.given_up:
+            self.give_up(engine, request, now_s)
+        self.tell(engine, pulls, now_s)
+
     def pull(self, target: int, pull: Pull, now_s: float) -> None:
         """Begin a read."""
-        source = self.sources[pull.request]
-        one, other = self.nics[source], self.nics[target]
-        begin_s = max(now_s, self._sent_free_s[source], self._read_free_s[target])
-        transfer_s = max(one.transfer_s, other.transfer_s)
-        block_s = other.post_s + max(one.block_s, other.block_s)
-        end_s = begin_s + (transfer_s + pull.num_blocks * block_s)
-        self._sent_free_s[source] = self._read_free_s[target] = end_s
+        source, post_s = self.sources[pull.request], self.nics[target].post_s
+        end_s = self._wires.carry(source, target, pull.num_blocks, post_s=post_s, now_s=now_s)
         self._received_s[target][pull.request] = end_s
         self._release(pull.request, end_s)
 
     def give_up(self, target: int, request: int, now_s: float) -> None:
         """Tell the source that nobody will read a request's KV."""
-        source = self.nics[self.sources[request]]
-        self._release(request, now_s + max(source.transfer_s, self.nics[target].transfer_s))
+        self._release(request, now_s + self._wires.message_s(self.sources[request], target))
 
     def tell(self, engine: int, pulls: Pulls, now_s: float) -> None:
         """A step of the engine is launched: with its output comes what is over by now."""

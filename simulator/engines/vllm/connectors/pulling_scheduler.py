@@ -1,7 +1,9 @@
-"""vLLM's V1 scheduler with its `NixlConnector`, which pulls, in plain Python: prefill in one engine, decode in another.
+"""vLLM's V1 scheduler with its NIXL connectors, in plain Python: prefill in one engine, decode in another.
 
-A prefill engine keeps the blocks of a finished request until they have been read. In a decode engine a request is given
-blocks for its whole prompt, and waits until those that the engine's own prefix cache lacks have been read from there.
+A prefill engine keeps the blocks of a finished request until they are at the decode engine. There a request is given
+blocks for its whole prompt, and waits until those that the engine's own prefix cache lacks have come. With
+`NixlConnector` the decode engine reads them, with `NixlPushConnector` it asks for them and the prefill engine writes
+them; both schedulers decide alike, and what differs is when (`pulling.Network`, `pushing.PushNetwork`).
 The last token of the prompt is computed once more, and yields the first token of the answer.
 Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`, `vllm/distributed/kv_transfer/kv_connector/v1/nixl`.
 """
@@ -36,10 +38,16 @@ class PullingScheduler(ConnectorScheduler):
         self._reading: dict[int, Request] = {}
         self._asked: list[Pull] = []  # of this step …
         self._given_up: list[int] = []  # … and by requests that have ended since the one before
+        self._offered: list[int] = []
 
     @property
     def has_transfers(self) -> bool:
-        return bool(self._held or self._reading)
+        return self.num_transfers > 0
+
+    @property
+    def num_transfers(self) -> int:
+        """Requests whose KV is kept here for another engine, or is to come from there."""
+        return len(self._held) + len(self._reading)
 
     def _find_elsewhere(self, request: Request, num_local_tokens: int) -> int:
         return request.num_prompt_tokens - num_local_tokens if request.do_remote_prefill else 0
@@ -53,8 +61,8 @@ class PullingScheduler(ConnectorScheduler):
 
     def _plan_transfers(self, plan: Plan, _: list[Request]) -> None:
         assert isinstance(plan, PullingPlan)
-        plan.pulls = Pulls(asked=self._asked, given_up=sorted(self._given_up))
-        self._asked, self._given_up = [], []
+        plan.pulls = Pulls(asked=self._asked, given_up=sorted(self._given_up), offered=self._offered)
+        self._asked, self._given_up, self._offered = [], [], []
 
     def _take_in(self, plan: Plan) -> None:
         assert isinstance(plan, PullingPlan)
@@ -71,4 +79,5 @@ class PullingScheduler(ConnectorScheduler):
         if is_aborted or not request.do_remote_decode:
             return False
         self._held[request.id] = request
+        self._offered.append(request.id)
         return True
