@@ -20,10 +20,15 @@ from calibrate.conformance.offloading import readable_offloading_steps
 from calibrate.conformance.our_steps import core_steps, readable_steps
 from calibrate.conformance.probing import Record, probe_records
 from calibrate.conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from calibrate.conformance.store import readable_store_steps
 from simulator.engines.vllm.engine import with_release_rules
 
 READABLE = "readable scheduler"
-PROBES = {"offloading": "offloading_probe", "lmcache": "lmcache_probe"}  # what else is driven, by what cases are about
+PROBES = {
+    "offloading": "offloading_probe",
+    "lmcache": "lmcache_probe",
+    "store": "mooncake_probe",
+}  # what else is driven, by what cases are about
 
 
 @dataclass(kw_only=True)
@@ -113,6 +118,8 @@ def all_readable_steps(case: SchedulerCase) -> list[Record]:
     tier = case.engine.host_tier
     if tier is None:
         return readable_steps(case)
+    if tier.is_shared:
+        return readable_store_steps(case)
     return readable_lmcache_steps(case) if tier.is_lmcache else readable_offloading_steps(case)
 
 

@@ -14,8 +14,8 @@ TRANSFER_SOURCE = "measured: what Mooncake takes for the smallest of its transfe
 RATE_GIVEN = "given"
 RULES = (
     "decisions of the KV store",
-    "vLLM's OffloadingConnector over one cache, least recently used first",
-    "assumed: Mooncake's own connector, leases and eviction were not compared",
+    "those of vLLM's MooncakeStoreConnector; what is least recently used goes first",
+    "compared with vLLM 0.32's own connector, with a store that is never full; Mooncake's leases and eviction were not",
 )
 RATE_ASSUMED = "assumed: the store serves all engines at the rate of their network cards; --kv-store-rate changes it"
 

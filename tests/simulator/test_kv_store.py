@@ -13,16 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, offloading_case
-from calibrate.conformance.connector_core import ReadableCore
 from calibrate.conformance.probes.apart_loop import Apart, BusyLoop
 from calibrate.conformance.probes.engine_loop import POLL_S, Load
+from calibrate.conformance.store import EngineCore
+from kvcache.layout.block_pool import BlockPool
 from simulator.core import layout
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.host_cache import LRU
-from simulator.engines.vllm.connectors.host_tier import HostLink, HostTier, KVStore, Transfer, Transfers
-from simulator.engines.vllm.connectors.offloading_scheduler import OffloadingPlan, OffloadingScheduler
+from simulator.engines.vllm.connectors.host_tier import HostTier
+from simulator.engines.vllm.connectors.store import Copies, Copy, KVStore, StoreConnector, StoreLink
+from simulator.engines.vllm.connectors.store_scheduler import StorePlan
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
+from simulator.engines.vllm.kv_cache_manager import BlockTables
+from simulator.engines.vllm.scheduler import Request
 from simulator.fleet.events import Event
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import ROUTERS
@@ -56,40 +60,19 @@ def store_case(seed: int, number: int) -> SchedulerCase:
     return SchedulerCase(engine=replace(case.engine, host_tier=tier), table=table)
 
 
-class StoreCore(ReadableCore[OffloadingPlan]):
-    """An engine with copies to and from the store."""
+class StoreCore(EngineCore):
+    """One of several engines."""
 
     def __init__(self, engine: EngineConfig, loop: BusyLoop, load: Load, store: KVStore) -> None:
-        assert engine.host_tier is not None
-        self.offloading = OffloadingScheduler(engine, store)
-        super().__init__(self.offloading, load, step_s=STEP_S, plans_in_flight=engine.plans_in_flight)
-        self.link, self._loop = HostLink(engine.host_tier, store), loop
+        super().__init__(engine, load, store)
+        self._loop = loop
 
     def enter_prefilled(self, row: int, arrival_s: float, _: "StoreCore") -> None:
-        self.add(row, self.load.requests[row], arrival_s)
+        self.enter(row, arrival_s)
 
-    def begin_s(self, plan: OffloadingPlan) -> float:
-        return self.link.before_step(plan.transfers, self.load.now_s)
-
-    def launch(self, plan: OffloadingPlan, over_s: float) -> None:
-        self.link.launch(plan.transfers, over_s)
-
-    def await_step(self, plan: OffloadingPlan, end_s: float) -> None:
+    def await_step(self, plan: StorePlan, end_s: float) -> None:
         if plan.num_scheduled_tokens or end_s > self.load.now_s:
             self._loop.sleep_in_step(end_s)
-
-    @property
-    def num_begun(self) -> int:
-        return self.offloading.connector.num_begun
-
-    @property
-    def has_news(self) -> bool:
-        under_way = self.link.under_way(self.load.now_s)
-        return bool(self.offloading.connector.transfers - under_way or self.is_computing or self.offloading.ended)
-
-    @property
-    def next_transfer_s(self) -> float:
-        return self.link.next_end_s()
 
 
 @dataclass
@@ -149,14 +132,51 @@ def test_the_compiled_core_decides_as_the_readable_engines(number: int) -> None:
     assert list(map(compared, readable_steps(case, count))) == list(map(compared, core_steps(case, count)))
 
 
+def waiting() -> Request:
+    """A request of four blocks."""
+    return Request(id=0, num_prompt_tokens=64, max_tokens=1, table=BlockTables(spans=((0, 65),), num_prompt_tokens=64))
+
+
 def test_two_engines_that_read_at_once_share_what_the_store_gives() -> None:
     tier = HostTier(num_chunks=99, chunk_s=0.25, is_shared=True, store_chunk_s=1.0)
     store = KVStore(tier)
-    links = [HostLink(tier, store) for _ in range(2)]
-    reads = [Transfer(request=0, is_store=False, keys=[(0, index) for index in range(4)]) for _ in links]
+    links = [StoreLink(tier, store, lambda _: None) for _ in range(2)]
+    reader = waiting()
+    reads = [Copy(request=reader, is_store=False, keys=[(0, index) for index in range(4)]) for _ in links]
     for link, read in zip(links, reads, strict=True):
-        link.launch(Transfers(loads=[read]), 0.0)
+        link.launch(Copies(loads=[read]), 0.0, 0.0)
     assert [link.next_end_s() for link in links] == [4.0, 8.0]
+
+
+def store_of(reader: Request, num_chunks: int) -> Copy:
+    return Copy(request=reader, is_store=True, num_chunks=num_chunks, num_preemptions=reader.num_preemptions)
+
+
+def test_stores_follow_each_other_and_what_a_preempted_request_had_not_begun_is_dropped() -> None:
+    tier, pool = HostTier(num_chunks=99, chunk_s=1.0, is_shared=True), BlockPool(9, enable_prefix_caching=True)
+    connector = StoreConnector(16, store := KVStore(tier), pool)
+    link = StoreLink(tier, store, connector.begin_store)
+    request = waiting()
+    assert connector.find(request, 0) == 0
+    link.launch(Copies(stores=[store_of(request, 1), store_of(request, 3)]), 0.0, 0.5)
+    assert link.next_end_s() == 1.5  # the step, then a chunk
+    request.num_preemptions += 1
+    link.settle(2.0)
+    assert connector.find(request, 0) == 16
+    assert link.next_end_s() == 1.5 and len(store.cache) == 1
+
+
+def test_blocks_that_are_being_stored_stay_taken_when_their_request_has_ended() -> None:
+    tier, pool = HostTier(num_chunks=99, chunk_s=1.0, is_shared=True), BlockPool(9, enable_prefix_caching=True)
+    connector = StoreConnector(16, KVStore(tier), pool)
+    request = waiting()
+    request.table.blocks = [pool.take(4)]
+    connector.find(request, 0)
+    (store,) = connector.plan({request: 64}).stores
+    pool.free(request.table.blocks[0][::-1])
+    assert pool.num_free == 4
+    connector.complete(store)
+    assert pool.num_free == 8
 
 
 # -- laws
@@ -180,8 +200,8 @@ def one_after_the_other(draw: st.DrawFn) -> RequestTable:
     return replace(table, span_content=families.astype(table.span_content.dtype))
 
 
-def stored_before(table: RequestTable) -> list[int]:
-    """Of each prompt: the tokens in whole blocks that some prompt before it began with."""
+def stored_before(table: RequestTable, spared: int) -> list[int]:
+    """Of each prompt: the tokens in whole blocks that some prompt before it began with, but for its last `spared`."""
     found = []
     for row in range(table.num_requests):
         alike = [
@@ -189,7 +209,7 @@ def stored_before(table: RequestTable) -> list[int]:
             for other in range(row)
             if table.span_content[other] == table.span_content[row]
         ]
-        found.append(min(max(alike, default=0), int(table.prompt_tokens[row]) - 1))  # the last is always computed
+        found.append(max(min(max(alike, default=0), int(table.prompt_tokens[row]) - spared), 0))
     return found
 
 
@@ -199,14 +219,22 @@ def stored_before(table: RequestTable) -> list[int]:
 def test_nothing_is_computed_again_that_any_engine_has_stored_whatever_the_router(
     router: str, table: RequestTable
 ) -> None:
-    """Without a GPU's own cache a fleet finds what one engine finds, token by token; with it, no less."""
+    """Without a GPU's own cache a fleet finds what one engine finds, token by token; with it, no less.
+
+    Of a prompt that was stored as a whole, the last block is computed with a store, the last token with host memory.
+    """
     alone = EngineConfig(**SETTINGS, enable_prefix_caching=False, host_tier=ENDLESS)
     shared = replace(alone, host_tier=replace(ENDLESS, is_shared=True))
     one = simulated(alone, table, 1, "round-robin").requests["cached_tokens"]
-    assert one.tolist() == stored_before(table)
-    assert simulated(shared, table, 3, router).requests["cached_tokens"].tolist() == one.tolist()
+    assert one.tolist() == stored_before(table, 1)
+    found = simulated(shared, table, 3, router).requests["cached_tokens"]
+    whole = table.prompt_tokens % BLOCK == 0
+    assert found.tolist() == [
+        tokens if is_whole else less
+        for is_whole, tokens, less in zip(whole, stored_before(table, BLOCK), one.tolist(), strict=True)
+    ]
     with_cache = simulated(replace(shared, enable_prefix_caching=True), table, 3, router).requests["cached_tokens"]
-    assert (with_cache >= one).all()
+    assert (with_cache >= found).all()
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -282,7 +310,7 @@ def test_what_a_server_stored_is_there_when_it_has_failed() -> None:
         fleet = Fleet(pools=(Pool(engine=engine, step_times=times),), router="round-robin")
         run = operated(fleet, table, events=(Event(kind="crash", time_s=600.0),), until_s=6000)
         found.append(run.simulation.requests["cached_tokens"].tolist())
-    assert found == [[0, 399], [0, 0]]  # the last token is always computed
+    assert found == [[0, 384], [0, 0]]  # the block of the last token is always computed
 
 
 def test_the_line_to_paste_names_the_store_s_connector_and_a_pasted_one_needs_a_size() -> None:

@@ -160,8 +160,16 @@ def lmcache_case(seed: int, number: int) -> SchedulerCase:
     return replace(case, engine=replace(case.engine, host_tier=tier))
 
 
+def store_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed with a store that nothing has to leave; clients cancel in a third."""
+    case = offloading_case(seed, number)
+    assert case.engine.host_tier is not None
+    tier = replace(case.engine.host_tier, eviction_policy=LRU, is_shared=True, num_chunks=20_000)
+    return replace(case, engine=replace(case.engine, host_tier=tier))
+
+
 CASES = {"all": random_case, "states": states_case, "cancelled": cancelled_case}  # by what they are about
-ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case}
+ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case, "store": store_case}
 
 
 def is_storm(number: int) -> bool:

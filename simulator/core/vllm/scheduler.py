@@ -39,8 +39,9 @@ def set_quiet_until(a: Any, replica: int, request: int) -> None:
 @kernel
 def preempt(a: Any, replica: int, request: int) -> None:
     if a.pools[a.replicas[replica].pool].connector == OFFLOADING:
-        offload.note_preempted(a, replica, request)
-    blocks.release(a, replica, request)
+        offload.preempt(a, replica, request)
+    else:
+        blocks.release(a, replica, request)
     req = a.requests[request]
     req.computed = 0
     req.quiet_until = NONE

@@ -21,7 +21,6 @@ _PREFIX = "lmcache."
 SHARED = "a store that engines share"
 # LMCache's settings that decide otherwise where they are given, and are not off (`v1/config.py` of 0.5.6).
 LMCACHE_S_OWN = {
-    "enable_async_loading": "prefetching from slower stores",
     "use_layerwise": "copies layer by layer",
     "save_decode_cache": "storing the KV of answers",
     "save_unfull_chunk": "storing a prompt's last tokens that fill no chunk",
@@ -36,6 +35,10 @@ LMCACHE_S_OWN = {
     "min_retrieve_tokens": "a least number of tokens to load",
     "max_tokens_per_load": "a largest number of tokens to load",
     "priority_limit": "storing by priority",
+}
+# Those with which LMCache 0.5.6 itself fails (benchmarks/conformance/probes/lmcache_loading_probe.py).
+LMCACHE_FAILS = {
+    "enable_async_loading": "LMCache 0.5.6 frees a chunk's memory at its first hit, and its second ends the engine",
 }
 
 
@@ -153,6 +156,9 @@ def _check_connector(connector: Any) -> None:
 
 def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
     """Of LMCache's settings. Raises ValueError for one that is not simulated."""
+    for name, why in LMCACHE_FAILS.items():
+        if extra.get(f"{_PREFIX}{name}"):
+            raise ValueError(f"{_PREFIX}{name}: {why}; leave it out")
     for name, what in LMCACHE_S_OWN.items():
         if extra.get(f"{_PREFIX}{name}"):
             instead = ", or give --kv-store-size instead of LMCache" if what == SHARED else ""
@@ -163,6 +169,6 @@ def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
             f"kv_connector_extra_config: {shortened(other, 40)!r} is no setting of LMCache; they begin with {_PREFIX}"
         )
     given = {name.removeprefix(_PREFIX): int(value) if value is True else value for name, value in extra.items()}
-    known = {name: value for name, value in given.items() if name not in LMCACHE_S_OWN}
+    known = {name: value for name, value in given.items() if name not in LMCACHE_S_OWN | LMCACHE_FAILS}
     read = typed(known, _LMCacheExtra, "", name="lmcache")
     return LMCacheMemory(max_local_cpu_size=read.max_local_cpu_size, chunk_size=read.chunk_size)

@@ -24,8 +24,9 @@ def num_rows(engine: EngineConfig, table: RequestTable, max_num_seqs: int) -> in
     """Block tables of an engine: beside those that run and hold, those that have just ended keep theirs for a step."""
     if engine.host_tier is None and engine.kv_role is None:
         return max_num_seqs + 1
-    most = 3 * max_num_seqs + 2 * num_holders(engine, table)
-    return min(most, table.num_requests * table.num_attempts) + 1
+    requests, holders = table.num_requests * table.num_attempts, num_holders(engine, table)
+    most = min(3 * max_num_seqs + 2 * holders, requests) + 1
+    return most + holders if engine.host_tier and engine.host_tier.is_shared else most  # those that stores hold
 
 
 def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str, NDArray[Any]]:
@@ -66,7 +67,6 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
 
 QUEUES = ("holding", "ended", "deferred")
 RECORDS = {False: 1, True: 3}  # of a chunk that host memory has room for: ARC remembers twice as many that went
-MOST_STORES_OF_A_BLOCK = 4  # under way: a step that gives a block away waits for the one before, and is told in two
 NOTES = {False: 1, True: 3}  # bits of a request's chunk, see `host_cache`
 
 
@@ -99,8 +99,8 @@ def _num_stores(engine: EngineConfig) -> int:
     each_step = engine.max_num_seqs * engine.plans_in_flight
     if engine.host_tier.is_lmcache:
         return _ring(each_step)
-    if engine.host_tier.is_shared:  # which is far larger than what one engine can be storing at once
-        return _ring(min(engine.host_tier.num_chunks, MOST_STORES_OF_A_BLOCK * engine.num_gpu_blocks))
+    if engine.host_tier.is_shared:  # each holds a block of its request alone, where at most two stores end
+        return _ring(2 * engine.num_gpu_blocks)
     return _ring(engine.host_tier.num_chunks)
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from simulator.core.jit import rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.vllm.host_tier import host_cache, offload
+from simulator.core.vllm.host_tier import host_cache
+from simulator.core.vllm.host_tier.content import chunk_of
 
 
 @rare_kernel
@@ -14,8 +15,8 @@ def let_go(a: Any, replica: int) -> None:
     for place in range(tier.load_done, tier.load_tail):
         job = a.loads[replica, place & p.load_mask]
         for index in range(job.first, job.first + job.count):
-            host_cache.end_read(a, replica, offload.chunk_of(a, replica, job.request, index))
-    for place in range(tier.store_done, tier.store_tail):
+            host_cache.end_read(a, replica, chunk_of(a, replica, job.request, index))
+    for place in range(tier.store_settled, tier.store_begun):
         chunk = a.stores[replica, place & p.store_mask].first
         while chunk != NONE:
             following = a.chunks[a.tiers[replica].cache, chunk].next_in_store

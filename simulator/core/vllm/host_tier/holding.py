@@ -19,7 +19,7 @@ from simulator.core.layout import (
 )
 from simulator.core.vllm import admission, blocks, plan, prefix, queue
 from simulator.core.vllm.apart import reading
-from simulator.core.vllm.host_tier import lmcache, offload
+from simulator.core.vllm.host_tier import lmcache, offload, store
 
 
 @rare_kernel
@@ -160,6 +160,8 @@ def find_elsewhere(a: Any, replica: int, request: int, hits: int) -> int:
     p = a.pools[a.replicas[replica].pool]
     if p.connector == NIXL:
         return a.requests[request].prompt if a.handovers[request].do_remote_prefill == 1 else 0
+    if p.is_shared == 1:
+        return (hits + store.find_hit(a, replica, request, hits)) * p.block_size
     loaded = offload.find_hit(a, replica, request, hits)
     return NONE if loaded == NONE else (hits + loaded) * p.block_size
 

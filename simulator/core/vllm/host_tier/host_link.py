@@ -21,14 +21,6 @@ def begin_s(tier: Any, free_s: float) -> float:
 
 
 @kernel
-def served_s(a: Any, replica: int, way: int, num_chunks: int) -> float:
-    """When a shared store has given (0) or taken (1) chunks that it is asked for now, after all that it was before."""
-    cache, p = a.caches[a.tiers[replica].cache], a.pools[a.replicas[replica].pool]
-    cache.free_s[way] = max(cache.free_s[way], a.tiers[replica].now_s) + num_chunks * p.store_chunk_s
-    return float(cache.free_s[way])
-
-
-@kernel
 def num_pending(tier: Any) -> int:
     """Transfers that the scheduler does not know to be over."""
     return int(tier.store_tail - tier.store_done + tier.load_tail - tier.load_done)
@@ -38,7 +30,7 @@ def num_pending(tier: Any) -> int:
 def has_news(a: Any, replica: int, now_s: float) -> bool:
     """Whether a step would hand stores to the link, or take in transfers that are over."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
-    if tier.store_begun < tier.store_tail:
+    if tier.store_begun < tier.store_tail and p.is_shared == 0:
         return True
     if tier.store_done < tier.store_tail and a.stores[replica, tier.store_done & p.store_mask].end_s <= now_s:
         return True
@@ -63,8 +55,6 @@ def begin_store(a: Any, replica: int) -> None:
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     store = a.stores[replica, tier.store_begun & p.store_mask]
     tier.store_free_s = begin_s(tier, tier.store_free_s) + copy_s(p, store.count)
-    if p.is_shared == 1:
-        tier.store_free_s = max(tier.store_free_s, served_s(a, replica, 1, store.count))
     store.end_s = tier.store_free_s
     tier.store_begun += 1
 
@@ -121,11 +111,16 @@ def launch(a: Any, replica: int, slot: int, end_s: float) -> None:
     while tier.load_begun < tier.load_tail:
         load = a.loads[replica, tier.load_begun & p.load_mask]
         tier.load_free_s = begin_s(tier, tier.load_free_s) + copy_s(p, load.count)
-        if p.is_shared == 1:
-            tier.load_free_s = max(tier.load_free_s, served_s(a, replica, 0, load.count))
         load.end_s = tier.load_free_s
         a.offloads[load.request].loading_s += load.end_s - tier.now_s
         tier.load_begun += 1
+    tell(a, replica, slot)
+
+
+@kernel
+def tell(a: Any, replica: int, slot: int) -> None:
+    """With a plan's output: which copies are over by now."""
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     while tier.store_told < tier.store_begun:
         if a.stores[replica, tier.store_told & p.store_mask].end_s > tier.now_s:
             break

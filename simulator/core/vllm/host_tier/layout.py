@@ -9,7 +9,9 @@ POLL_S = 2.0**-10  # vLLM's 1 ms between two looks at transfers while nothing el
 # Of a request in an engine with a connector.
 OFFLOAD = record(
     [
-        ("next_chunk", "i4"),  # to be offered
+        ("next_chunk", "i4"),  # to be offered …
+        ("prefill_end", "i4"),  # … of this many tokens, to a store that engines share …
+        ("next_unsaved", "i4"),  # … which has those before this one
         ("known_blocks", "i4"),  # as of the latest step that scheduled it
         ("num_stores", "i4"),  # under way
         ("loading", "i1"),  # 1: its load is under way, 2: over, 3: under way, though the request has ended
@@ -22,7 +24,7 @@ OFFLOAD = record(
         ("next_deferred", "i4"),
         ("rank", "i8"),  # by when it saw its first chunk, see `ranks`; 0: it saw none
         ("fence_step", "i8"),  # its blocks are free once so many steps with work are over
-        ("is_looked_up", "i1"),  # of LMCache, see `lmcache`: it was, and was not admitted since …
+        ("is_looked_up", "i1"),  # it was, and was not admitted since, see `lmcache` and `store`; of LMCache …
         ("found_chunks", "i4"),  # … and these are pinned
         ("seen_tokens", "i4"),  # by LMCache's tracker, which has stored those before `next_chunk`
         ("decodes", "i1"),  # 1: LMCache stores nothing of it any more
@@ -77,6 +79,7 @@ TIER = record(
         ("store_begun", "i8"),
         ("store_of_step", "i8"),
         ("store_tail", "i8"),
+        ("store_settled", "i8"),  # those before are in the store that engines share
         ("load_done", "i8"),
         ("load_told", "i8"),
         ("load_begun", "i8"),
@@ -113,6 +116,12 @@ TRANSFER = record(
         ("is_awaited", "i4"),
         ("pinned", "i4"),  # of LMCache: chunks that are let go with it …
         ("is_loaded", "i4"),  # … 1: before anything is stored
+        ("held_blocks", "i4"),  # of a shared store: of its request …
+        ("row", "i4"),  # … in this table, which is its own now; NONE: the request still has it
+        ("num_chunks", "i4"),  # of a shared store: of its request
+        ("num_preemptions", "i4"),  # of a shared store: of its request when it was asked for
+        ("asked_s", "f8"),
+        ("computed_s", "f8"),
         ("end_s", "f8"),
     ]
 )

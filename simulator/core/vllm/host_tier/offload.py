@@ -9,7 +9,8 @@ from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import blocks, pool
 from simulator.core.vllm.apart import keeping
-from simulator.core.vllm.host_tier import eviction, host_cache, lmcache
+from simulator.core.vllm.host_tier import eviction, host_cache, lmcache, store
+from simulator.core.vllm.host_tier.content import chunk_of, content_of, count_new, insert_new
 
 
 @rare_kernel
@@ -20,21 +21,6 @@ def begin(a: Any, replica: int) -> None:
 
 
 @rare_kernel
-def chunk_of(a: Any, replica: int, request: int, index: int) -> int:
-    """The chunk of a request's block, or NONE."""
-    return host_cache.find(a, replica, content_of(a, replica, request, index), index)
-
-
-@kernel
-def content_of(a: Any, replica: int, request: int, index: int) -> int:
-    span = a.requests[request].span_start
-    end = (index + 1) * a.pools[a.replicas[replica].pool].block_size
-    while a.spans[span].end < end:
-        span += 1
-    return a.spans[span].content
-
-
-@rare_kernel
 def forget(a: Any, request: int) -> None:
     """A request's engine is gone with its host memory: it begins anew elsewhere."""
     off = a.offloads[request]
@@ -42,6 +28,7 @@ def forget(a: Any, request: int) -> None:
     off.loading, off.holds, off.keeps_row, off.was_aborted = 0, 0, 0, 0
     off.next_ended, off.next_deferred, off.fence_step, off.rank = 0, 0, 0, 0
     off.is_looked_up, off.found_chunks, off.seen_tokens, off.decodes = 0, 0, 0, 0
+    off.prefill_end, off.next_unsaved = 0, 0
     for note in range(a.used_chunks.shape[1]):
         for place in range(a.used_chunks.shape[2]):
             a.used_chunks[request, note, place] = 0
@@ -65,9 +52,7 @@ def find_hit(a: Any, replica: int, request: int, first: int) -> int:
         if chunk == NONE:
             break
         reads = a.chunks[a.tiers[replica].cache, chunk].reads
-        if p.is_shared == 1 and reads == host_cache.WRITING:
-            break
-        waits |= p.is_shared == 0 and (reads < 0 or (reads > 0 and p.prefix_caching == 1))
+        waits |= reads < 0 or (reads > 0 and p.prefix_caching == 1)
         index += 1
     return NONE if waits else index - first
 
@@ -77,13 +62,14 @@ def load(a: Any, replica: int, request: int, first: int, count: int) -> None:
     """Load blocks into those that the request was just given."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     off, req = a.offloads[request], a.requests[request]
-    for index in range(req.num_blocks):
-        hand_out(a, replica, a.tables[req.row, index])
+    if p.is_shared == 0:
+        off.next_chunk = first + count
+        for index in range(req.num_blocks):
+            hand_out(a, replica, a.tables[req.row, index])
     for index in range(first, first + count):
         chunk = chunk_of(a, replica, request, index)
         host_cache.begin_read(a, replica, chunk)
         eviction.note_found(a, replica, request, chunk, index)
-    off.next_chunk = first + count
     off.loading = 1
     off.local_blocks = first
     job = a.loads[replica, tier.load_tail & p.load_mask]
@@ -115,6 +101,10 @@ def plan_transfers(a: Any, replica: int, slot: int) -> None:
     if a.pools[a.replicas[replica].pool].connector == LMCACHE:
         lmcache.plan_copies(a, replica, slot)
         return
+    if a.pools[a.replicas[replica].pool].is_shared == 1:
+        clear_up_all(a, replica)
+        store.plan_stores(a, replica, slot)
+        return
     for place in range(plan.count - plan.num_quiet):
         request = a.entries[replica, slot, place].request
         off, req = a.offloads[request], a.requests[request]
@@ -127,10 +117,7 @@ def plan_transfers(a: Any, replica: int, slot: int) -> None:
     for place in range(plan.count - plan.num_quiet):
         request = a.entries[replica, slot, place].request
         offer(a, replica, request, a.requests[request].row, a.requests[request].computed)
-    while tier.ended_head != NONE:
-        clear_up(a, replica, tier.ended_head)
-        tier.ended_head = a.offloads[tier.ended_head].next_ended
-    tier.ended_tail = NONE
+    clear_up_all(a, replica)
     tier.is_fenced = tier.any_preempted = 0
 
 
@@ -161,37 +148,22 @@ def reads_handed_out(a: Any, replica: int, chunk: int) -> bool:
 @rare_kernel
 def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> None:
     """Store what a request's prompt has filled and was not offered before; nothing where room cannot be had."""
-    cache, p = a.caches[a.tiers[replica].cache], a.pools[a.replicas[replica].pool]
-    off = a.offloads[request]
+    p, off = a.pools[a.replicas[replica].pool], a.offloads[request]
     if num_computed < (off.next_chunk + 1) * p.block_size:
         return
     num_chunks = min(min(num_computed, a.requests[request].prompt) // p.block_size, off.known_blocks)
     if num_chunks <= off.next_chunk:
         return
-    cache.offer += 1
-    cache.num_protected = 0
-    num_new = 0
-    for index in range(num_chunks - 1, off.next_chunk - 1, -1):  # ARC learns from the tail first
-        content = content_of(a, replica, request, index)
-        chunk = host_cache.find(a, replica, content, index)
-        if chunk == NONE:
-            num_new += 1
-            eviction.note_missed(a, replica, request, content, index)
-            continue
-        of = a.chunks[a.tiers[replica].cache, chunk]
-        of.offer = cache.offer
-        cache.num_protected += int(of.reads == 0)
-        if of.reads != host_cache.WRITING:
-            eviction.note_found(a, replica, request, chunk, index)
+    num_new = count_new(a, replica, request, off.next_chunk, num_chunks)
     if num_new > 0:
         if not eviction.make_room(a, replica, num_new):
             return  # it is offered again
-        store(a, replica, request, row, off.next_chunk, num_chunks)
+        write(a, replica, request, row, off.next_chunk, num_chunks)
     off.next_chunk = num_chunks
 
 
 @rare_kernel
-def store(a: Any, replica: int, request: int, row: int, first: int, last: int) -> None:
+def write(a: Any, replica: int, request: int, row: int, first: int, last: int) -> None:
     """Store those of a request's blocks in [first, last) that are not in the host's memory."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     job = a.stores[replica, tier.store_tail & p.store_mask]
@@ -201,17 +173,11 @@ def store(a: Any, replica: int, request: int, row: int, first: int, last: int) -
     job.count = 0
     job.is_awaited = 0
     for index in range(first, last):
-        content = content_of(a, replica, request, index)
-        if host_cache.find(a, replica, content, index) != NONE:
+        chunk = insert_new(a, replica, request, index, job)
+        if chunk == NONE:
             continue
-        chunk = host_cache.insert(a, replica, content, index)
-        eviction.enter(a, replica, request, chunk)
         of = a.chunks[a.tiers[replica].cache, chunk]
         of.source = a.tables[row, index]
-        of.next_in_store = job.first
-        of.offer = a.caches[a.tiers[replica].cache].offer
-        job.first = chunk
-        job.count += 1
         if is_ended:
             a.fences[of.source] += 1
             if a.handed_out[of.source] == a.replicas[replica].step:
@@ -225,11 +191,16 @@ def store(a: Any, replica: int, request: int, row: int, first: int, last: int) -
 
 
 @rare_kernel
-def note_preempted(a: Any, replica: int, request: int) -> None:
-    """The step waits for the stores of a request that lets its blocks go."""
+def preempt(a: Any, replica: int, request: int) -> None:
+    """A request lets its blocks go: the step waits for its stores, but for those that hold blocks themselves."""
     if a.offloads[request].num_stores > 0:
-        a.offloads[request].preempted_step = a.replicas[replica].step
-        a.tiers[replica].any_preempted = 1
+        if a.pools[a.replicas[replica].pool].is_shared == 1:
+            if store.keep(a, replica, request):
+                return
+        else:
+            a.offloads[request].preempted_step = a.replicas[replica].step
+            a.tiers[replica].any_preempted = 1
+    blocks.release(a, replica, request)
 
 
 @kernel
@@ -245,12 +216,13 @@ def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
     tier, off, req = a.tiers[replica], a.offloads[request], a.requests[request]
     connector = a.pools[a.replicas[replica].pool].connector
     is_offloading = connector == OFFLOADING
+    is_shared = a.pools[a.replicas[replica].pool].is_shared == 1
     tier.any_ended = 1
     if connector == LMCACHE:
         lmcache.end(a, replica, request)
     elif is_offloading:
         off.was_aborted = was_aborted
-        if off.num_stores > 0:
+        if off.num_stores > 0 and not is_shared:
             fence(a, replica, request)
         enter_ended(a, replica, request)
     else:
@@ -263,7 +235,7 @@ def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
             blocks.release(a, replica, request)
         off.loading = 3 if off.loading == 1 else 0  # its blocks stay until the load is over
         return
-    off.keeps_row = int(is_offloading)
+    off.keeps_row = int(is_offloading and not is_shared)
     if may_free(a, replica, request, 0):
         free_blocks(a, replica, request)
         return
@@ -309,6 +281,15 @@ def enter_ended(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
+def clear_up_all(a: Any, replica: int) -> None:
+    tier = a.tiers[replica]
+    while tier.ended_head != NONE:
+        clear_up(a, replica, tier.ended_head)
+        tier.ended_head = a.offloads[tier.ended_head].next_ended
+    tier.ended_tail = NONE
+
+
+@kernel
 def clear_up(a: Any, replica: int, request: int) -> None:
     """An ended request offers what it could not before, and uses its chunks, the tail first."""
     off, req = a.offloads[request], a.requests[request]
@@ -337,6 +318,8 @@ def free_blocks(a: Any, replica: int, request: int) -> None:
     """Give back an ended request's blocks, and its row unless the next plan needs that."""
     state, req = a.replicas[replica], a.requests[request]
     mask = a.pools[state.pool].queue_mask
+    if a.pools[state.pool].is_shared == 1 and store.keep(a, replica, request):
+        return
     pool.free_range(state, mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, 0, req.num_blocks)
     req.num_blocks = 0
     req.cached_blocks = 0
@@ -383,6 +366,8 @@ def take_in(a: Any, replica: int, slot: int) -> None:
             a.offloads[job.request].loading = 0
             blocks.release(a, replica, job.request)
         tier.load_done += 1
+    if p.is_shared == 1:
+        store.take_in(a, replica, slot)
     while tier.store_done < a.told[replica, slot, 0]:
         job = a.stores[replica, tier.store_done & p.store_mask]
         is_ended = a.requests[job.request].status >= FINISHED

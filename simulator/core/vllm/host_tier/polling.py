@@ -13,7 +13,7 @@ from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import scheduler
 from simulator.core.vllm.apart import keeping, reading
-from simulator.core.vllm.host_tier import host_link, lmcache
+from simulator.core.vllm.host_tier import host_link, lmcache, store
 from simulator.core.vllm.host_tier.layout import POLL_S
 
 
@@ -79,6 +79,8 @@ def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
         reading.launch(a, replica, slot, now_s)
     elif a.pools[a.replicas[replica].pool].connector == LMCACHE:
         lmcache.lengthen(a, replica, slot)
+    elif a.pools[a.replicas[replica].pool].is_shared == 1:
+        store.launch(a, replica, slot, now_s, end_s)
     else:
         host_link.launch(a, replica, slot, end_s)
 
@@ -125,9 +127,12 @@ def decide(a: Any, replica: int, now_s: float) -> int:
     """Decide a step and hand it to the GPU, with its copies to the link; returns how many were preempted."""
     state, tier = a.replicas[replica], a.tiers[replica]
     slot = (state.oldest_plan + state.num_plans) % a.pools[state.pool].plans_in_flight
+    is_shared = a.pools[state.pool].is_shared == 1
+    if is_shared:
+        store.settle(a, replica, now_s)
     num_preempted = scheduler.schedule(a, replica, slot, now_s)
     plan = a.plans[replica, slot]
-    is_offloading = a.pools[state.pool].connector == OFFLOADING
+    is_offloading = a.pools[state.pool].connector == OFFLOADING and not is_shared
     start_s = host_link.before_step(a, replica, now_s) if is_offloading else now_s
     tier.decided_work = int(plan.count > 0)
     if plan.count > 0:

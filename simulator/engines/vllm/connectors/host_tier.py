@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from boundary.names import UnknownNameError, nearest_hint, shortened
-from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU, ChunkKey, HostCache
+from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU, ChunkKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,20 +64,6 @@ class HostTier:
         return release_does and self.eviction_policy == LRU and not self.is_shared
 
 
-class KVStore:
-    """Memory for KV that all engines of a fleet share: what one has stored, any other loads."""
-
-    def __init__(self, tier: HostTier) -> None:
-        self.cache = HostCache(tier.num_chunks, tier.eviction_policy)
-        self._chunk_s = tier.store_chunk_s
-        self._free_s = [0.0, 0.0]  # when it has given, and taken, what it was asked for
-
-    def served_s(self, num_chunks: int, asked_s: float, *, is_store: bool) -> float:
-        """When it has served that many chunks, after all that it was asked for before."""
-        self._free_s[is_store] = max(self._free_s[is_store], asked_s) + num_chunks * self._chunk_s
-        return self._free_s[is_store]
-
-
 @dataclass(kw_only=True, eq=False)
 class Transfer:
     """A copy of a request's chunks from the GPU, or to it."""
@@ -105,8 +91,8 @@ class HostLink:
     step begins.
     """
 
-    def __init__(self, tier: HostTier, store: KVStore | None = None) -> None:
-        self.tier, self.store = tier, store
+    def __init__(self, tier: HostTier) -> None:
+        self.tier = tier
         self.unsubmitted: list[Transfer] = []
         self._under_way: tuple[deque[tuple[float, Transfer]], ...] = (deque(), deque())  # loads, stores, by their end
         self._free_s = [0.0, 0.0]
@@ -144,9 +130,6 @@ class HostLink:
             way = transfer.is_store
             begin_s = max(self._free_s[way], self._now_s, self._computed_s)
             self._free_s[way] = begin_s + self.tier.copy_s(len(transfer.keys))
-            if self.store is not None:
-                served_s = self.store.served_s(len(transfer.keys), self._now_s, is_store=way)
-                self._free_s[way] = max(self._free_s[way], served_s)
             self._under_way[way].append((self._free_s[way], transfer))
 
     def _told(self) -> Iterator[Transfer]:

@@ -1,7 +1,7 @@
 """What vLLM's `OffloadingConnector` decides, in plain Python: what is stored in host memory, and what is loaded again.
 
 Prompts alone are stored, as by default: each step offers the chunks that it fills. A lookup goes on from where the
-GPU's prefix cache ends. In a store that engines share, what is being written is not there yet.
+GPU's prefix cache ends.
 Read from vLLM 0.32, `vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py`; a chunk is one block.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simulator.engines.vllm.connectors.host_cache import WRITING, CacheAccess, ChunkKey, HostCache
-from simulator.engines.vllm.connectors.host_tier import KVStore, Transfer, Transfers
+from simulator.engines.vllm.connectors.host_tier import Transfer, Transfers
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.scheduler import Request
 
@@ -31,19 +31,14 @@ class _Offloaded:
 class OffloadingConnector:
     """Decides on transfers at every `schedule()` call."""
 
-    def __init__(self, config: EngineConfig, store: KVStore | None = None) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         assert config.host_tier is not None
         tier, self.config = config.host_tier, config
-        self.cache = (
-            store.cache
-            if store
-            else HostCache(
-                tier.num_chunks,
-                tier.eviction_policy,
-                ranks_requests=tier.ranks_requests(config.host_lru_ranks_requests),
-            )
+        self.cache = HostCache(
+            tier.num_chunks,
+            tier.eviction_policy,
+            ranks_requests=tier.ranks_requests(config.host_lru_ranks_requests),
         )
-        self._is_shared = store is not None
         self.transfers: set[Transfer] = set()  # under way
         self.num_begun = 0
         self._known: dict[int, _Offloaded] = {}
@@ -76,8 +71,7 @@ class OffloadingConnector:
         keys = []
         for index in range(first, request.num_tokens // self.config.block_size):
             key = self._key(request, index)
-            reads = self.cache.reads(key)
-            if reads is None or (self._is_shared and reads == WRITING):
+            if self.cache.reads(key) is None:
                 break
             keys.append(key)
         return keys
@@ -91,7 +85,7 @@ class OffloadingConnector:
         self._handed_out.update(request.table.blocks[0])
         self.cache.prepare_load(keys, known.access)
         known.next_chunk = last
-        if self.config.enable_prefix_caching and not self._is_shared:
+        if self.config.enable_prefix_caching:
             self._loading.update(keys)
         transfer = Transfer(request=request.id, is_store=False, keys=keys)
         self._begin(known, transfer)

@@ -6,7 +6,7 @@ Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`.
 from dataclasses import dataclass, field
 
 from simulator.engines.vllm.connectors.connector_scheduler import ConnectorScheduler
-from simulator.engines.vllm.connectors.host_tier import KVStore, Transfers
+from simulator.engines.vllm.connectors.host_tier import Transfers
 from simulator.engines.vllm.connectors.offloading import OffloadingConnector
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.kv_cache_manager import PrefixHit
@@ -25,9 +25,9 @@ class OffloadingScheduler(ConnectorScheduler):
 
     plan_type = OffloadingPlan
 
-    def __init__(self, config: EngineConfig, store: KVStore | None = None) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
-        self.connector = OffloadingConnector(config, store)
+        self.connector = OffloadingConnector(config)
 
     @property
     def has_transfers(self) -> bool:
