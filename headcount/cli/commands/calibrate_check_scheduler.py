@@ -15,8 +15,8 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 @option("--engine", Text(), f"Engine to compare with: {' or '.join(ENGINES)}.", default=VLLM)
 @option(
     "--about", Text(),
-    "What the cases are about. vllm: all, states, cancelled, offloading, lmcache, store, apart, push, balancer; sglang: "
-    "all, cancelled, radix-tree.",
+    "What the cases are about. vllm: all, states, cancelled, offloading, lmcache, store, apart, push, balancer; "
+    "sglang: all, cancelled, radix-tree.",
     default="all",
 )  # fmt: skip
 @option("--cases", COUNT, "Random cases.", default=200)
