@@ -221,6 +221,22 @@ def test_a_context_that_one_gpu_is_too_slow_for_is_answered_with_larger_servers(
     assert found.rows()[1]["binding"].startswith("TTFT")
 
 
+def test_gpus_side_by_side_are_told_by_their_titles_and_once() -> None:
+    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"gpu": ["h100-sxm", "l40s"]}, users=50, **QUICK).first_page()
+    assert page.question.startswith("NVIDIA H100 SXM or NVIDIA L40S: what do 50 users")
+    assert re.fullmatch(r"50 users need \d+ × NVIDIA H100 SXM \(.* a month\) or \d+ × NVIDIA L40S \(.*\)", page.answer)
+
+
+@pytest.mark.slow
+def test_what_to_buy_is_said_also_where_the_first_case_needs_larger_servers_than_were_given() -> None:
+    found = hc.whatif("llama-3.1-8b", "h100-sxm", vary={"context": ["40K", "8K"]}, users=100, **CHAT)
+    assert found.cells[0].users == 0
+    assert found.needs[0][0].gpus is not None
+    page = found.first_page()
+    assert page.answer.startswith(f"100 users need {found.needs[0][0].gpus} × NVIDIA H100 SXM (")
+    assert page.headroom is not None and page.headroom.needed == 100 <= page.headroom.low
+
+
 @pytest.mark.slow
 def test_larger_servers_are_not_tried_where_their_size_is_given() -> None:
     found = hc.whatif("llama-3.1-8b", "h100-sxm", gpus=1, vary={"context": ["8K", "40K"], "users": [100]}, **CHAT)

@@ -161,13 +161,17 @@ def _question(answer: "WhatifAnswer") -> str:
         return f"How many {base.asked.gpu.title if base and base.asked else 'GPUs'} do {needed}?"
     if not answer.axes:
         return f"Which assumptions about {served} matter most?"
-    varied = "; ".join(map(_values_text, answer.axes))
+    varied = "; ".join(_values_text(axis, answer) for axis in answer.axes)
     return sentence(f"{varied}: {f'what do {needed}' if users else f'what does it change for {served}'}?")
 
 
-def _values_text(axis: Axis) -> str:
+def _values_text(axis: Axis, answer: "WhatifAnswer") -> str:
     """Such as `average context 4,096, 8,192 or 16,384`."""
-    *between, last = _without_shared([value_text(axis.name, value) for value in axis.values])
+    titles = {cell.choice.get("gpu"): cell.asked.gpu.title for cell in answer.cells if cell.asked}
+    said = [value_text(axis.name, each) for each in axis.values]
+    if axis.name == "gpu":
+        said = [titles.get(name, name) for name in said]
+    *between, last = said if axis.name == "gpu" else _without_shared(said)
     return f"{', '.join(between)} or {last}" if between else last
 
 
@@ -181,21 +185,34 @@ def _without_shared(texts: Sequence[str]) -> list[str]:
 def _said(answer: "WhatifAnswer") -> str:
     """From the base to what serves the fewest, or else the most; of a tornado what moves users most."""
     base = answer.base
-    if base is None or not base.users:
-        return ""
     if answer.swings and not answer.axes:
-        return _swing_said(answer)
+        return _swing_said(answer) if base and base.users else ""
+    if answer.users and _bought_room(answer):
+        return f"{_people_need(answer)} {_needs_said(answer)}"
     others = [cell for cell in answer.cells if cell is not base and cell.row is not None]
-    if not others:
-        return f"{_people_need(answer)} {_bought_text(answer, base)}" if answer.users else ""
+    if base is None or not base.users or not others:
+        return ""
     fewest = min(others, key=lambda cell: cell.users)
     other = fewest if fewest.users < base.users else max(others, key=lambda cell: cell.users)
     named, changed = _without_shared([case_text(base), case_text(other)])
-    if answer.users and all(_needs(answer, cell)[0].gpus for cell in (base, other)):
-        first, then = _bought_text(answer, base), _bought_text(answer, other, is_named=base.gpu_name != other.gpu_name)
-        return f"{_people_need(answer)} {first} with {named}, {then} with {changed}"
     on = f" on {bought_of(base)}" if (base.gpu_name, base.gpus) == (other.gpu_name, other.gpus) else ""
     return f"{counted(base.users, 'user')}{on} with {named}, {other.users:,} with {changed}"
+
+
+def _needs_said(answer: "WhatifAnswer") -> str:
+    """What the first case takes, and the case that takes the most GPUs, or else the fewest."""
+    base, *others = answer.cells
+    served = [cell for cell in others if _needs(answer, cell)[0].gpus]
+    if not served:
+        return _bought_text(answer, base)
+    gpus = {id(cell): _needs(answer, cell)[0].gpus or 0 for cell in answer.cells}
+    most = max(served, key=lambda cell: gpus[id(cell)])
+    other = most if gpus[id(most)] > gpus[id(base)] else min(served, key=lambda cell: gpus[id(cell)])
+    first, then = _bought_text(answer, base), _bought_text(answer, other, is_named=base.gpu_name != other.gpu_name)
+    if set(other.choice) == {"gpu"}:  # which is told
+        return f"{first} or {then}"
+    named, changed = _without_shared([case_text(base), case_text(other)])
+    return f"{first} with {named}, {then} with {changed}"
 
 
 def _people_need(answer: "WhatifAnswer") -> str:
