@@ -41,7 +41,7 @@ class Simulation:
         self.fleet = fleet
         self.table = table
         self.steps: list[StepRecord] = []
-        router = find_router(fleet.router)
+        router = find_router(fleet.router, fleet.block_size)
         if "cached_tokens" in router.sees:
             fleet.check_vllm_alone(f"router {router_name(fleet.router)!r}, which reads the engines' caches,")
         if fleet.handover.decider is not None and router.choose is None:

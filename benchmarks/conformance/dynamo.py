@@ -78,7 +78,7 @@ class Recording(dynamo_kv.Router):
 def check_dynamo(python: str, values: str, *, num_requests: int, seed: int) -> tuple[list[str], int]:
     """What differs, and how many choices were between engines of equal cost."""
     table = with_ends(whole(loaded(random_prompts(num_requests, seed))))
-    parameters = find_router(f"dynamo-kv:{values}" if values else "dynamo-kv").parameters
+    parameters = find_router(f"dynamo-kv:{values}" if values else "dynamo-kv", BLOCK_SIZE).parameters
     router = Recording(seed, **parameters)
     requests = served(table, router, seed)
     theirs = asked(python, PROBE, _case(table, requests, parameters))
@@ -100,7 +100,13 @@ def with_ends(table: RequestTable) -> RequestTable:
 
 def served(table: RequestTable, router: Recording, seed: int) -> NDArray[np.void]:
     """Its requests, in the order in which they came."""
-    engine = EngineConfig(num_gpu_blocks=60_000, max_model_len=1024, max_num_seqs=8, max_num_batched_tokens=MAX_TOKENS)
+    engine = EngineConfig(
+        block_size=BLOCK_SIZE,
+        num_gpu_blocks=60_000,
+        max_model_len=1024,
+        max_num_seqs=8,
+        max_num_batched_tokens=MAX_TOKENS,
+    )
     times = constant_step_times(STEP_S, max_num_batched_tokens=MAX_TOKENS, max_num_seqs=8)
     made = type("Made", (), {"SEES": Recording.SEES, "__new__": lambda _, __: router})
     pools = (Pool(engine=engine, step_times=times, num_servers=NUM_ENGINES),)

@@ -150,6 +150,12 @@ class Fleet:
         return 1 + (self.is_apart and self.handover.pushes)
 
     @property
+    def block_size(self) -> int | None:
+        """Tokens of the first pool's KV blocks; None for SGLang's."""
+        engine = self.pools[0].engine
+        return engine.block_size if isinstance(engine, EngineConfig) else None
+
+    @property
     def num_usable_blocks(self) -> int:
         """KV blocks over all engines, without the null block of each."""
         return sum(pool.num_engines * pool.engine.num_usable_blocks for pool in self.pools)

@@ -30,6 +30,9 @@ ROUTERS = Registry(
 )
 
 
+OF_BLOCKS: Final = "kv_cache_block_size"
+"""The parameter that says how many tokens the engines' blocks have."""
+
 ALSO_CALLED: Final = {
     "roundrobin": "round-robin",  # production-stack
     "least-load": "least-outstanding",  # SGLang gateway
@@ -82,9 +85,10 @@ class FoundRouter:
     """Of its compiled form, by the number of engines."""
 
 
-def find_router(router: str | RouterFactory) -> FoundRouter:
+def find_router(router: str | RouterFactory, block_size: int | None = None) -> FoundRouter:
     """A name may go on with parameters, as `NAME:key=value,key=value`.
 
+    A router that counts in the engines' blocks takes them to be of `block_size` tokens, unless its parameter says so.
     Raises UnknownNameError with the nearest names, ValueError for a parameter that is none.
     """
     if not isinstance(router, str):
@@ -101,6 +105,8 @@ def find_router(router: str | RouterFactory) -> FoundRouter:
     sees = typed(module.SEES, tuple[Literal[visible], ...], module.__file__, "SEES")  # type: ignore[valid-type]
     known: Mapping[str, Parameter] = getattr(module, "PARAMETERS", {})
     values = parameter_values(f"router {name!r}", given, known)
+    if block_size is not None and OF_BLOCKS in known and f"{OF_BLOCKS}=" not in given.replace(" ", ""):
+        values[OF_BLOCKS] = float(block_size)
     made = _router_class(router, module.Router)
     return FoundRouter(
         make=partial(made, **values) if known else made,

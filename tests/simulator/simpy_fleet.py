@@ -46,7 +46,7 @@ def run_simpy_fleet(
     """
     for pool in fleet.pools:
         check_lengths(pool.engine, table)
-    world = World(fleet, table, find_router(fleet.router).make(seed), on_plan)
+    world = World(fleet, table, find_router(fleet.router, fleet.block_size).make(seed), on_plan)
     if operations is not None:
         OperatedTwin(world, operations)
     world.env.run()

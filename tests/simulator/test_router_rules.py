@@ -145,3 +145,10 @@ def test_a_session_stays_on_the_ring_and_few_move_when_an_engine_comes() -> None
     moved = [new for old, new in zip(before, after, strict=True) if old != new]
     assert set(moved) == {3}
     assert 60 <= len(moved) <= 140
+
+
+@pytest.mark.parametrize(("name", "expected"), [("dynamo-kv", 64), ("dynamo-kv:kv_cache_block_size=32", 32)])
+def test_dynamo_counts_in_the_blocks_of_the_engines_unless_told_otherwise(name: str, expected: int) -> None:
+    found = find_router(name, 64)
+    assert found.parameters["kv_cache_block_size"] == expected == found.upkeep.chunk_tokens
+    assert find_router(name).parameters["kv_cache_block_size"] in (16, expected)

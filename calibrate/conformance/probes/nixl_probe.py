@@ -82,20 +82,20 @@ class Reads:
         self.reads_until_s = [0.0] * len(engines)
         self.is_read_until_s = [0.0] * len(engines)
         self.received_s = [{} for _ in engines]  # by row
-        self.released_s = [{} for _ in engines]
+        self.let_go_s = [{} for _ in engines]
         self.sources = {}  # by row
 
     def hold(self, engine, row, until_s):
         self.sources[row] = engine
-        self.released_s[engine][row] = until_s
+        self.let_go_s[engine][row] = until_s
 
     def expect(self, row):
         self._release(row, float("inf"))
 
     def _release(self, row, time_s):
         """A prefill engine that still keeps the row's blocks can let them go then."""
-        if row in self.released_s[self.sources[row]]:
-            self.released_s[self.sources[row]][row] = time_s
+        if row in self.let_go_s[self.sources[row]]:
+            self.let_go_s[self.sources[row]][row] = time_s
 
     def read(self, target, row, num_blocks, now_s):
         source = self.sources[row]
@@ -115,7 +115,7 @@ class Reads:
     def take(self, engine, now_s):
         """Rows received and released by now."""
         taken = []
-        for times in (self.received_s[engine], self.released_s[engine]):
+        for times in (self.received_s[engine], self.let_go_s[engine]):
             over = sorted(row for row, end_s in times.items() if end_s <= now_s)
             for row in over:
                 del times[row]
@@ -123,7 +123,7 @@ class Reads:
         return taken
 
     def next_s(self, engine):
-        times = [*self.received_s[engine].values(), *self.released_s[engine].values()]
+        times = [*self.received_s[engine].values(), *self.let_go_s[engine].values()]
         return min(times, default=float("inf"))
 
 
@@ -140,10 +140,10 @@ class Writes(Reads):
         self.sources[row], self.targets[row] = source, target
 
     def hold(self, engine, row, until_s):
-        self.released_s[engine][row] = until_s
+        self.let_go_s[engine][row] = until_s
 
     def leave(self, row):
-        if row in self.asked and row not in self.released_s[self.sources[row]]:
+        if row in self.asked and row not in self.let_go_s[self.sources[row]]:
             self.lost[self.targets[row]].add(row)
 
     def ask(self, target, row, num_blocks, now_s):
@@ -151,7 +151,7 @@ class Writes(Reads):
         heard_s = now_s + self._slower("transfer_s", source, target)
         self.asked[row] = num_blocks, heard_s
         if row in self.offered:
-            if row in self.released_s[source] and heard_s < self.released_s[source][row]:
+            if row in self.let_go_s[source] and heard_s < self.let_go_s[source][row]:
                 self.write(row, heard_s)
             else:
                 self.lost[target].add(row)
@@ -168,14 +168,14 @@ class Writes(Reads):
         block_s = self.engines[source]["post_s"] + self._slower("block_s", source, target)
         end_s = start_s + (self._slower("transfer_s", source, target) + num_blocks * block_s)
         self.is_read_until_s[source] = self.reads_until_s[target] = self.received_s[target][row] = end_s
-        self.released_s[source][row] = min(self.released_s[source][row], end_s)
+        self.let_go_s[source][row] = min(self.let_go_s[source][row], end_s)
 
     def take(self, engine, now_s, asks):
         """A message is read in the background after a step, or with one that sends some; a write from here is seen."""
         received_by_s = now_s if asks else self.last_look_s[engine]
         self.last_look_s[engine] = now_s
         taken = []
-        for times, until_s in ((self.received_s[engine], received_by_s), (self.released_s[engine], now_s)):
+        for times, until_s in ((self.received_s[engine], received_by_s), (self.let_go_s[engine], now_s)):
             over = sorted(row for row, end_s in times.items() if end_s <= until_s)
             for row in over:
                 del times[row]
