@@ -18,21 +18,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.conformance.gateway import whole
+from benchmarks.conformance.gateway import happened_before, whole
 from benchmarks.conformance.production_stack import NUM_ENGINES, SPANS, random_prompts
 from benchmarks.conformance.ray_serve import asked, loaded
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import find_router
 from simulator.fleet.routers import dynamo_kv
-from simulator.fleet.view import View
+from simulator.fleet.view import Upkeep, View
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
 from workloads.requests import RequestTable
 
 PROBE = Path(__file__).parent / "probes" / "dynamo_probe.py"
-BLOCK_SIZE, STEP_S, MAX_TOKENS = 16, 0.02, 8192  # a step computes any prompts whole
-SETTINGS = ("", "overlap_score_credit=0.5", "prefill_load_scale=3", "active_request_weight=2")
+STEP_S, MAX_TOKENS = 0.02, 8192  # a step computes any prompts whole
+SETTINGS = (
+    "", "overlap_score_credit=0.5", "prefill_load_scale=3", "active_request_weight=2", "kv_cache_block_size=64",
+)  # fmt: skip
 VARIABLES = {
     "overlap_score_credit": "DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT",
     "prefill_load_scale": "DYN_ROUTER_PREFILL_LOAD_SCALE",
@@ -61,7 +63,7 @@ class Recording(dynamo_kv.Router):
 
     def choose(self, view: View) -> int:
         costs, prompt = self.costs(view), view.prompt_tokens
-        lowest = min(costs)
+        lowest, block_size = min(costs), int(self.parameters["kv_cache_block_size"])
         each = zip(view.prefill_tokens, view.cached_tokens, view.active_tokens, view.shared_tokens, strict=True)
         knows = list(each)
         self.seen.append(
@@ -69,7 +71,7 @@ class Recording(dynamo_kv.Router):
                 cheapest=tuple(engine for engine, cost in enumerate(costs) if cost == lowest),
                 prefill_tokens=[prefill + prompt - cached for prefill, cached, _, _ in knows],
                 active_requests=view.outstanding,
-                blocks=[(active + prompt - shared) // BLOCK_SIZE for _, _, active, shared in knows],  # full ones
+                blocks=[(active + prompt - shared) // block_size for _, _, active, shared in knows],  # full ones
             )
         )
         return super().choose(view)
@@ -77,10 +79,11 @@ class Recording(dynamo_kv.Router):
 
 def check_dynamo(python: str, values: str, *, num_requests: int, seed: int) -> tuple[list[str], int]:
     """What differs, and how many choices were between engines of equal cost."""
-    table = with_ends(whole(loaded(random_prompts(num_requests, seed))))
-    parameters = find_router(f"dynamo-kv:{values}" if values else "dynamo-kv", BLOCK_SIZE).parameters
+    parameters = find_router(f"dynamo-kv:{values}" if values else "dynamo-kv").parameters
+    block_size = int(parameters["kv_cache_block_size"])
+    table = with_ends(whole(loaded(random_prompts(num_requests, seed))), block_size)
     router = Recording(seed, **parameters)
-    requests = served(table, router, seed)
+    requests = served(table, router, seed, dynamo_kv.upkeep(parameters))
     theirs = asked(python, PROBE, _case(table, requests, parameters))
     found = [
         text
@@ -90,25 +93,25 @@ def check_dynamo(python: str, values: str, *, num_requests: int, seed: int) -> t
     return found, sum(len(each.cheapest) > 1 for each in router.seen)
 
 
-def with_ends(table: RequestTable) -> RequestTable:
+def with_ends(table: RequestTable, block_size: int) -> RequestTable:
     """The same requests; prompts with a content of their own end within a block, and answers fill none."""
     own = table.prompt_tokens > table.span_end.reshape(-1, SPANS)[:, -2]
-    table.prompt_tokens[:] += own * (table.span_content.reshape(-1, SPANS)[:, -1] % BLOCK_SIZE).astype(np.int32)
-    table.output_tokens[:] = np.minimum(table.output_tokens, BLOCK_SIZE - table.prompt_tokens % BLOCK_SIZE)
+    table.prompt_tokens[:] += own * (table.span_content.reshape(-1, SPANS)[:, -1] % block_size).astype(np.int32)
+    table.output_tokens[:] = np.minimum(table.output_tokens, block_size - table.prompt_tokens % block_size)
     return table
 
 
-def served(table: RequestTable, router: Recording, seed: int) -> NDArray[np.void]:
+def served(table: RequestTable, router: Recording, seed: int, upkeep: Upkeep) -> NDArray[np.void]:
     """Its requests, in the order in which they came."""
     engine = EngineConfig(
-        block_size=BLOCK_SIZE,
+        block_size=upkeep.chunk_tokens,
         num_gpu_blocks=60_000,
         max_model_len=1024,
         max_num_seqs=8,
         max_num_batched_tokens=MAX_TOKENS,
     )
     times = constant_step_times(STEP_S, max_num_batched_tokens=MAX_TOKENS, max_num_seqs=8)
-    made = type("Made", (), {"SEES": Recording.SEES, "__new__": lambda _, __: router})
+    made = type("Made", (), {"SEES": Recording.SEES, "UPKEEP": upkeep, "__new__": lambda _, __: router})
     pools = (Pool(engine=engine, step_times=times, num_servers=NUM_ENGINES),)
     simulation = Simulation(Fleet(pools=pools, router=made), table, seed=seed)
     simulation.run()
@@ -116,13 +119,14 @@ def served(table: RequestTable, router: Recording, seed: int) -> NDArray[np.void
 
 
 def _case(table: RequestTable, requests: NDArray[np.void], parameters: dict[str, float]) -> dict[str, Any]:
-    ended, prefilled = (_before(requests, name) for name in ("finish_s", "first_token_s"))
-    stored = _before(requests, "scheduled_s")
-    tokens = [tokens_of(table, row) for row in range(len(requests))]
+    come_s = requests["arrival_s"]
+    ended, prefilled = (happened_before(come_s, requests[name]) for name in ("finish_s", "first_token_s"))
+    stored = happened_before(come_s, requests["scheduled_s"], is_decided=True)
+    tokens, block_size = [tokens_of(table, row) for row in range(len(requests))], int(parameters["kv_cache_block_size"])
     engines = requests["replica"].tolist()
     return {
         "engines": NUM_ENGINES,
-        "block_size": BLOCK_SIZE,
+        "block_size": block_size,
         "environment": {name: str(parameters[key]) for key, name in VARIABLES.items()},
         "requests": [
             {
@@ -130,24 +134,11 @@ def _case(table: RequestTable, requests: NDArray[np.void], parameters: dict[str,
                 "chosen": engines[row],
                 "ended": ended[row],
                 "prefilled": prefilled[row],
-                "stored": [[engines[other], other, hashes_of(tokens[other])] for other in stored[row]],
+                "stored": [[engines[other], other, hashes_of(tokens[other], block_size)] for other in stored[row]],
             }
             for row in range(len(requests))
         ],
     }
-
-
-def _before(requests: NDArray[np.void], name: str) -> list[list[int]]:
-    """For each request those to which that happened after the one before it had come, and not after it came.
-
-    Steps that end when a request comes have ended; those that begin then have not begun.
-    """
-    found: list[list[int]] = [[] for _ in requests]
-    side = "right" if name == "scheduled_s" else "left"
-    for row, next_one in enumerate(np.searchsorted(requests["arrival_s"], requests[name], side=side)):
-        if next_one < len(found):
-            found[next_one].append(row)
-    return found
 
 
 def tokens_of(table: RequestTable, row: int) -> list[int]:
@@ -159,9 +150,9 @@ def tokens_of(table: RequestTable, row: int) -> list[int]:
     return found
 
 
-def hashes_of(tokens: list[int]) -> list[int]:
+def hashes_of(tokens: list[int], block_size: int) -> list[int]:
     """Of each full block with all that is before it."""
-    ends = range(BLOCK_SIZE, len(tokens) + 1, BLOCK_SIZE)
+    ends = range(block_size, len(tokens) + 1, block_size)
     return [_number(str(tokens[:end]), 8) for end in ends]
 
 

@@ -40,7 +40,7 @@ def check_gateway(
         "engines": NUM_ENGINES,
         "requests": [
             [row, text_of(table, row), ended]
-            for row, ended in enumerate(ended_before(requests["arrival_s"], requests["finish_s"]))
+            for row, ended in enumerate(happened_before(requests["arrival_s"], requests["finish_s"]))
         ],
     }
     found = RouterComparison(ours=requests["replica"].tolist(), theirs=asked(python, PROBE, case))
@@ -55,10 +55,15 @@ def whole(table: RequestTable) -> RequestTable:
     return table
 
 
-def ended_before(arrival_s: NDArray[np.float64], finish_s: NDArray[np.float64]) -> list[list[int]]:
-    """For each request those that end after the one before it has come, and not after it comes."""
+def happened_before(
+    arrival_s: NDArray[np.float64], times_s: NDArray[np.float64], *, is_decided: bool = False
+) -> list[list[int]]:
+    """For each request those of which that time comes after the one before it has come, and not after it comes.
+
+    Steps that end when a request comes have ended; what `is_decided` then was not decided before.
+    """
     ends: list[list[int]] = [[] for _ in arrival_s]
-    for row, next_one in enumerate(np.searchsorted(arrival_s, finish_s)):
+    for row, next_one in enumerate(np.searchsorted(arrival_s, times_s, side="right" if is_decided else "left")):
         if next_one < len(ends):
             ends[next_one].append(row)
     return ends

@@ -23,9 +23,13 @@ class ReadableCore(ReadableEngine, Generic[P]):
         self._connected, self._pipeline, self._max_plans = scheduler, Pipeline(step_s, 1), plans_in_flight
         self._finished: list[int] = []
 
-    @abstractmethod
-    def begin_s(self, plan: P) -> float:
+    def enter(self, row: int, arrival_s: float) -> None:
+        """A request arrives."""
+        self.add(row, self.load.requests[row], arrival_s)
+
+    def begin_s(self, _: P) -> float:
         """When a step that was decided now can begin."""
+        return self.load.now_s
 
     def copies_s(self, _: P) -> float:
         """By how much its own copies lengthen a step."""
@@ -35,9 +39,11 @@ class ReadableCore(ReadableEngine, Generic[P]):
     def launch(self, plan: P, over_s: float) -> None:
         """It begins, and its transfers with it; `over_s` is when its work is over, or at once."""
 
-    @abstractmethod
-    def await_step(self, plan: P, end_s: float) -> None:
+    def await_step(self, _: P, end_s: float) -> None:
         """Wait for the oldest step."""
+        for row in self.load.cancelled_before(end_s):
+            self.abort(row)
+        self.load.now_s = max(self.load.now_s, end_s)
 
     def advance(self) -> bool:
         """Decide a step, then take in the oldest unless another may be decided; whether what was decided has work."""

@@ -26,24 +26,12 @@ class EngineCore(ReadableCore[LMCachePlan]):
         assert case.engine.host_tier is not None
         self.tier: HostTier = case.engine.host_tier
 
-    def enter(self, row: int, arrival_s: float) -> None:
-        """A request arrives."""
-        self.add(row, self.load.requests[row], arrival_s)
-
-    def begin_s(self, _: LMCachePlan) -> float:
-        return self.load.now_s
-
     def copies_s(self, plan: LMCachePlan) -> float:
         copied = [chunks for of in plan.copies for chunks in (of.loaded, of.stored) if chunks]
         return sum((self.tier.copy_s(len(chunks)) for chunks in copied), 0.0)
 
     def launch(self, plan: LMCachePlan, over_s: float) -> None:
         """Its copies are a part of it."""
-
-    def await_step(self, _: LMCachePlan, end_s: float) -> None:
-        for row in self.load.cancelled_before(end_s):
-            self.abort(row)
-        self.load.now_s = max(self.load.now_s, end_s)
 
     @property
     def has_news(self) -> bool:

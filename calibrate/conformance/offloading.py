@@ -23,20 +23,11 @@ class EngineCore(ReadableCore[OffloadingPlan]):
         assert case.engine.host_tier is not None
         self.link = HostLink(case.engine.host_tier)
 
-    def enter(self, row: int, arrival_s: float) -> None:
-        """A request arrives."""
-        self.add(row, self.load.requests[row], arrival_s)
-
     def begin_s(self, plan: OffloadingPlan) -> float:
         return self.link.before_step(plan.transfers, self.load.now_s)
 
     def launch(self, plan: OffloadingPlan, over_s: float) -> None:
         self.link.launch(plan.transfers, over_s)
-
-    def await_step(self, _: OffloadingPlan, end_s: float) -> None:
-        for row in self.load.cancelled_before(end_s):
-            self.abort(row)
-        self.load.now_s = max(self.load.now_s, end_s)
 
     @property
     def num_begun(self) -> int:

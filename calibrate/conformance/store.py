@@ -26,24 +26,12 @@ class EngineCore(ReadableCore[StorePlan]):
         assert engine.host_tier is not None
         self.link = StoreLink(engine.host_tier, store, self.storing.connector.begin_store)
 
-    def enter(self, row: int, arrival_s: float) -> None:
-        """A request arrives."""
-        self.add(row, self.load.requests[row], arrival_s)
-
     def _decide(self) -> bool:
         self.link.settle(self.load.now_s)
         return super()._decide()
 
-    def begin_s(self, _: StorePlan) -> float:
-        return self.load.now_s
-
     def launch(self, plan: StorePlan, over_s: float) -> None:
         self.link.launch(plan.copies, self.load.now_s, over_s)
-
-    def await_step(self, _: StorePlan, end_s: float) -> None:
-        for row in self.load.cancelled_before(end_s):
-            self.abort(row)
-        self.load.now_s = max(self.load.now_s, end_s)
 
     @property
     def num_begun(self) -> int:

@@ -10,18 +10,15 @@ talks to other processes, is stood in for. A step's copies are made when it is o
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import json
 import os
 import sys
-import tempfile
 import threading
 from collections import OrderedDict
 from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
 
 import scheduler_probe
-import vllm
-from engine_loop import Load, Pipeline, name_of, run_with_transfers
+from engine_loop import name_of
 from vllm.config import KVTransferConfig
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
@@ -296,21 +293,7 @@ class Core(scheduler_probe.SteppedCore):
         return bool(self.executor.in_flight or self.scheduler.finished_req_ids)
 
 
-def main():
+if __name__ == "__main__":
     vllm_v1_adapter.LMCacheConnectorV1Impl = Connector  # vLLM's own connector takes it from there
     vllm_v1_adapter.get_pp_group = lambda: SimpleNamespace(is_last_rank=True)
-    with tempfile.TemporaryDirectory() as folder, open(sys.argv[1]) as cases:
-        with open(f"{folder}/config.json", "w") as file:
-            json.dump(scheduler_probe.TINY_MODEL, file)
-        print(json.dumps({"vllm_version": vllm.__version__}), flush=True)
-        for number, line in enumerate(cases):
-            case = json.loads(line)
-            load, engine = Load(case["requests"]), Engine(folder, case)
-            executor = Executor(engine, load, Pipeline(case["step_s"], 1), case["engine"]["host_tier"])
-            for record in run_with_transfers(load, Core(engine, executor), max_steps=case["max_steps"]):
-                print(json.dumps(record))
-            print(json.dumps({"case": number}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    scheduler_probe.print_cases_with_tier(Engine, Executor, Core)

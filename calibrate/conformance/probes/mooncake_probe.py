@@ -7,14 +7,10 @@ without end, and two threads, which take what they are asked for in turn. Loads 
 stores when it is over. What is there already is not stored again; what a preempted request has in the queue is dropped.
 """
 
-import json
 import os
-import sys
-import tempfile
 
 import scheduler_probe
-import vllm
-from engine_loop import Load, Pipeline, name_of, run_with_transfers
+from engine_loop import name_of
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store import scheduler as store_scheduler
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.coordinator import ExternalCachedBlockPool
@@ -217,20 +213,6 @@ class Core(scheduler_probe.SteppedCore):
         return min(self.executor.copies.ends_s(), default=float("inf"))
 
 
-def main():
-    store_scheduler.LookupKeyClient = LookupClient
-    with tempfile.TemporaryDirectory() as folder, open(sys.argv[1]) as cases:
-        with open(f"{folder}/config.json", "w") as file:
-            json.dump(scheduler_probe.TINY_MODEL, file)
-        print(json.dumps({"vllm_version": vllm.__version__}), flush=True)
-        for number, line in enumerate(cases):
-            case = json.loads(line)
-            load, engine = Load(case["requests"]), Engine(folder, case)
-            executor = Executor(engine, load, Pipeline(case["step_s"], 1), case["engine"]["host_tier"])
-            for record in run_with_transfers(load, Core(engine, executor), max_steps=case["max_steps"]):
-                print(json.dumps(record))
-            print(json.dumps({"case": number}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    store_scheduler.LookupKeyClient = LookupClient
+    scheduler_probe.print_cases_with_tier(Engine, Executor, Core)

@@ -7,13 +7,8 @@ says, one after the other in each direction. Two sets that vLLM goes through in 
 that ended since the step before by request, those whose loads are over by load.
 """
 
-import json
-import sys
-import tempfile
-
 import scheduler_probe
-import vllm
-from engine_loop import Load, Pipeline, name_of, run_with_transfers
+from engine_loop import name_of
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
@@ -158,19 +153,5 @@ class Core(scheduler_probe.SteppedCore):
         return min(self.executor.copies.ends_s.values(), default=float("inf"))
 
 
-def main():
-    with tempfile.TemporaryDirectory() as folder, open(sys.argv[1]) as cases:
-        with open(f"{folder}/config.json", "w") as file:
-            json.dump(scheduler_probe.TINY_MODEL, file)
-        print(json.dumps({"vllm_version": vllm.__version__}), flush=True)
-        for number, line in enumerate(cases):
-            case = json.loads(line)
-            load, engine = Load(case["requests"]), Engine(folder, case)
-            executor = Executor(engine, load, Pipeline(case["step_s"], 1), case["engine"]["host_tier"])
-            for record in run_with_transfers(load, Core(engine, executor), max_steps=case["max_steps"]):
-                print(json.dumps(record))
-            print(json.dumps({"case": number}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    scheduler_probe.print_cases_with_tier(Engine, Executor, Core)

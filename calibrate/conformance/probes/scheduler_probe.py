@@ -24,7 +24,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 import vllm
-from engine_loop import VOCABULARY, Load, Pipeline, Recorder, name_of, row_of, token_of
+from engine_loop import VOCABULARY, Load, Pipeline, Recorder, name_of, row_of, run_with_transfers, token_of
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.config.speculative import SpeculativeConfig
 from vllm.sampling_params import SamplingParams
@@ -360,19 +360,33 @@ def takes(name):
     return name in getattr(SchedulerConfig, "__dataclass_fields__", {})
 
 
-def main():
+def print_cases(records_of):
+    """Print the records of every case, `records_of(folder of a model, case)`."""
     with tempfile.TemporaryDirectory() as folder, open(sys.argv[1]) as cases:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(TINY_MODEL, file)
         print(json.dumps({"vllm_version": vllm.__version__}), flush=True)
         for number, line in enumerate(cases):
-            case = json.loads(line)
-            pipeline = Pipeline(case["step_s"], case["engine"]["pipeline_parallel_size"])
-            load, engine = Load(case["requests"]), Engine(folder, case)
-            for record in run_engine_core(load, engine, pipeline, max_steps=case["max_steps"]):
+            for record in records_of(folder, json.loads(line)):
                 print(json.dumps(record))
             print(json.dumps({"case": number}), flush=True)
 
 
+def print_cases_with_tier(make_engine, make_executor, make_core):
+    """The same of engines that copy KV, which are stepped until their copies are over."""
+
+    def records_of(folder, case):
+        load, engine = Load(case["requests"]), make_engine(folder, case)
+        executor = make_executor(engine, load, Pipeline(case["step_s"], 1), case["engine"]["host_tier"])
+        return run_with_transfers(load, make_core(engine, executor), max_steps=case["max_steps"])
+
+    print_cases(records_of)
+
+
+def records_of(folder, case):
+    pipeline = Pipeline(case["step_s"], case["engine"]["pipeline_parallel_size"])
+    return run_engine_core(Load(case["requests"]), Engine(folder, case), pipeline, max_steps=case["max_steps"])
+
+
 if __name__ == "__main__":
-    main()
+    print_cases(records_of)

@@ -209,7 +209,7 @@ def _needs_said(answer: "WhatifAnswer") -> str:
     most = max(served, key=lambda cell: gpus[id(cell)])
     other = most if gpus[id(most)] > gpus[id(base)] else min(served, key=lambda cell: gpus[id(cell)])
     first, then = _bought_text(answer, base), _bought_text(answer, other, is_named=base.gpu_name != other.gpu_name)
-    if set(other.choice) == {"gpu"}:  # which is told
+    if set(other.choice) == {"gpu"}:  # its name is said already
         return f"{first} or {then}"
     named, changed = _without_shared([case_text(base), case_text(other)])
     return f"{first} with {named}, {then} with {changed}"
