@@ -46,6 +46,7 @@ class LiveFleet:
             )
         self.simulation = Simulation(fleet, _vacant(fleet, most), seed=seed)
         arrays = self.simulation.arrays
+        arrays.cursor["may_lag"] = False  # clients see every step
         self._blank = arrays.requests[:1].copy()
         self._blank_sglang = arrays.sglang.requests[:1].copy()
         self._has_sglang = len(arrays.sglang.requests) >= most

@@ -86,6 +86,7 @@ class Simulation:
                 self._cursor["chosen"] = self._route()
                 continue
             self._flush_log()
+            assert self._cursor["num_unforeseen"] == 0, "a request ended before its engine was looked at"
             if reason == layout.STALLED:
                 raise StalledError(self._stall_message())
             if reason not in (layout.NEED_LOG_SPACE, layout.PAUSED):
@@ -138,7 +139,7 @@ class Simulation:
     @property
     def itl_sum_s(self) -> float:
         """Sum of all inter-token gaps."""
-        return float(self._cursor["itl_sum_s"])
+        return float(self.totals["itl_sum_s"].sum())
 
     @property
     def num_finished(self) -> int:

@@ -62,6 +62,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         running=np.zeros((engines, seqs), np.int32),
         calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
+        last_steps=np.zeros((engines, rows), np.int32),
         tables=(np.empty if in_segments else np.zeros)((engines * rows, max(of.row_words for of in pools)), np.int32),
         table_starts=np.zeros((engines * rows, groups), np.int32),
         skip_at=np.zeros(engines * rows, np.int32),
@@ -90,6 +91,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         sglang=build_sglang_arrays(fleet, table, seed),
     )
     _initialise_engines(arrays, fleet, pools)
+    arrays.cursor["may_lag"] = router.choose is not None and _may_lag(arrays, log_steps=log_steps)
     return arrays
 
 
@@ -252,6 +254,7 @@ def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np
             _fill_vllm(values[place], of, of.vllm)
             fill_tier(values[place], of.vllm, table)
         values[place]["role"] = ROLES.index(pool.role)
+        values[place]["shortest_step_s"] = _shortest_step_s(of.times)
         _fill_times(values[place], of.times)
     for first, count in (("first_group", "num_groups"), ("first_kind", "num_kinds")):
         values[first] = np.cumsum(values[count]) - values[count]
@@ -298,6 +301,26 @@ def _fill_times(values: Any, times: StepTimes) -> None:
         "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)
+
+
+def _shortest_step_s(times: StepTimes) -> float:
+    """No step takes less."""
+    shortest_s = min(times.decode[1:].min(), times.prefill[1:].min()) + times.sampling.min()
+    return float(max(shortest_s, times.host_base_s) + times.gap_s) * layout.BARELY_LESS
+
+
+def _may_lag(arrays: Arrays, *, log_steps: bool) -> bool:
+    """Whether nobody looks into engines but when requests come and end, and when samples are taken."""
+    routing, pools = arrays.routing[0], arrays.pools
+    is_looked_into = (
+        log_steps
+        or any(map(len, (arrays.clients, arrays.gateways, arrays.handovers)))
+        or any(routing[name] for name in ("sees_metrics", "sees_tokens", "sees_cache"))
+        or routing["next_scrape_s"] < math.inf
+    )
+    brings_a_token = (pools["engine"] == layout.VLLM) & (pools["takes_quiet_steps"] == 1)  # each step, at most
+    is_alone = (pools["ranks"] == 1) & (pools["connector"] == 0)
+    return bool((brings_a_token & is_alone).all()) and not is_looked_into
 
 
 def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[np.void]:

@@ -12,11 +12,11 @@ _LOG_GROWTH = math.log(ITL_GROWTH)
 
 
 @kernel
-def record_gaps(a: Any, gap_s: float, count: int) -> None:
+def record_gaps(a: Any, replica: int, gap_s: float, count: int) -> None:
     """Enter `count` inter-token gaps into the histogram."""
     cursor = a.cursor[0]
     cursor.itl_count += count
-    cursor.itl_sum_s += gap_s * count
+    a.totals[replica].itl_sum_s += gap_s * count
     place = 0
     if gap_s > ITL_MIN_S:
         place = min(int(math.log(gap_s / ITL_MIN_S) / _LOG_GROWTH), ITL_BINS - 1)
@@ -35,7 +35,7 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
     elif last_s == previous_s:
         return 1
     else:
-        record_gaps(a, now_s - last_s, 1)
+        record_gaps(a, req.replica, now_s - last_s, 1)
     return 0
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from simulator.core import lag
 from simulator.core import replica as replicas
 from simulator.core.clients import cancel_overdue, follow_up, next_deadline_s, push_event, reject, watch
 from simulator.core.compiling.forms import FORMS
@@ -160,6 +161,9 @@ def enter(a: Any, request: int, now_s: float) -> None:
     if a.requests[request].status != SENT:
         return
     replica = a.requests[request].replica
+    if a.cursor[0].may_lag == 1:
+        lag.call(a, replica, now_s)
+        complete_steps(a, now_s)
     replicas.account(a, replica, now_s)
     if a.pools[a.replicas[replica].pool].engine == SGLANG:
         sglang.add_request(a, replica, request)
@@ -172,6 +176,8 @@ def enter(a: Any, request: int, now_s: float) -> None:
             reading.await_read(a, request)
     if replicas.is_idle(a, replica, now_s):
         touch(a, a.replicas[replica].leader)
+    elif a.cursor[0].may_lag == 1:
+        replicas.await_oldest(a, replica, now_s)
 
 
 @kernel
@@ -254,6 +260,7 @@ def take_sample(a: Any, now_s: float) -> None:
     cursor = a.cursor[0]
     sample = a.samples[cursor.num_samples]
     cursor.num_samples += 1
+    lag.catch_up(a, now_s)
     sample.time_s = now_s
     sample.running_s, sample.waiting_s, sample.used_blocks_s = 0.0, 0.0, 0.0
     sample.running, sample.waiting, sample.used_blocks = 0, 0, 0
@@ -273,16 +280,18 @@ def take_sample(a: Any, now_s: float) -> None:
         sample.preemptions += int(a.totals[replica].preemptions)
 
 
-@kernel
+@rare_kernel
 def complete_steps(a: Any, now_s: float) -> None:
     """Finish all steps that end at this instant; finished sessions begin to think."""
     cursor = a.cursor[0]
     while a.next_event_s[0] <= now_s:
         replica = earliest(a.next_event_s)
         set_next(a.next_event_s, replica, math.inf)
-        replicas.account(a, replica, now_s)
-        slot = a.replicas[replica].oldest_plan
-        if replicas.complete(a, replica, now_s) > 0:
+        slot = lag.end_steps(a, replica, now_s, True)
+        if slot == lag.TOO_SOON:
+            replicas.await_oldest(a, replica, now_s)
+            continue
+        if slot != NONE:
             plan = a.plans[replica, slot]
             for index in range(plan.count - plan.num_quiet):
                 if a.entries[replica, slot, index].tokens < 0:
@@ -302,10 +311,22 @@ def complete_steps(a: Any, now_s: float) -> None:
         cursor.num_touched += 1
 
 
+@rare_kernel
+def decide_steps(a: Any, now_s: float) -> None:
+    """Let all engines schedule to which something happened at this instant."""
+    for index in range(a.cursor[0].num_touched):
+        polling.fill_pipeline(a, a.touched[index], now_s)
+
+
 @kernel
 def stop(a: Any, end_s: float) -> None:
     """Carry all sums to `end_s`."""
     take_samples(a, end_s)
+    if a.cursor[0].may_lag == 1:
+        a.cursor[0].num_touched = 0
+        lag.call_all(a, end_s)
+        complete_steps(a, end_s)
+        decide_steps(a, end_s)
     for replica in range(a.replicas.shape[0]):
         replicas.account(a, replica, end_s)
     a.cursor[0].now_s = end_s
@@ -334,6 +355,8 @@ def advance(a: Any, until_s: float, max_instants: int) -> int:
             is_over = next_s == math.inf and (now_s == math.inf or cursor.num_arrived == cursor.num_finished)
             if is_over or now_s > until_s:
                 stop(a, until_s if until_s < math.inf else cursor.now_s)
+                if cursor.stalled_request != NONE:
+                    return STALLED
                 reason = DONE if is_over else REACHED_TIME
                 break
             if cursor.log_steps == 1 and cursor.log_size + cursor.log_reserve > a.log.shape[0]:
@@ -342,6 +365,8 @@ def advance(a: Any, until_s: float, max_instants: int) -> int:
             views.scrape_before(a, now_s)
             cursor.now_s = now_s
             cursor.num_touched = 0
+            if now_s == cursor.control_s and cursor.may_lag == 1:
+                lag.call_all(a, now_s)
             complete_steps(a, now_s)
             if cursor.has_clients == 1:
                 cancel_overdue(a, now_s)
@@ -353,8 +378,7 @@ def advance(a: Any, until_s: float, max_instants: int) -> int:
                 break
         if not take_arrivals(a, cursor.now_s):
             return NEED_ROUTE
-        for index in range(cursor.num_touched):
-            polling.fill_pipeline(a, a.touched[index], cursor.now_s)
+        decide_steps(a, cursor.now_s)
         cursor.phase = BETWEEN_INSTANTS
         if cursor.stalled_request != NONE:
             return STALLED

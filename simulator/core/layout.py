@@ -48,6 +48,7 @@ OFFLOADING, NIXL, LMCACHE = 1, 2, 3  # a pool's connector, which brings KV from 
 SERVE, PREFILL, DECODE = 0, 1, 2  # what a pool's engines do
 
 CALENDAR_STEPS = 32  # the longest rest of a quiet request, and one
+BARELY_LESS = 1.0 - 1e-9  # a bound times this holds in spite of rounding
 BRANCHES = 1 << (BRANCH_BITS := 3)  # of a node in the tournament of next steps
 
 
@@ -137,6 +138,10 @@ REPLICA = record(
         ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
         ("last_end_s", "f8"),  # of the steps given to the GPU
         ("previous_end_s", "f8"),  # of the step before that; kept by the first of several ranks
+        ("latest_step_s", "f8"),  # how long the step that was decided last takes, rounding excluded
+        ("first_end", "i4"),  # the least of `last_steps`, NONE: not known
+        ("num_rows_used", "i4"),  # the first rows, that requests had
+        ("least_to_come", "i4"),  # nobody that waits gets fewer steps
         ("round_slot", "i4"),  # the plan of a step that ranks take together, NONE: this rank has nothing to do
         ("last_completion_s", "f8"),
         ("accounted_s", "f8"),  # the integrals below reach to here
@@ -198,6 +203,7 @@ TOTALS = record(
         ("read_s", "f8"),  # … and the time that this took
         ("preemptions", "f8"),
         ("max_used_blocks", "f8"),
+        ("itl_sum_s", "f8"),  # of all gaps between tokens
         ("blocked_s", "f8", (NUM_BLOCK_REASONS,)),
     ]
 )
@@ -282,6 +288,7 @@ POOL = record(
         ("host_sequence_s", "f8"),
         ("gap_s", "f8"),
         ("cold_start_s", "f8"),
+        ("shortest_step_s", "f8"),  # no step takes less, rounding excluded
     ]
 )
 
@@ -304,13 +311,14 @@ CURSOR = record(
         ("stalled_request", "i8"),
         ("num_touched", "i8"),
         ("itl_count", "f8"),
-        ("itl_sum_s", "f8"),
         ("phase", "i8"),  # of the present instant
         ("control_s", "f8"),  # when Python acts next, after the steps that end then
         ("is_closed", "i8"),  # 1: no engine takes requests, so that they wait at the gateway
         ("unrouted", "i8"),  # the request that waits for Python's decision, NONE
         ("chosen", "i8"),  # that decision
         ("log_steps", "i8"),
+        ("may_lag", "i8"),  # 1: engines may be behind the fleet's time, see `lag`
+        ("num_unforeseen", "i8"),  # requests that ended while their engine lagged: never any
         ("log_reserve", "i8"),  # words that the steps of one instant may take
     ]
 )
@@ -339,7 +347,8 @@ class Arrays(NamedTuple):
     routing: NDArray[np.void]  # [1]
     engine_views: NDArray[np.void]  # [R]
     request_view: NDArray[np.void]  # [1], of the request to route
-    known_prefixes: NDArray[np.void]  # [contents, R] if the router keeps an index, and the next three
+    known_prefixes: NDArray[np.void]  # [contents, R] if the router keeps an index, and the next four
+    matching: NDArray[np.int32]  # [R] if it matches prompts: first those engines that have all of one so far
     num_holding: NDArray[np.int32]  # [contents] if it counts what outstanding requests share: by how many
     runs: NDArray[np.void]  # [contents, lists]
     run_lists: NDArray[np.void]  # [R], or [1]: one for all engines
@@ -358,6 +367,7 @@ class Arrays(NamedTuple):
     running: NDArray[np.int32]  # [R, S], in admission order, but for the quiet ones
     calendar: NDArray[np.int32]  # [R, CALENDAR_STEPS], lists of quiet requests by the step that must see them, or NONE
     free_rows: NDArray[np.int32]  # [R, S + 1]
+    last_steps: NDArray[np.int32]  # [R, S + 1], by row: its request ends in no earlier step of its engine
     tables: NDArray[np.int32]  # [R * (S + 1), groups * blocks of the longest request], group by group
     table_starts: NDArray[np.int32]  # [R * (S + 1), groups], where blocks begin: the window has passed the rest
     skip_at: NDArray[np.int32]  # [R * (S + 1)], processed tokens from which a window has passed a further block

@@ -10,6 +10,7 @@ from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import step_time_s
 from simulator.core.layout import (
     AT_GATEWAY,
+    BARELY_LESS,
     CALENDAR_STEPS,
     FINISHED,
     HELD,
@@ -22,7 +23,7 @@ from simulator.core.layout import (
 )
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
-from simulator.core.vllm import blocks, calendar, scheduler
+from simulator.core.vllm import blocks, calendar, ends, scheduler
 from simulator.core.vllm.apart import writing
 from simulator.core.vllm.host_tier import holding, offload
 
@@ -206,7 +207,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         elif asynchronous == 0:
             req.drafts = p.speculative_tokens
     if num_steady > 0:
-        delivery.record_gaps(a, now_s - previous_s, num_steady)
+        delivery.record_gaps(a, replica, now_s - previous_s, num_steady)
     if num_finished > 0:
         drop_finished(state, a.running, a.requests, replica)
     state.last_completion_s = now_s
@@ -321,6 +322,13 @@ def decide_batch(a: Any, replica: int, now_s: float) -> int:
 
 @kernel
 def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
+    """Decide steps, and enter when the oldest ends."""
+    decide_steps(a, leader, now_s)
+    await_oldest(a, leader, now_s)
+
+
+@rare_kernel
+def decide_steps(a: Any, leader: int, now_s: float) -> None:
     """Decide as many steps as the engine would have in flight, of a server's ranks one each at a time."""
     p = a.pools[a.replicas[leader].pool]
     while p.ranks == 1 or num_rounds(a.replicas[leader], now_s) < p.plans_in_flight:
@@ -341,7 +349,6 @@ def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
             step_together(a, leader, tokens, now_s)
         elif tokens > 0:
             enter_pipeline(a, leader, a.replicas[leader].round_slot, now_s)
-    await_oldest(a, leader, now_s)
 
 
 @kernel
@@ -351,7 +358,7 @@ def await_oldest(a: Any, leader: int, now_s: float) -> None:
     for rank in range(leader, leader + a.pools[a.replicas[leader].pool].ranks):
         state = a.replicas[rank]
         if state.num_plans > 0:
-            set_next(a.next_event_s, rank, a.plans[rank, state.oldest_plan].end_s)
+            set_next(a.next_event_s, rank, ends.none_before_s(a, rank))
         elif is_idle and state.num_waiting > 0:
             a.cursor[0].stalled_request = state.waiting_head
 
@@ -360,7 +367,9 @@ def await_oldest(a: Any, leader: int, now_s: float) -> None:
 def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
     """A stage takes the next step while the following stages still work on this one."""
     state = a.replicas[replica]
-    step_s = step_time_s(a, replica, slot, 0.0) + cold_s(a, replica)
+    step_s = step_time_s(a, replica, slot, 0.0)
+    state.latest_step_s = step_s * BARELY_LESS
+    step_s += cold_s(a, replica)
     stage_s = step_s / a.pools[a.replicas[replica].pool].pipeline_stages
     start_s = max(state.stage_free_s, now_s)
     state.stage_free_s = start_s + stage_s

@@ -4,6 +4,7 @@ from typing import Any
 
 from simulator.core.jit import kernel
 from simulator.core.layout import NONE, WAITING
+from simulator.core.vllm import ends
 
 
 @kernel
@@ -37,6 +38,7 @@ def enqueue_after(a: Any, replica: int, request: int, before: int) -> None:
         state.waiting_head = request
     if after == NONE:
         state.waiting_tail = request
+    ends.note_waiting(a, replica, request)
     state.num_waiting += 1
     a.requests[request].status = WAITING
 

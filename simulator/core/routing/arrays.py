@@ -31,6 +31,7 @@ def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, conte
         "engine_views": _engine_views(fleet),
         "request_view": np.zeros(1, layout.REQUEST_VIEW),
         "known_prefixes": np.zeros((contents, engines), layout.KNOWN_PREFIX),
+        "matching": np.zeros(engines if _sees(router, MATCHES) else 0, np.int32),
         "num_holding": np.zeros(contents if _sees(router, ACTIVE) else 0, np.int32),
         "runs": np.zeros((contents, lists), layout.RUN),
         "run_lists": _run_lists(lists),

@@ -20,27 +20,34 @@ def match(a: Any, request: int, now_s: float) -> None:
     if a.routing[0].lifetime_s < math.inf:
         for owner in range(a.run_lists.shape[0]):
             forget_old(a, owner, now_s)
-    for engine in range(a.engine_views.shape[0]):
+    num_left = a.engine_views.shape[0]
+    for engine in range(num_left):
+        a.matching[engine] = engine
         a.engine_views[engine].matched_tokens = 0
         a.engine_views[engine].matched_at = 0
         a.engine_views[engine].known_tokens = a.run_lists[min(engine, a.run_lists.shape[0] - 1)].chunks * chunk
     span, begin = a.requests[request].span_start, 0
-    while begin < limit:
+    while begin < limit and num_left > 0:
         end = min(a.spans[span].end, limit) // chunk * chunk
-        if end > begin and match_run(a, a.spans[span].content, begin, end) == 0:
-            return
+        if end > begin:
+            num_left = match_run(a, a.spans[span].content, begin, end, num_left)
         begin, span = end, span + 1
 
 
 @kernel
-def match_run(a: Any, content: int, begin: int, end: int) -> int:
-    """Follow the engines that have all tokens up to `begin`; returns how many have them up to `end`."""
+def match_run(a: Any, content: int, begin: int, end: int, count: int) -> int:
+    """Follow the first `count` of `matching`, which have all tokens up to `begin`; returns how many have up to `end`.
+
+    These are the first of `matching` then.
+    """
     num_left = 0
-    for engine in range(a.engine_views.shape[0]):
+    for place in range(count):
+        engine = a.matching[place]
         view, known = a.engine_views[engine], a.known_prefixes[content, engine]
-        if view.matched_tokens == begin and known.tokens > begin:
+        if known.tokens > begin:
             view.matched_tokens = min(known.tokens, end)
             view.matched_at = known.sent_at
+            a.matching[num_left] = engine
             num_left += int(known.tokens >= end)
     return num_left
 

@@ -186,7 +186,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
         elif gap_s == alike_s:
             num_alike += 1
         else:
-            delivery.record_gaps(a, alike_s, num_alike)
+            delivery.record_gaps(a, replica, alike_s, num_alike)
             alike_s, num_alike = gap_s, 1
         req.output += 1
         if of.is_aborted == 1 or req.output == req.max_tokens or req.output >= of.max_new_tokens:
@@ -199,5 +199,5 @@ def complete(a: Any, replica: int, now_s: float) -> int:
                 num_finished += 1
         elif place < plan.num_extending:
             kv_cache.checkpoint(a, p, replica, request)
-    delivery.record_gaps(a, alike_s, num_alike)
+    delivery.record_gaps(a, replica, alike_s, num_alike)
     return num_finished

@@ -12,7 +12,7 @@ from simulator.core.layout import (
     NOT_BLOCKED,
     RUNNING,
 )
-from simulator.core.vllm import blocks, plan, prefix, states
+from simulator.core.vllm import blocks, ends, plan, prefix, states
 
 
 @kernel
@@ -145,6 +145,7 @@ def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills:
             return BLOCKED_BY_KV_BLOCKS
         waiting.remove(a, replica, request)
         enter_running(a, replica, request, now_s)
+        ends.note_running(a, replica, request)
         budget -= tokens + p.draft_slots
         request = following
     return NOT_BLOCKED

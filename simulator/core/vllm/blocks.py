@@ -4,7 +4,7 @@ from typing import Any
 
 from simulator.core.jit import kernel, prefetch_in_row
 from simulator.core.layout import NONE
-from simulator.core.vllm import pool, segments, states
+from simulator.core.vllm import ends, pool, segments, states
 
 
 @kernel
@@ -52,6 +52,7 @@ def release(a: Any, replica: int, request: int) -> None:
         segments.release(a, replica, req.row, req.num_blocks - req.cached_blocks)
     else:
         release_blocks(a, replica, req)
+    ends.note_released(a, replica, req.row)
     a.free_rows[replica, state.num_free_rows] = req.row
     state.num_free_rows += 1
     req.row = NONE

@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.core.jit import kernel, prefetch, prefetch_in_row
 from simulator.core.layout import NONE
+from simulator.core.vllm import ends
 
 # Blocks lie scattered over memory: those that are needed soon are loaded so many blocks ahead.
 AHEAD = 16
@@ -27,6 +28,7 @@ def lay_out(a: Any, replica: int) -> None:
         state.queue_head = state.queue_tail = state.spare_segment = NONE
     else:
         fill_queue(a, replica)
+    ends.lay_out(a, replica)
     state.is_laid_out = 1
 
 
