@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,14 @@ STEP_S, MAX_TOKENS = 0.02, 8192  # a step computes any prompts whole
 SETTINGS = (
     "", "overlap_score_credit=0.5", "prefill_load_scale=3", "active_request_weight=2", "kv_cache_block_size=64",
 )  # fmt: skip
+ROLES: dict[str, dict[str, str]] = {  # as Dynamo sets up its router of decode engines; this service has none of prefill
+    "serve": {},
+    "decode": {
+        "DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT": "0",
+        "DYN_ROUTER_ASSUME_KV_REUSE": "false",
+        "DYN_ROUTER_TRACK_PREFILL_TOKENS": "false",
+    },
+}
 VARIABLES = {
     "overlap_score_credit": "DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT",
     "prefill_load_scale": "DYN_ROUTER_PREFILL_LOAD_SCALE",
@@ -53,38 +61,53 @@ class Seen:
 
 
 class Recording(dynamo_kv.Router):
-    """Our router, that keeps what it saw."""
+    """Our router as one for engines of a role, that keeps what it saw."""
 
     SEES = dynamo_kv.SEES
 
-    def __init__(self, seed: int, **parameters: float) -> None:
+    def __init__(self, seed: int, role: str, **parameters: float) -> None:
         super().__init__(seed, **parameters)
+        self.role = role
         self.seen: list[Seen] = []
 
     def choose(self, view: View) -> int:
-        costs, prompt = self.costs(view), view.prompt_tokens
-        lowest, block_size = min(costs), int(self.parameters["kv_cache_block_size"])
-        each = zip(view.prefill_tokens, view.cached_tokens, view.active_tokens, view.shared_tokens, strict=True)
-        knows = list(each)
+        view = cast("View", InRole(view, self.role))
+        costs, prompt, block_size = self.costs(view), view.prompt_tokens, int(self.parameters["kv_cache_block_size"])
+        prefill, held = [0] * NUM_ENGINES, view.held_tokens
+        if self.role == "serve":
+            prefill = [
+                more + prompt - cached for more, cached in zip(view.prefill_tokens, view.cached_tokens, strict=True)
+            ]
+            held = [active - shared for active, shared in zip(view.active_tokens, view.shared_tokens, strict=True)]
         self.seen.append(
             Seen(
-                cheapest=tuple(engine for engine, cost in enumerate(costs) if cost == lowest),
-                prefill_tokens=[prefill + prompt - cached for prefill, cached, _, _ in knows],
+                cheapest=tuple(engine for engine, cost in enumerate(costs) if cost == min(costs)),
+                prefill_tokens=prefill,
                 active_requests=view.outstanding,
-                blocks=[(active + prompt - shared) // block_size for _, _, active, shared in knows],  # full ones
+                blocks=[(tokens + prompt) // block_size for tokens in held],  # full ones
             )
         )
         return super().choose(view)
 
 
-def check_dynamo(python: str, values: str, *, num_requests: int, seed: int) -> tuple[list[str], int]:
+class InRole:
+    """What a router knows, where it is one for engines of that role."""
+
+    def __init__(self, view: View, role: str) -> None:
+        self._view, self.role = view, role
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+
+def check_dynamo(python: str, values: str, role: str, *, num_requests: int, seed: int) -> tuple[list[str], int]:
     """What differs, and how many choices were between engines of equal cost."""
     parameters = find_router(f"dynamo-kv:{values}" if values else "dynamo-kv").parameters
     block_size = int(parameters["kv_cache_block_size"])
     table = with_ends(whole(loaded(random_prompts(num_requests, seed))), block_size)
-    router = Recording(seed, **parameters)
+    router = Recording(seed, role, **parameters)
     requests = served(table, router, seed, dynamo_kv.upkeep(parameters))
-    theirs = asked(python, PROBE, _case(table, requests, parameters))
+    theirs = asked(python, PROBE, _case(table, requests, parameters, ROLES[role]))
     found = [
         text
         for row, (one, other) in enumerate(zip(router.seen, theirs, strict=True))
@@ -118,7 +141,9 @@ def served(table: RequestTable, router: Recording, seed: int, upkeep: Upkeep) ->
     return simulation.requests
 
 
-def _case(table: RequestTable, requests: NDArray[np.void], parameters: dict[str, float]) -> dict[str, Any]:
+def _case(
+    table: RequestTable, requests: NDArray[np.void], parameters: dict[str, float], of_role: dict[str, str]
+) -> dict[str, Any]:
     come_s = requests["arrival_s"]
     ended, prefilled = (happened_before(come_s, requests[name]) for name in ("finish_s", "first_token_s"))
     stored = happened_before(come_s, requests["scheduled_s"], is_decided=True)
@@ -127,7 +152,7 @@ def _case(table: RequestTable, requests: NDArray[np.void], parameters: dict[str,
     return {
         "engines": NUM_ENGINES,
         "block_size": block_size,
-        "environment": {name: str(parameters[key]) for key, name in VARIABLES.items()},
+        "environment": {name: str(parameters[key]) for key, name in VARIABLES.items()} | of_role,
         "requests": [
             {
                 "tokens": tokens[row],
@@ -177,12 +202,16 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     given, num_differences = parser.parse_args(), 0
-    for values in SETTINGS:
-        differences, num_tied = check_dynamo(given.python, values, num_requests=given.requests, seed=given.seed)
+    for values, role in [
+        *((values, "serve") for values in SETTINGS),
+        ("", "decode"),
+        ("active_request_weight=2", "decode"),
+    ]:
+        differences, num_tied = check_dynamo(given.python, values, role, num_requests=given.requests, seed=given.seed)
         num_differences += len(differences)
         print(
-            f"dynamo-kv{values and ':'}{values}, seed {given.seed}: {given.requests:,} choices compared, {num_tied:,} "
-            f"between engines of equal cost; {len(differences)} differ"
+            f"dynamo-kv{values and ':'}{values} to engines that {role}, seed {given.seed}: {given.requests:,} choices "
+            f"compared, {num_tied:,} between engines of equal cost; {len(differences)} differ"
         )
         print(*differences[:3], sep="\n", end="\n" if differences else "")
     return int(num_differences > 0)

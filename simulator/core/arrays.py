@@ -20,7 +20,8 @@ from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import acceptance_limit
-from simulator.fleet.fleet import ROLES, Fleet, Pool
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.fleet.pool_sizes import ROLES
 from simulator.fleet.router import FoundRouter
 from simulator.latency.step_time import StepTimes
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable

@@ -10,12 +10,9 @@ from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_P
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.deciders import Decider
 from simulator.fleet.flow_control import FlowControl
-from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.fleet.pool_sizes import DECODE, PREFILL, ROLES, SERVE
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.step_time import StepTimes
-
-SERVE = "serve"
-ROLES = (SERVE, PREFILL, DECODE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from boundary.names import check_names, shortened
 
-PREFILL, DECODE = "prefill", "decode"
+SERVE, PREFILL, DECODE = ROLES = ("serve", "prefill", "decode")  # a pool that serves does both
 TOGETHER = "together"
 """Among pools that are compared: every engine does both."""
 MOST_ENGINES = 4096

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.core.layout import NONE, Arrays
+from simulator.fleet.pool_sizes import ROLES
 
 METRICS: Final = ("sent", "running", "waiting", "kv_usage")
 TOKENS: Final = ("outstanding_tokens", "prefill_tokens")
-ACTIVE: Final = ("active_tokens", "shared_tokens")
+ACTIVE: Final = ("active_tokens", "held_tokens", "shared_tokens")
 MATCHES: Final = ("matched_tokens", "matched_at", "known_tokens")
-BASIC: Final = ("num_engines", "candidates", "outstanding", *METRICS, "last", "prompt_tokens", "time_s")
+BASIC: Final = ("num_engines", "candidates", "outstanding", *METRICS, "last", "role", "prompt_tokens", "time_s")
 """What a router sees that says nothing of it."""
 
 
@@ -93,6 +94,11 @@ class View:
         return self._of_engines("active_tokens")
 
     @property
+    def held_tokens(self) -> list[int]:
+        """The same, what several share counted for each."""
+        return self._of_engines("held_tokens")
+
+    @property
     def shared_tokens(self) -> list[int]:
         """Tokens of the prompt in whole chunks that each engine's outstanding requests hold already."""
         return self._of_engines("shared_tokens")
@@ -134,6 +140,11 @@ class View:
         return int(self._of_request("session"))
 
     @property
+    def role(self) -> str:
+        """Of the engines that the request may go to: serve, prefill or decode."""
+        return ROLES[self._of_request("pool_role")]
+
+    @property
     def prompt_tokens(self) -> int:
         """Tokens of the request's prompt."""
         return int(self._of_request("prompt_tokens"))
@@ -149,7 +160,7 @@ class View:
         return found
 
     def _of_request(self, name: str) -> Any:
-        self._check({"now_s": "time_s"}.get(name, name))
+        self._check({"now_s": "time_s", "pool_role": "role"}.get(name, name))
         return self._request[name][0]
 
     def _check(self, name: str) -> None:

@@ -16,8 +16,9 @@ def chosen(name: str, *views: dict[str, Any]) -> list[int]:
         count = len(next(value for value in given.values() if isinstance(value, list)))
         base: dict[str, Any] = {name: [0] * count for name in router.sees}
         base.update(
-            num_engines=count, candidates=list(range(count)), prompt_tokens=100, session=1, last=None, time_s=0.0
-        )
+            num_engines=count, candidates=list(range(count)), prompt_tokens=100, session=1, last=None, time_s=0.0,
+            role="serve",
+        )  # fmt: skip
         found.append(made.choose(SimpleNamespace(**{**base, **given})))  # type: ignore[arg-type]
     return found
 
@@ -145,6 +146,23 @@ def test_a_session_stays_on_the_ring_and_few_move_when_an_engine_comes() -> None
     moved = [new for old, new in zip(before, after, strict=True) if old != new]
     assert set(moved) == {3}
     assert 60 <= len(moved) <= 140
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("serve", 1),  # 10 + 10 blocks against 10 - 9 + 10 + 2
+        ("prefill", 1),  # active blocks count nothing: 10 against 10 - 9
+        ("decode", 0),  # cached blocks count nothing: 10 against 10 + 4, as nothing is shared
+    ],
+)
+def test_dynamo_s_routers_of_prefill_and_of_decode_engines_count_what_these_do(role: str, expected: int) -> None:
+    view = {"prompt_tokens": 160, "cached_tokens": [0, 144], "active_tokens": [0, 32], "held_tokens": [0, 64]}
+    assert chosen("dynamo-kv", {**view, "role": role}) == [expected]
+    if role == "prefill":
+        assert chosen("dynamo-kv", {**view, "active_tokens": [0, 1600], "role": role}) == [1]
+    if role == "decode":
+        assert chosen("dynamo-kv", {**view, "prefill_tokens": [1600, 0], "role": role}) == [0]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("dynamo-kv", 64), ("dynamo-kv:kv_cache_block_size=32", 32)])

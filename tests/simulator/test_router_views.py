@@ -25,6 +25,7 @@ SEES = (
     "session",
     "outstanding_tokens",
     "active_tokens",
+    "held_tokens",
     "shared_tokens",
     "prefill_tokens",
     "matched_tokens",
@@ -149,6 +150,9 @@ class Checker:
             there = (requests["replica"] == engine) & live
             assert view.outstanding[engine] == there.sum()
             assert view.outstanding_tokens[engine] == requests["prompt"][there].sum()
+            chunk = self.UPKEEP.chunk_tokens
+            assert view.held_tokens[engine] == (requests["prompt"][there] // chunk * chunk).sum()
+            assert view.role == "serve"
             held = self.held(simulation, requests["replica"] == engine, live, sent)
             assert view.active_tokens[engine] >= sum(held.values())
             if self.is_exact:

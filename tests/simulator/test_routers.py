@@ -16,6 +16,7 @@ from simulator.core import layout
 from simulator.core.jit import call_router, entry_point, router_address
 from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.pool_sizes import ROLES
 from simulator.fleet.router import Router, find_router, router_names
 from simulator.fleet.view import View
 from simulator.simulation import Simulation
@@ -65,8 +66,9 @@ def random_states(rng: Any, num_states: int, num_engines: int) -> tuple[Any, Any
         engines[name] = share * requests["prompt_tokens"][:, None]
     engines["known_tokens"] = 100 * rng.integers(0, 3, engines.shape)
     engines["matched_at"] = rng.integers(0, 4, engines.shape)
-    for name in ("outstanding_tokens", "active_tokens", "prefill_tokens"):
+    for name in ("outstanding_tokens", "active_tokens", "held_tokens", "prefill_tokens"):
         engines[name] = rng.integers(0, 5, engines.shape) * rng.choice([0, 1000, 30_000], (num_states, 1))
+    requests["pool_role"] = rng.integers(0, len(ROLES), num_states)
     requests["last"] = rng.integers(-1, num_engines, num_states)
     requests["session"] = rng.integers(0, 50, num_states)
     requests["now_s"] = np.cumsum(rng.exponential(0.1, num_states))
@@ -111,9 +113,9 @@ def test_nothing_that_a_router_sees_tells_how_much_a_request_will_generate() -> 
     shown = {name for name in dir(View) if not name.startswith("_")}
     assert shown == {
         "num_engines", "candidates", "outstanding", "weight", "sent", "running", "waiting", "kv_usage",
-        "outstanding_tokens",
-        "active_tokens", "shared_tokens", "prefill_tokens", "matched_tokens", "matched_at", "known_tokens",
-        "cached_tokens", "last", "session", "prompt_tokens", "time_s",
+        "outstanding_tokens", "active_tokens", "held_tokens", "shared_tokens", "prefill_tokens",
+        "matched_tokens", "matched_at", "known_tokens",
+        "cached_tokens", "last", "role", "session", "prompt_tokens", "time_s",
     }  # fmt: skip
 
 

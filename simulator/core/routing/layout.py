@@ -14,6 +14,7 @@ ENGINE_VIEW = record(
         ("kv_usage", "f8"),  # share of its blocks in use
         ("outstanding_tokens", "i8"),  # prompts of the outstanding requests
         ("active_tokens", "i8"),  # of those, in whole chunks, what several share counted once
+        ("held_tokens", "i8"),  # the same, what several share counted for each
         ("shared_tokens", "i4"),  # of the prompt to route: those that outstanding requests hold there
         ("prefill_tokens", "i8"),  # of those, not cached as the router believes, and without a first token yet
         ("matched_tokens", "i4"),  # of the prompt to route: leading ones that the router's own index has for it
@@ -27,6 +28,7 @@ REQUEST_VIEW = record(
         ("prompt_tokens", "i4"),
         ("last", "i4"),  # the engine where the session was served last, NONE
         ("session", "i4"),  # the same for all turns
+        ("pool_role", "i4"),  # of the engines that it may go to: SERVE, PREFILL or DECODE
         ("now_s", "f8"),
     ]
 )

@@ -95,6 +95,7 @@ def hold(a: Any, request: int, engine: int) -> None:
     """An outstanding request more: what is held of a content is the most that one of them holds."""
     chunk = a.routing[0].held_chunk_tokens
     limit = a.requests[request].prompt // chunk * chunk
+    a.engine_views[engine].held_tokens += limit
     span, begin = a.requests[request].span_start, 0
     while begin < limit:
         end = min(a.spans[span].end, limit) // chunk * chunk
@@ -112,6 +113,7 @@ def let_go(a: Any, request: int, engine: int) -> None:
     """An outstanding request less: a content is let go with the last that holds some of it."""
     chunk = a.routing[0].held_chunk_tokens
     limit = a.requests[request].prompt // chunk * chunk
+    a.engine_views[engine].held_tokens -= limit
     span, begin = a.requests[request].span_start, 0
     while begin < limit:
         end = min(a.spans[span].end, limit) // chunk * chunk

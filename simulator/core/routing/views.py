@@ -16,6 +16,7 @@ def choose(a: Any, request: int, now_s: float) -> int:
     if a.handovers.shape[0] > 0:
         stage = a.handovers[request].stage
         open_role(a, PREFILL + stage)
+        a.request_view[0].pool_role = PREFILL + stage
     look(a, request, now_s)
     if a.deciding.shape[0] > 0 and was_chosen(a, request, stage):
         return int(a.handovers[request].chosen)

@@ -2,6 +2,8 @@
 
 Source: ai-dynamo 1.6.1, lib/kv-router/src/scheduling/selector. Overlap is what KV events tell, which take no time here.
 Of active requests full blocks count, and those that they share once; of the new request also the last, incomplete one.
+Where prefill and decode are apart, the prefill router counts no active blocks; the decode router counts no prefill,
+gives no credit for cached blocks, and takes none to be shared, as KV that comes from another engine is not.
 """
 
 import math
@@ -10,14 +12,17 @@ from typing import Any
 
 from simulator.core.draws import draw
 from simulator.core.jit import kernel
+from simulator.core.layout import DECODE, PREFILL
 from simulator.core.routing.candidates import replaces_tied
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 
 SEES = (
     "candidates",
+    "role",
     "outstanding",
     "active_tokens",
+    "held_tokens",
     "shared_tokens",
     "prefill_tokens",
     "prompt_tokens",
@@ -57,10 +62,12 @@ def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
 
 @kernel
 def cost(view: Any, request: Any, parameters: Any) -> float:
-    block = parameters.kv_cache_block_size
-    prefill = (view.prefill_tokens + request.prompt_tokens) / block
-    prefill = max(0.0, prefill - parameters.overlap_score_credit * math.floor(view.cached_tokens / block))
-    active = math.ceil((view.active_tokens + request.prompt_tokens - view.shared_tokens) / block)
+    block, prefill, held = parameters.kv_cache_block_size, 0.0, view.held_tokens
+    if request.pool_role != DECODE:
+        prefill = (view.prefill_tokens + request.prompt_tokens) / block
+        prefill = max(0.0, prefill - parameters.overlap_score_credit * math.floor(view.cached_tokens / block))
+        held = view.active_tokens - view.shared_tokens
+    active = math.ceil((held + request.prompt_tokens) / block) if request.pool_role != PREFILL else 0
     return float(parameters.prefill_load_scale * prefill + active + parameters.active_request_weight * view.outstanding)
 
 
@@ -110,9 +117,12 @@ class Router:
         p, block, prompt = self.parameters, self.parameters["kv_cache_block_size"], view.prompt_tokens
         found = []
         for engine in view.candidates:
-            cached = view.cached_tokens[engine] // block
-            prefill = max(0.0, (view.prefill_tokens[engine] + prompt) / block - p["overlap_score_credit"] * cached)
-            active = math.ceil((view.active_tokens[engine] + prompt - view.shared_tokens[engine]) / block)
+            prefill, held = 0.0, view.held_tokens[engine]
+            if view.role != "decode":
+                cached = view.cached_tokens[engine] // block
+                prefill = max(0.0, (view.prefill_tokens[engine] + prompt) / block - p["overlap_score_credit"] * cached)
+                held = view.active_tokens[engine] - view.shared_tokens[engine]
+            active = math.ceil((held + prompt) / block) if view.role != "prefill" else 0
             requests = p["active_request_weight"] * view.outstanding[engine]
             found.append(p["prefill_load_scale"] * prefill + active + requests)
         return found
