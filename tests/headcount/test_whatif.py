@@ -41,13 +41,14 @@ def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.Whati
     for cell, needs in zip(answer.cells, answer.needs, strict=True):
         gpus = [need.gpus or 0 for need in needs]
         assert all(fewer <= more for fewer, more in pairwise(gpus))
-        assert all(count * cell.users >= need.users for count, need in zip(gpus, needs, strict=True))
+        assert all(need.users_low is not None and need.users_low >= need.users for need in needs)
+        assert cell.users > 0
     assert [need.users for need in answer.needs[0]] == [10, 500, 5000]
 
 
 def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer: hc.WhatifAnswer) -> None:
     count = answer.cells[0].users + 1
-    asked = replace(answer, users=(count,))
+    asked = replace(answer, users=(count,), bought=())  # in proportion, as before fleets are simulated
     page = asked.first_page()
     assert dict(page.figures)["for"].startswith(f"{count:,} users at once, workload ")
     assert page.options is not None
@@ -71,12 +72,32 @@ def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer
 
 def test_of_several_numbers_of_users_it_says_for_which_the_first_case_is_enough(answer: hc.WhatifAnswer) -> None:
     users = answer.cells[0].users
-    asked = replace(answer, users=(users, users + 1))
+    asked = replace(answer, users=(users, users + 1), bought=())
     assert f"enough for {users}, too few for {users + 1}" in str(asked.head()[1])
     options = asked.first_page().options
     assert options is not None
     for needs, row in zip(asked.needs, options.rows, strict=True):
         assert all(cell.endswith(" each") for cell in row[4:]) and len(row) == 4 + len(needs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("router", [None, "least-outstanding"])
+def test_a_fleet_that_is_bought_serves_the_users_as_capacity_simulates_it(router: str | None) -> None:
+    """Behind least-outstanding, four servers of this load serve fewer than twice what one does."""
+    given: dict[str, Any] = {"tensor_parallel_size": 1, "replications": 6, "store": False}
+    found = hc.whatif("llama-3.1-8b", "h100-sxm", gpus=1, users=200, vary={"context": ["x2"]}, router=router, **given)
+    (need,) = found.needs[0]
+    assert need.gpus is not None and need.users_low is not None and need.users_mean is not None
+    assert need.users_low >= 200
+    assert need.router == ("session-affinity" if router is None else router)
+    asked = hc.capacity(
+        "llama-3.1-8b", "h100-sxm", gpus=[need.gpus], router=need.router, traffic={"context": "x2"}, **given
+    )
+    assert asked.rows()[0]["users"] == pytest.approx(need.users_mean, rel=0.15)
+    alone = found.cells[0].users
+    if router is not None:
+        assert need.gpus > 200 / alone, "in proportion to one server they would be too few"
+    assert ("behind --router session-affinity" in str(found)) == (router is None)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +224,7 @@ def test_each_cell_is_told_as_it_is_found() -> None:
     assert cells == [(0, 2), (1, 1), (2, 2)], "all cells by estimate, then each as it is simulated"
 
 
-CHAT: dict[str, Any] = {"replications": 2, "store": False, "precision": 0.9}
+CHAT: dict[str, Any] = {"replications": 4, "store": False, "precision": 0.9}
 
 
 @pytest.mark.slow

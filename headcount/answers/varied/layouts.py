@@ -69,6 +69,10 @@ class Layouts:
             self._how = How(simulations=found)
             yield found
 
+    def how(self, watcher: Watcher | None = None) -> How:
+        """How its simulations run."""
+        return replace(self._how, watcher=watcher)
+
     def on_larger_server(self, gpus: int, precision: float) -> "Layouts":
         """The same with one server of so many GPUs, all of them in tensor parallelism; the load is read already."""
         found = copy(self)
@@ -136,7 +140,7 @@ class Layouts:
         """The same with its row; as it is where nothing runs. `is_served`: also under the load safe to promise."""
         if layout.looked is None or layout.looked.plan is None or layout.row is not None:
             return layout
-        return replace(layout, row=simulated(layout.looked, replace(self._how, watcher=watcher), is_served=is_served))
+        return replace(layout, row=simulated(layout.looked, self.how(watcher), is_served=is_served))
 
     def under(self, layout: Layout, size: float, replications: int) -> Point | None:
         """What a load of that size shows; None where nothing runs, or prefill and decode are apart."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headcount.answers.money import usd_per_month, usd_per_user_month
@@ -11,6 +11,14 @@ from headcount.answers.varied.layouts import Layouts
 from headcount.questions.variations import Choice
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import SAFE
+from simulator.fleet.router import router_name
+from simulator.study.capacity_table import CapacityQuestion, How
+from simulator.study.fleets.layouts import AFFINITY, LEAST_OUTSTANDING, FleetQuestion, Offer
+from simulator.study.fleets.layouts import Layout as Server
+from simulator.study.fleets.screening import Screened, screened
+from simulator.study.fleets.search import sized
+from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS
+from workloads.populations.population import Population
 
 FEWER: Final = 1.1  # times as many GPUs, by estimates: from there on another size of server is simulated
 USUALLY_SAFE: Final = 0.85  # of the users of an estimate
@@ -28,9 +36,11 @@ class Need:
     layout: str | None = None
     """Such as `3 × TP4`."""
     users_low: int | None = None
-    """Those who are safe to promise on these GPUs; then the best estimate and the upper end, all in proportion."""
+    """Those who are safe to promise on these GPUs; then the best estimate and the upper end."""
     users_mean: int | None = None
     users_high: int | None = None
+    router: str | None = None
+    """Before several servers that were simulated together; else the users are in proportion to what was simulated."""
 
     def __str__(self) -> str:
         if self.gpus is None:
@@ -45,10 +55,7 @@ class Need:
 
 
 def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
-    """Whole servers, in proportion: many of them even out what each gets, and serve a little more than that.
-
-    `safe` is the share of its users that counts.
-    """
+    """Whole servers, in proportion to what the layout serves; `safe` is the share of its users that counts."""
     plan, served = layout.looked.plan if layout.looked else None, safe * layout.users
     if plan is None or layout.asked is None or served < 1:
         return Need(users=users)
@@ -64,6 +71,83 @@ def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
         users_low=low,
         users_mean=mean,
         users_high=high,
+    )
+
+
+def bought(options: Sequence[Layout], counts: Sequence[int], how: How) -> tuple[Layout, tuple[Need, ...]]:
+    """Of a cell on servers of several sizes: what takes the fewest GPUs for all counts, and how the first fares."""
+    best, fewest = None, math.inf
+    for option in sorted(options, key=lambda each: _gpus(each, counts)):
+        if best is not None and _gpus(option, counts) >= fewest:
+            break
+        found = [_bought(option, users, how) for users in counts]
+        needs = tuple(need for _, need in found)
+        gpus = sum(need.gpus or math.inf for need in needs)
+        if best is None or gpus < fewest:
+            best, fewest = (found[0][0], needs), gpus
+    assert best is not None, "a cell has its own size at least"
+    return best
+
+
+def _bought(layout: Layout, users: int, how: How) -> tuple[Layout, Need]:
+    """The fewest servers that serve so many users, simulated together; how those fare, and what they are.
+
+    Conversations stay on their server where no router is asked for and that should cost clearly less, as in a plan.
+    """
+    first, looked = need(layout, users) if layout.row else Need(users=users), layout.looked
+    if first.gpus in (None, layout.gpus) or looked is None or looked.plan is None or looked.apart is not None:
+        return layout, first
+    question = _fleet_question(looked.question, users)
+    assert layout.row and looked.estimate, "what serves somebody was estimated and simulated"
+    each = max(layout.row.users_low, USUALLY_SAFE * layout.row.users) / layout.num_servers
+    server = Server(offer=question.offers[0], plan=looked.plan, router=question.router or LEAST_OUTSTANDING)
+    begin = Screened(
+        layout=server,
+        servers=math.ceil(users / each),
+        users_per_server=each,
+        estimate=looked.estimate,
+        users=users,
+        spare=0,
+    )
+    alone = replace(begin, layout=replace(server, router=AFFINITY))
+    seen = screened(server, question)
+    is_open = question.router is None and isinstance(question.workload, Population)
+    if is_open and (not isinstance(seen, Screened) or seen.layout.router == AFFINITY):
+        begin = alone
+    found = sized(question, begin, COARSE_REPLICATIONS, COARSE_USERS, how)
+    if not found.servers and is_open and begin is not alone:  # spread over several servers, conversations lose too much
+        found = sized(question, alone, COARSE_REPLICATIONS, COARSE_USERS, how)
+    if not found.servers:
+        return layout, Need(users=users)
+    asked = replace(looked.question, gpus=(found.row.gpus,), router=found.layout.router)
+    fleet = replace(
+        layout, gpus=found.row.gpus, row=found.row, looked=replace(looked, question=asked, gpus=found.row.gpus)
+    )
+    return fleet, Need(
+        users=users,
+        gpus=found.gpus,
+        usd_per_month=usd_per_month(found.gpus, looked.question.gpu.usd_per_hour),
+        layout=layout.layout_of(found.servers),
+        users_low=found.users(),
+        users_mean=found.users("users"),
+        users_high=found.users("users_high"),
+        router=router_name(found.layout.router) if found.servers > 1 else None,
+    )
+
+
+def _fleet_question(asked: CapacityQuestion, users: int) -> FleetQuestion:
+    return FleetQuestion(
+        architecture=asked.architecture,
+        offers=(Offer(gpu=asked.gpu, usd_per_hour=asked.gpu.usd_per_hour or 1.0),),  # of one kind: a price says nothing
+        variants=(asked.args,),
+        workload=asked.workload,
+        think_time_s=asked.think_time_s,
+        users=users,
+        slo=asked.slo,
+        router=asked.router,
+        precision=asked.precision,
+        seed=asked.seed,
+        step_time_factor=asked.step_time_factor,
     )
 
 

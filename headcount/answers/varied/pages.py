@@ -214,6 +214,8 @@ def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
                 f"Up to {counted(each.users, 'user')} at once, {spoken(each)} costs less in total: "
                 f"${whole_dollars(usd)} a month instead of ${whole_dollars(month)}."
             )
+    if most:
+        yield "Fewer GPUs than are compared here may cost still less: ask headcount plan --users N."
 
 
 def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:

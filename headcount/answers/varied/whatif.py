@@ -9,14 +9,14 @@ from boundary.files import InputError
 from boundary.names import check_names
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage
-from headcount.answers.details.study import study_json
+from headcount.answers.details.study import Study, study_json
 from headcount.answers.notes import find_notes
 from headcount.answers.varied import whatif_text
 from headcount.answers.varied.compare import remarks_on
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.layouts import Layouts, facts_of, noted
-from headcount.answers.varied.needs import Need, is_size_open, need, other_size, with_fewest_gpus
-from headcount.answers.varied.whatif_page import enough_text, whatif_page
+from headcount.answers.varied.needs import Need, bought, is_size_open, need, other_size, with_fewest_gpus
+from headcount.answers.varied.whatif_page import bought_text, enough_text, whatif_page
 from headcount.answers.varied.whatif_text import decides_hits, load_name
 from headcount.questions.deployments import ENGINE_ARGUMENTS
 from headcount.questions.loads import AskedWorkload
@@ -84,6 +84,7 @@ class WhatifAnswer(Answer):
     shared_load: str = ""  # such as `398 users`; "" where no load was simulated in all cells
     under_shared_load: tuple[Point | None, ...] = ()  # what it shows in each cell
     swings: tuple[Swing, ...] = ()
+    bought: tuple[tuple[Layout, tuple[Need, ...]], ...] = ()  # of each cell; () before fleets were simulated
 
     @property
     def base(self) -> Layout | None:
@@ -92,12 +93,16 @@ class WhatifAnswer(Answer):
 
     @cached_property
     def fleets(self) -> tuple[Layout, ...]:
-        """Of each cell what is bought for the users that are asked for: itself, or a larger server's."""
+        """Of each cell what is bought for the first number of users: as many of its servers, or of larger ones."""
+        if self.bought:
+            return tuple(fleet for fleet, _ in self.bought)
         return tuple(with_fewest_gpus(self.cells, self.others, self.users))
 
     @cached_property
     def needs(self) -> tuple[tuple[Need, ...], ...]:
-        """Of each cell, one for each number of users."""
+        """Of each cell, one for each number of users; in proportion until fleets were simulated."""
+        if self.bought:
+            return tuple(needs for _, needs in self.bought)
         return tuple(
             tuple(need(fleet, count) if fleet.row else Need(users=count) for count in self.users)
             for fleet in self.fleets
@@ -131,7 +136,7 @@ class WhatifAnswer(Answer):
         return whatif_page(self)
 
     def details(self) -> dict[str, Any]:
-        found = study_json(self, self.base.study if self.base else None) | {"grid": self._grid_json()}
+        found = study_json(self, self._study()) | {"grid": self._grid_json()}
         if self.swings:
             both = [(swing.name, swing.effects) for swing in self.swings]
             swings = [
@@ -140,6 +145,14 @@ class WhatifAnswer(Answer):
             ]
             found |= {"swing": SWING, "tornado": swings, "is_tornado_simulated": True}
         return found
+
+    def _study(self) -> Study | None:
+        """Of what is bought for the first number of users in the first case; else of that case as it is."""
+        study = self.base.study if self.base else None
+        if not self.bought or (fleet := self.fleets[0].study) is None or (gpus := self.needs[0][0].gpus) is None:
+            return study
+        scale = gpus / fleet.row.gpus
+        return replace(fleet, users_needed=self.users[0], servers=round(fleet.servers * scale), scale=scale)
 
     def _grid_json(self) -> dict[str, Any] | None:
         """Users safe to promise, or GPUs where users are asked for; the last axis across."""
@@ -165,6 +178,8 @@ class WhatifAnswer(Answer):
         title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)
         if base is None or base.row is None:
             return [title]
+        if said := bought_text(self):
+            return [title, Line(bold=said), *remarks_on(self.axes)]
         enough = f": {said}" if (said := enough_text(self, base)) else ""
         on = f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout}){enough}"
         return [title, Line(on, bold=counted(base.users, "user")), *remarks_on(self.axes)]
@@ -285,6 +300,13 @@ def whatif(
             larger = [layouts.on_larger_server(count, max(precision, OTHERS_PRECISION)) for count in more_gpus]
             others = [other_size(cell, counts, larger) for cell in cells]
             more["others"] = tuple(simulated(other, f"{other.layout}, ") if other else None for other in others)
+        if counts:
+            sizes = zip(cells, more.get("others") or (None,) * len(cells), strict=True)
+            options = [[each for each in (cell, other) if each] for cell, other in sizes]
+            more["bought"] = tuple(
+                bought(each, counts, layouts.how(noted(progress, len(done), len(done) + 1, f"fleets, {each[0].name}")))
+                for each in options
+            )
         if decides_hits(axes):
             more |= _under_shared_load(layouts, cells)
     return replace(answer(cells, strict=strict, **more), simulations=simulations)

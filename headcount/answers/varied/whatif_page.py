@@ -13,7 +13,13 @@ from headcount.answers.money import usd_per_user_month
 from headcount.answers.varied.layout import Layout
 from headcount.answers.varied.needs import unserved_text
 from headcount.answers.varied.pages import bought_of, layout_page, spoken
-from headcount.answers.varied.whatif_text import NEEDS_MEANING, cache_cells, cache_columns, context_meaning
+from headcount.answers.varied.whatif_text import (
+    NEEDS_MEANING,
+    cache_cells,
+    cache_columns,
+    context_meaning,
+    router_texts,
+)
 from headcount.questions.variations import Axis, value_text
 from headcount.text.populations import context_text, mean_context_tokens
 from headcount.text.units import counted, dollars, whole_dollars
@@ -37,8 +43,8 @@ if TYPE_CHECKING:
 LITTLE_CUT: Final = 0.95  # of the average context
 SURE: Final = f"In every row 19 of 20 real fleets should serve what is {SAFE}, and 1 of 20 more than the {UPPER}."
 BOUGHT_MEANING: Final = (
-    "To buy: whole servers, in proportion to what is safe to promise on one; many together serve a little more. "
-    "4 × TP2 are 4 servers of 2 GPUs. Where larger servers take fewer GPUs in all, those are bought."
+    "To buy: whole servers, simulated together; 4 × TP2 are 4 servers of 2 GPUs. Where larger servers take fewer GPUs "
+    "in all, those are bought."
 )
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
@@ -67,6 +73,11 @@ def whatif_page(answer: "WhatifAnswer") -> FirstPage:
     kept = (PRICE, "model", EACH_GETS) if len({cell.gpu_name for cell in answer.cells}) == 1 else ("model", EACH_GETS)
     figures = tuple(pair for pair in page.figures if pair[0] in kept)  # what holds for every case
     return replace(page, figures=(_first_case(answer, answer.base), *figures))
+
+
+def bought_text(answer: "WhatifAnswer") -> str:
+    """What the users need, where one number of them is asked for; "" where the first case serves nobody."""
+    return _said(answer) if len(answer.users) == 1 and _bought_room(answer) else ""
 
 
 def _bought_room(answer: "WhatifAnswer") -> Headroom | None:
@@ -266,6 +277,7 @@ def _options(answer: "WhatifAnswer") -> Options | None:
             + context_meaning(answer)
             + _cut_texts(answer)
             + _unserved_texts(answer)
+            + router_texts(answer)
             + ([BOUGHT_MEANING if is_bought else sentence(NEEDS_MEANING)] if answer.users else [PER_SAFE_MEANING])
         ),
     )

@@ -11,7 +11,8 @@ from headcount.questions.variations import Axis
 from headcount.text.blocks import Table
 from headcount.text.populations import mean_context_tokens
 from headcount.text.units import counted, dollars, percent, seconds
-from headcount.text.words import BEST, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, ratio_text, safe_meaning
+from headcount.text.words import BEST, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, ratio_text, safe_meaning
+from simulator.study.fleets.layouts import AFFINITY
 from simulator.study.points import Point
 from simulator.study.served import latency_summary
 from workloads.populations.population import Population
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from headcount.answers.varied.whatif import WhatifAnswer
 
 NEEDS_MEANING: Final = (
-    "for so many users: GPUs, their layout and dollars a month; whole servers, in proportion to what is safe to "
-    "promise on one. Many together serve a little more. Where larger servers than the row's take fewer GPUs in all, "
-    "those are counted."
+    "for so many users: the fewest GPUs on which so many are safe to promise, their layout and dollars a month; all "
+    "servers together. Where larger servers than the row's take fewer GPUs in all, those are counted."
 )
 
 
@@ -120,7 +120,20 @@ def load_name(size: float, unit: str) -> str:
 def reasons(answer: "WhatifAnswer") -> list[str]:
     """Why some cells serve nobody, and what a larger server makes of it."""
     pairs = zip(answer.cells, answer.others or (None,) * len(answer.cells), strict=False)
-    return [f"{cell.name}, {unserved_text(cell, other)}" for cell, other in pairs if cell.reason]
+    found = [f"{cell.name}, {unserved_text(cell, other)}" for cell, other in pairs if cell.reason]
+    return [*found, *router_texts(answer)]
+
+
+def router_texts(answer: "WhatifAnswer") -> list[str]:
+    """Which fleets need session affinity that nobody asked for."""
+    pairs = zip(answer.cells, answer.needs, strict=True)
+    found = [f"{need.layout} ({cell.name})" for cell, needs in pairs for need in needs if need.router == AFFINITY]
+    if not found or any(each.looked and each.looked.question.router for each in answer.cells):
+        return []
+    return [
+        f"{joined(list(dict.fromkeys(found)))}: behind --router {AFFINITY}, so that each conversation stays on its "
+        "server and finds itself in the cache there. Behind another router they may serve far fewer."
+    ]
 
 
 def legend(answer: "WhatifAnswer") -> list[str]:

@@ -28,8 +28,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         ys.append(float(step["gpus"] + server))
     yield Lines(
         title=f"{counted(bought['gpus'], 'GPU')} serve up to {bought['users']:,} users{spare}",
-        note="Users safe to promise by number of GPUs, in whole servers and in proportion to what was simulated; many "
-        "servers together serve a little more."
+        note="Users safe to promise by number of GPUs, in whole servers and in proportion to what was simulated."
         + (" The spare servers are bought, and serve nobody." if found["spare"] else ""),
         x_name="users",
         y_name="GPUs",

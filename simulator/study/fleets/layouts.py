@@ -59,6 +59,7 @@ class FleetQuestion:
     precision: float = PRECISION
     replications: int = MAX_REPLICATIONS
     seed: int = 0
+    step_time_factor: float = 1.0  # every step takes so many times as long
 
     def __post_init__(self) -> None:
         if not self.offers or not self.variants:
@@ -80,6 +81,7 @@ class FleetQuestion:
             precision=self.precision,
             replications=replications,
             seed=self.seed,
+            step_time_factor=self.step_time_factor,
         )
 
     def load(self, layout: "Layout") -> Load:

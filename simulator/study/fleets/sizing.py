@@ -19,6 +19,8 @@ NO_LOSS: Final = 0.85  # of a server's users in a fleet twice as large, as estim
 LOSS_GROWS: Final = 1.8  # each doubling loses more: 0.45, 0.49, 0.57 as powers up to 64 servers, by estimate 0.32
 UNSURE: Final = 1.08  # times an estimate, that it is worth a simulation
 MOST_BOUGHT: Final = 10_000_000  # servers
+CLEARLY_MORE: Final = 1.2  # times as many servers serve more users, unless they lose too much: less may be chance
+LOSES_TOO_MUCH: Final = "servers lose too much when conversations are spread over more"
 SERVED_REPLICATIONS = 3  # of the users to serve
 COARSE_REPLICATIONS: Final = 8  # of a fleet that is compared with others
 
@@ -94,7 +96,8 @@ def kept(each: Callable[[int], float], simulated: int, servers: int) -> float:
     finds less of it in its cache the more there are: by the estimate up to MOST_SERVERS, beyond by a power of the
     number of servers, LOSS_GROWS times the one that the last doubling shows.
     """
-    near = min(each(min(servers, MOST_SERVERS)) / each(min(simulated, MOST_SERVERS)), 1.0)
+    there = each(min(simulated, MOST_SERVERS))
+    near = min(each(min(servers, MOST_SERVERS)) / there, 1.0) if there else 0.0
     if servers <= MOST_SERVERS or not near or not _loses(each):
         return near
     loss = LOSS_GROWS * math.log2(each(MOST_SERVERS // 2) / each(MOST_SERVERS))
@@ -132,6 +135,8 @@ class Sizing:
             enough = self._enough()
             if enough is None:  # one more at least, however chance has it
                 few = max(self.rows)
+                if self._loses_too_much(few):
+                    return self._sized(0, replace(self.rows[few], reason=LOSES_TOO_MUCH))
                 if few == most:
                     return self._scaled(most)
                 servers = max(math.ceil(self._needed(few)), few + 1)
@@ -149,6 +154,11 @@ class Sizing:
             asked = self.question.capacity_of(self.screened.layout, servers, replications=self.replications)
             self.rows[servers] = next(capacity_rows(asked, self.watcher, self.simulations))
         return self.rows[servers]
+
+    def _loses_too_much(self, servers: int) -> bool:
+        """Whether clearly fewer of them serve as many users."""
+        users = self.rows[servers].users
+        return any(row.users >= users for few, row in self.rows.items() if CLEARLY_MORE * few <= servers)
 
     def _needed(self, servers: int) -> float:
         """Servers that the users need if each serves what it does in a fleet that was simulated."""
@@ -182,7 +192,7 @@ class Sizing:
         while (needed := math.ceil(self._needed(most) / each - 1e-9)) > servers:
             servers, each = needed, kept(self._each, most, needed)
             if not each or servers > MOST_BOUGHT:
-                row = replace(self.rows[most], reason="servers lose too much when conversations are spread over more")
+                row = replace(self.rows[most], reason=LOSES_TOO_MUCH)
                 return self._sized(0, row)
         return self._sized(servers, self.rows[most], each)
 
