@@ -70,6 +70,7 @@ APART = ("--pools", "prefill=1,decode=1")
         (["compare", *ON, *APART, "--decider", ""], "no decider ''"),
         ([*SERVE, "--decider", ""], "--decider lies between two pools; give --pools"),
         ([*CAPACITY, "--decider", ""], "--decider lies between two pools; give --pools"),
+        (["calibrate", "read", "pyproject.toml", "--format", ""], "no format ''"),
         ([*SERVE, "--engine", ""], "no engine ''; known: sglang, vllm"),
     ],
 )
