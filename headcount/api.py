@@ -16,6 +16,7 @@ from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
 from headcount.answers.answer import Answer, Progress, Verdict
 from headcount.answers.capacity import CapacityAnswer, capacity
 from headcount.answers.check import CheckAnswer, check
+from headcount.answers.check_steps import StepsCheckAnswer
 from headcount.answers.fit import FitAnswer, fit
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
@@ -52,12 +53,12 @@ __all__ = [
     "SLO", "Answer", "ApartAnswer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer",
     "DiffAnswer", "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "FleetAnswer", "MemoryAnswer",
     "MemoryComparison", "Note", "OptimizeAnswer", "OverTimeAnswer", "PlanAnswer", "Pool", "Progress", "ReadAnswer",
-    "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "TraceFile", "TrainingMemoryAnswer",
-    "Verdict", "View", "WhatifAnswer", "capacity", "capacity_apart", "check", "closed_load", "compare", "describe",
-    "diff", "find_gpu", "fit", "fit_trace", "fleet", "gpu_names", "limits_raised", "load_model", "load_workload",
-    "memory", "memory_budget", "memory_comparison", "model_names", "open_load", "optimize", "plan", "preset_names",
-    "read", "read_startup_log", "request_times", "resolve", "simulate", "simulate_over_time", "training_memory",
-    "whatif", "whole_run",
+    "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "StepsCheckAnswer", "TraceFile",
+    "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "capacity_apart", "check", "closed_load",
+    "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "fleet", "gpu_names", "limits_raised", "load_model",
+    "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load", "optimize", "plan",
+    "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate", "simulate_over_time",
+    "training_memory", "whatif", "whole_run",
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.check.replay import Replay, deployment_of, given, measured_figures, replay
+from calibrate.check.replay import Replay, measured_figures, replay
 from calibrate.check.runs import measured_overload
+from calibrate.check.steps import recorded_deployment
 from calibrate.fit.inputs import Inputs
 from calibrate.fit.runs import (
     METRICS,
@@ -128,7 +129,7 @@ def fit_recordings(
     watch: Watch = lambda _: None,
 ) -> Fitted:
     """A profile from engine steps."""
-    data = [steps_of(recording, _served(recording, values)) for recording in recordings]
+    data = [steps_of(recording, recorded_deployment(recording, values).served) for recording in recordings]
     watch("fitting the steps")
     found = fit_steps(data)
     watch("fitting without each stretch of steps")
@@ -224,14 +225,6 @@ def _profile(
         settings=_settings(served),
         **judged,
     )
-
-
-def _served(recording: Recording, values: Mapping[str, Any]) -> ServedModel:
-    """What was recorded, by the recording's own options and the user's."""
-    options = given(recording.options, values)
-    if blocks := recording.environment.get("num_gpu_blocks"):
-        options.setdefault("num_gpu_blocks_override", int(blocks))
-    return deployment_of("the recording", options).served
 
 
 def _version(recording: Recording, values: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ def find_format(path: Path) -> str:
 
 def read_file(path: Path, format_name: str | None = None) -> list[MeasuredRun] | list[Recording]:
     """All that a file holds: runs, or recordings of steps. Raises ValueError where it cannot be read."""
-    name = format_name or find_format(path)
+    name = find_format(path) if format_name is None else format_name
     found = reader(name)
     with READERS.running(name, path):
         return _checked(path, found.read(path))

@@ -11,6 +11,7 @@ from calibrate.check.replay import Replay, replay
 from calibrate.check.runs import Checked, Row, check_run, summary_rows
 from calibrate.fit.inputs import read_inputs
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
+from headcount.answers.check_steps import StepsCheckAnswer, steps_answer
 from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.deployment import deployment_json
 from headcount.answers.details.first_page import LATENCY_WORDS, FirstPage, risk_of
@@ -123,8 +124,8 @@ def check(
     strict: bool = False,
     progress: Watch = unwatched,
     **given: Any,
-) -> CheckAnswer:
-    """Simulate measured runs as they were sent, and lay each latency beside the measured one.
+) -> CheckAnswer | StepsCheckAnswer:
+    """Simulate measured runs or recorded steps, and lay each time beside the measured one.
 
     `ttft_s`, `tpot_s` are limits on mean latencies, by default those of a chat service: the answer says at which load
     runs that differ in it alone reach them. `given` are the model, the GPU and engine arguments that win over what the
@@ -136,8 +137,10 @@ def check(
     slo = find_slo(ttft_s=ttft_s, tpot_s=tpot_s)
     values = given_arguments(given, startup_log)
     inputs = read_inputs([Path(path) for path in paths], format_name)
-    if not inputs.runs:
-        raise ValueError(f"{paths[0]} holds engine steps, not requests; give a benchmark's result")
+    if inputs.recordings and inputs.runs:
+        raise ValueError("some inputs hold engine steps, others requests; check one kind after the other")
+    if inputs.recordings:
+        return steps_answer(inputs.recordings, values, strict=strict, ttft_s=ttft_s, tpot_s=tpot_s)
     checked, replays = [], []
     for number, run in enumerate(inputs.runs):
         progress(Progress(number, len(inputs.runs), run.source.name))

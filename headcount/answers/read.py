@@ -129,7 +129,7 @@ def read(
         return ReadAnswer(notes=(), files=(ReadFile(end, "vllm_metrics", read_between(Path(before), end)),))
     found = []
     for path in map(Path, paths):
-        name = format_name or find_format(path)
+        name = find_format(path) if format_name is None else format_name
         found.append(ReadFile(path, name, read_file(path, name)))
     return ReadAnswer(notes=(), files=tuple(found))
 

@@ -217,8 +217,13 @@ strict_option = flag("--strict", "Refuse answers that rest on assumptions: unkno
 
 def deployment_options(**default_text: str) -> Option:
     """What is served, and on what, under vLLM or SGLang; `default_text` as in `argument_options`."""
+    return all_of(model_options, engine_argument_options(**default_text))
+
+
+def engine_argument_options(**default_text: str) -> Option:
+    """The same without model and GPU."""
     arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
-    return all_of(model_options, arguments, _startup_log_option, vllm_args_option, engine_options(), strict_option)
+    return all_of(arguments, _startup_log_option, vllm_args_option, engine_options(), strict_option)
 
 
 ROUTERS = (

@@ -33,7 +33,7 @@ def asked_apart(
     Raises ValueError for another engine than vLLM, or for what cannot be.
     """
     if pools is None:
-        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, *([decider] if decider else ()))
+        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, *(() if decider is None else (decider,)))
         return None
     if replicas != 1:
         raise ValueError("--replicas and --pools both say how many engines there are; leave out one or the other")
@@ -57,7 +57,9 @@ def asked_choices(
 ) -> ApartAsked | None:
     """Of which sizes pools may be, or None where every server does both. Raises ValueError for what cannot be."""
     if pools is None:
-        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, *([decider] if decider else ()), pools="prefill,decode")
+        check_alone(
+            kv_transfer_rate, dispatch_s, kv_transfer, *(() if decider is None else (decider,)), pools="prefill,decode"
+        )
         return None
     sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
     return ApartAsked(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s, decider, kv_transfer))
@@ -97,7 +99,7 @@ def check_compared(
         raise ValueError(f"--pools {TOGETHER} moves no KV; give one --kv-transfer, or leave {TOGETHER} out")
     elif not isinstance(gpus, int) and len(gpus) > 1:
         raise ValueError("--gpus is a list, and --pools says how many engines there are; give one number of --gpus")
-    check_names([each for each in kv_transfers if each], CONNECTORS, "KV transfer")
+    check_names([each for each in kv_transfers if each is not None], CONNECTORS, "KV transfer")
     return _between(kv_transfer_rate, dispatch_s, kv_transfer=PUSH if {*kv_transfers} == {PUSH} else PULL)
 
 
@@ -125,7 +127,7 @@ def _read_decider(given: str | None) -> Decider | None:
 def _between(
     kv_transfer_rate: float | None, dispatch_s: float | None, decider: str | None = None, kv_transfer: str | None = None
 ) -> Between:
-    kv_transfer = kv_transfer or PULL
+    kv_transfer = PULL if kv_transfer is None else kv_transfer
     check_names([kv_transfer], CONNECTORS, "KV transfer")
     if kv_transfer == PUSH and dispatch_s is not None:
         raise ValueError("--dispatch: with --kv-transfer push a request goes to both its engines at once; leave it out")

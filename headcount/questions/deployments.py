@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from boundary.names import check_names
 from kvcache.gpus.gpu import GPU
-from kvcache.models.catalog import find_gpu, load_model, model_names
+from kvcache.models.catalog import find_gpu, is_other_model, load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, engine_of, own_arguments
 from simulator.engines.memory import memory_budget
@@ -68,11 +68,9 @@ def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[
 
 
 def _check_model(log: "StartupLog", asked: Architecture) -> None:
-    """Raise ValueError where the log names a known model of another shape; a folder or another name says nothing."""
+    """Raise ValueError where the log names another model."""
     named = log.options.get("model")
-    if not isinstance(named, str) or named not in model_names():
-        return
-    if replace(load_model(named), name=asked.name) != asked:
+    if isinstance(named, str) and is_other_model(named, asked):
         raise ValueError(
             f"--startup-log: {log.path} is of a server of {named}, not of {asked.name}; its KV blocks say nothing of "
             "another model: leave the log out, or ask about the log's model"
@@ -108,6 +106,9 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
     if not 0 <= found.get("warmup_s", 0) < math.inf:
         raise ValueError(f"--warmup is {found['warmup_s']:g} s; it must be 0 s or longer")
     if startup_log is not None:
+        for name in ("model", "gpu"):
+            if name not in found:
+                raise ValueError(f"--startup-log needs --{name}, which its KV cache is checked against; give both")
         engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
         asked = subject(found["model"], found["gpu"], engine, startup_log)
         found["engine"] = engine_of(asked.args)

@@ -25,6 +25,7 @@ __all__ = [
     "find_gpu",
     "find_quantization",
     "gpu_names",
+    "is_other_model",
     "load_model",
     "model_names",
     "model_source",
@@ -56,6 +57,15 @@ class Entry:
 def model_names() -> tuple[str, ...]:
     """Every catalog model, by its name on Hugging Face."""
     return tuple(sorted(_entry(path).name for path in model_files()))
+
+
+def is_other_model(named: str, asked: Architecture) -> bool:
+    """Whether a source's name is that of a known model of another shape; a folder or another name says nothing."""
+    try:
+        _catalog_file(named)
+    except UnknownNameError:
+        return False
+    return replace(load_model(named), name=asked.name) != asked
 
 
 def model_files() -> tuple[Path, ...]:

@@ -57,7 +57,7 @@ def own_arguments(given: Mapping[str, Any], *, is_shared: bool = False) -> dict[
     name, or for another engine's argument at another value than its default.
     """
     check_names(given, argument_names(), "engine argument")
-    name = given.get("engine") or VLLM
+    name = _engine_name(given)
     check_names([name], ENGINES, "engine")
     own = {item.name for item in fields(ENGINES[name])}
     values = {key: value for key, value in given.items() if value is not None and key != "engine"}
@@ -71,7 +71,12 @@ def own_arguments(given: Mapping[str, Any], *, is_shared: bool = False) -> dict[
 def engine_args(given: Mapping[str, Any], *, is_shared: bool = False) -> AnyArgs:
     """The arguments of the engine that is asked for by `engine`; see `own_arguments`."""
     own = own_arguments(given, is_shared=is_shared)
-    return ENGINES[given.get("engine") or VLLM](**own)
+    return ENGINES[_engine_name(given)](**own)
+
+
+def _engine_name(given: Mapping[str, Any]) -> str:
+    name = given.get("engine")
+    return VLLM if name is None else name
 
 
 def with_settings(args: AnyArgs | None, settings: Mapping[str, Any]) -> AnyArgs:

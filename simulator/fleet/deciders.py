@@ -61,12 +61,14 @@ def isl_or_load(values: Mapping[str, float], seen: Seen) -> bool:
 
 _LLM_D: Final = {
     "nonCachedTokens": Parameter(
-        default=0, what="prompt tokens to compute from which a prefill engine does it; 0: never"
+        default=0, is_whole=True, what="prompt tokens to compute from which a prefill engine does it; 0: never"
     ),
-    "promptTokens": Parameter(default=0, what="shorter prompts are computed at the decode engine"),
+    "promptTokens": Parameter(default=0, is_whole=True, what="shorter prompts are computed at the decode engine"),
 }
 _ISL: Final = {
-    "eff_isl_threshold": Parameter(default=2048, what="tokens to compute below which the decode engine does it"),
+    "eff_isl_threshold": Parameter(
+        default=2048, is_whole=True, what="tokens to compute below which the decode engine does it"
+    ),
     "eff_isl_ratio_threshold": Parameter(default=0.7, most=1.0, what="their share of the prompt must be below it, too"),
 }
 _LOAD: Final = {

@@ -49,9 +49,11 @@ _QUEUE: Final = {
     "fairnessPolicyRef": Parameter(
         default=0, choices=(GLOBAL_STRICT, ROUND_ROBIN), what="whose turn it is among tenants of one priority"
     ),
-    "maxRequests": Parameter(default=_OURS.max_requests, what="requests that may wait, 0: no limit but the next"),
+    "maxRequests": Parameter(
+        default=_OURS.max_requests, is_whole=True, what="requests that may wait, 0: no limit but the next"
+    ),
     "defaultPriorityBand.maxRequests": Parameter(
-        default=_OURS.band_max_requests, least=1, what="requests of one priority that may wait"
+        default=_OURS.band_max_requests, is_whole=True, least=1, what="requests of one priority that may wait"
     ),
     "defaultRequestTTL": Parameter(
         default=_OURS.default_request_ttl_s, what="seconds that a request may wait, 0: for ever"
@@ -63,7 +65,7 @@ _QUEUE: Final = {
 DETECTORS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     UTILIZATION_DETECTOR: {
         "queueDepthThreshold": Parameter(
-            default=_OURS.queue_depth_threshold, least=1, what="waiting requests that saturate an engine"
+            default=_OURS.queue_depth_threshold, is_whole=True, least=1, what="waiting requests that saturate an engine"
         ),
         "kvCacheUtilThreshold": Parameter(
             default=_OURS.kv_cache_util_threshold, least=0.01, most=1, what="share of KV blocks that saturates one"
@@ -72,7 +74,7 @@ DETECTORS: Final[Mapping[str, Mapping[str, Parameter]]] = {
     },
     CONCURRENCY_DETECTOR: {
         "maxConcurrency": Parameter(
-            default=_OURS.max_concurrency, least=1, what="requests in flight that saturate an engine"
+            default=_OURS.max_concurrency, is_whole=True, least=1, what="requests in flight that saturate an engine"
         ),
         **_QUEUE,
     },

@@ -55,21 +55,28 @@ RouterFactory = Callable[[int], Router]
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A number that decides how a router chooses; `least` and `most` are allowed. Of `choices` it is the place."""
+    """A number that decides how a router chooses; `least` and `most` are allowed. Of `choices` it is the place.
+
+    `is_whole`: it counts something, so that a fraction is refused.
+    """
 
     default: float
     what: str
     least: float = 0.0
     most: float = 1e9
+    is_whole: bool = False
     choices: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> str:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        if self.most >= 1e9:
-            return f"at least {readable(self.least)}"
-        return f"{readable(self.least)} to {readable(self.most)}"
+        limits = (
+            f"at least {readable(self.least)}"
+            if self.most >= 1e9
+            else f"{readable(self.least)} to {readable(self.most)}"
+        )
+        return f"a whole number, {limits}" if self.is_whole else limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +153,8 @@ def _number(of: str, key: str, text: str, parameter: Parameter) -> float:
         value = float("nan" if parameter.choices else text)
     except ValueError:
         value = float("nan")
-    if not parameter.least <= value <= parameter.most:
-        number = "" if parameter.choices else "a number, "
+    if not parameter.least <= value <= parameter.most or (parameter.is_whole and not value.is_integer()):
+        number = "" if parameter.choices or parameter.is_whole else "a number, "
         raise ValueError(f"{of}: {key} is {value_shown(text)}; give {number}{parameter.allowed}")
     return value
 

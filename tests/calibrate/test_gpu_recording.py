@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
-from benchmarks.recorded_steps import FOLDER, SETTINGS, chunks, compared, decodes
+from benchmarks.recorded_steps import FOLDER
+from calibrate.check.steps import CHUNKS, DECODES, check_steps, recorded_deployment
 from calibrate.fit.steps import errors_percent, fit_steps, steps_of
 from calibrate.record.recording_files import read_recording
 from kvcache.gpus.gpu import find_gpu
 from kvcache.models.catalog import load_model
 from simulator.engines.memory import memory_budget
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import served_model
 
 RECORDING = read_recording(FOLDER)
 
 
 def test_steps_that_no_fit_saw_take_about_what_shipped_constants_say() -> None:
-    table = compared(RECORDING)
-    decode, chunk = decodes(table), chunks(table)
+    tables = check_steps(RECORDING, {}).tables
+    decode, chunk = tables[DECODES], tables[CHUNKS]
     assert len(decode) >= 20 and len(chunk) >= 4
     assert decode["error"].abs().max() <= 12
     assert decode["error"].abs().median() <= 8
@@ -25,10 +25,7 @@ def test_steps_that_no_fit_saw_take_about_what_shipped_constants_say() -> None:
 
 
 def test_one_recording_brings_its_own_server_within_three_percent() -> None:
-    options = RECORDING.options
-    served = served_model(
-        load_model(options["model"]), find_gpu(options["gpu"]), **{name: options[name] for name in SETTINGS}
-    )
+    served = recorded_deployment(RECORDING, {}).served
     steps = [steps_of(RECORDING, served)]
     before = constants_for(served.gpu)
     after = fit_steps(steps).posterior.constants(before)

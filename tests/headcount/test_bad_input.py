@@ -56,6 +56,29 @@ def test_a_wrong_name_is_told_with_the_nearest(headcount: Callable[..., Any], ar
     assert ran.out == ""
 
 
+APART = ("--pools", "prefill=1,decode=1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([*SERVE, *APART, "--kv-transfer", ""], "no KV transfer ''; known: pull, push"),
+        (["capacity", *ON, *APART, "--kv-transfer", ""], "no KV transfer ''"),
+        (["compare", *ON, *APART, "--kv-transfer", ""], "no KV transfer ''"),
+        (["plan", *ON[:2], "--users", "5", "--pools", "prefill,decode", "--kv-transfer", ""], "no KV transfer ''"),
+        ([*SERVE, *APART, "--decider", ""], "no decider ''; known: isl_bounding"),
+        (["compare", *ON, *APART, "--decider", ""], "no decider ''"),
+        ([*SERVE, "--decider", ""], "--decider lies between two pools; give --pools"),
+        ([*CAPACITY, "--decider", ""], "--decider lies between two pools; give --pools"),
+        (["calibrate", "read", "pyproject.toml", "--format", ""], "no format ''"),
+        ([*SERVE, "--engine", ""], "no engine ''; known: sglang, vllm"),
+    ],
+)
+def test_an_empty_name_is_no_name(headcount: Callable[..., Any], arguments: list[str], part: str) -> None:
+    """As an unset shell variable leaves it."""
+    assert_told(headcount(*arguments), part)
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [

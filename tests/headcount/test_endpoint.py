@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -136,7 +137,8 @@ def test_a_client_that_hangs_up_when_its_last_token_is_due_is_done() -> None:
         clock.hang_up(stream)
         assert stream.is_done and not stream.is_gone
 
-    asyncio.run(late())
+    with ThreadPoolExecutor(max_workers=1) as apart:  # in this thread a loop runs already once Playwright has been used
+        apart.submit(asyncio.run, late()).result()
 
 
 def test_an_arrival_that_meets_a_failing_simulation_is_refused() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.recorded_steps import FOLDER
 from calibrate.check.replay import replay
 from calibrate.fit.inputs import read_inputs
 from calibrate.measured_run import MeasuredRun
@@ -19,6 +20,7 @@ from simulator.latency.model import LogError
 from simulator.latency.profile import LatencyProfile, Term, digest_of, with_terms
 from simulator.latency.profile_file import profile_text, read_profile
 from tests.calibrate.recorded import closed_run, measured_closed_run, recording
+from tests.headcount.test_startup_log_option import LOG
 
 DEPLOYMENT = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--max-num-seqs", 128, "--max-num-batched-tokens", 2048)
 LOAD = ("--concurrency", 4, "--input-len", 128, "--output-len", 8)
@@ -173,6 +175,65 @@ def test_runs_of_sglang_become_a_profile_of_sglang_s_steps(
     assert "is of SGLang's steps, not vLLM's; leave it out" in ran.err
 
 
+def test_a_recording_names_its_own_model_and_gpu(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    """Another name of the same model is no other model."""
+    found = []
+    for number, given in enumerate([(), ("--model", "meta-llama/Llama-3.1-8B-Instruct")]):
+        out = tmp_path / f"{number}.toml"
+        ran = headcount("calibrate", "fit", FOLDER, *given, "--name", "h200", "--out", out)
+        assert ran.code == 0, ran.err
+        found.append(out.read_text(encoding="utf-8"))
+    assert found[0] == found[1]
+    assert "h200-sxm" in found[0]
+
+
+def test_files_that_name_no_gpu_are_told(headcount: Callable[..., Any], files: Callable[..., Path]) -> None:
+    folder = files(replace(closed_run(4), options={"model": "llama-3.1-8b"}))
+    ran = headcount("calibrate", "check", folder)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "does not name its gpu; give --gpu" in ran.err
+
+
+def test_a_start_up_log_alone_does_not_say_on_which_gpu(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(LOG, encoding="utf-8")
+    ran = headcount("calibrate", "check", files(closed_run(4)), "--startup-log", log)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "--startup-log needs --gpu" in ran.err
+
+
+def test_a_check_lays_recorded_steps_beside_simulated_ones(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    page = tmp_path / "check.html"
+    ran = headcount("calibrate", "check", FOLDER, "--report", page)
+    assert ran.code == 0, ran.err
+    assert "meta-llama/Llama-3.1-8B-Instruct on h200-sxm: 284 recorded steps" in ran.out
+    assert "verdict: decodes are as fast as they should be with h200-sxm" in ran.out
+    assert "decode-16384x8" in page.read_text(encoding="utf-8")
+    found = json.loads(headcount("calibrate", "check", FOLDER, "--json").out)["recordings"]
+    assert [(each["steps"], each["as_it_should_be"]) for each in found] == [(284, True)]
+    row = next(row for row in found[0]["rows"] if (row["load"], row.get("sequences")) == ("decode-1024x128", 8))
+    assert row["measured_s"] == pytest.approx(0.0052, abs=1e-4)
+    assert row["error_percent"] == pytest.approx(100 * (row["simulated_s"] / row["measured_s"] - 1))
+
+
+def test_steps_that_are_too_slow_are_told(headcount: Callable[..., Any], files: Callable[..., Path]) -> None:
+    ran = headcount("calibrate", "check", files(recording({"gemm_bandwidth_share": -0.5})), "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)["recordings"][0]
+    assert not found["as_it_should_be"]
+    assert found["decode_ratio"] > 1.2 > found["limit_factor"]
+
+
+def test_steps_and_requests_are_checked_one_after_the_other(
+    headcount: Callable[..., Any], files: Callable[..., Path]
+) -> None:
+    ran = headcount("calibrate", "check", files(recording({}), closed_run(4)), *DEPLOYMENT)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "some inputs hold engine steps, others requests; check one kind after the other" in ran.err
+
+
 def test_a_check_in_words(headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path) -> None:
     drawing = tmp_path / "check.svg"
     folder = files(measured_closed_run(4, {"glue_s": 0.5}))
@@ -228,7 +289,10 @@ def test_a_fit_in_words(headcount: Callable[..., Any], files: Callable[..., Path
         (("fit", "FILES", *DEPLOYMENT, "--out", "nowhere/p.toml"), "--out nowhere/p.toml: there is no folder "),
         (("fit", "FILES", *DEPLOYMENT, "--out", "p.toml", "--step-s", "0.1"), "--step-s cannot be fitted"),
         (("fit", "absent", *DEPLOYMENT, "--out", "p.toml"), "absent cannot be read"),
-        (("check", "FILES", *DEPLOYMENT), "holds engine steps, not requests"),
+        (("fit", "FILES", "--model", "qwen3-8b", "--out", "p.toml"), "--model qwen3-8b is not the recording's, which"),
+        (("check", "FILES", "--model", "qwen3-8b"), "is of llama-3.1-8b; leave --model out"),
+        (("check", "FILES", "--ttft", "2s"), "--ttft is about requests, and a recording holds engine steps; leave it"),
+        (("check", "FILES", "--warmup", "20s"), "--warmup is about requests"),
         (("check", "FILES", *DEPLOYMENT, "--report", "p.png"), "must end in .csv or .html"),
     ],
 )

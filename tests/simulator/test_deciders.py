@@ -192,6 +192,7 @@ def test_the_compiled_core_decides_as_the_readable_schedulers_beside_prompts_of_
         ("isl_bound", "no decider 'isl_bound'; did you mean 'isl_bounding'?"),
         ("prefill_load", "decider 'prefill_load' needs prefill_busy_threshold"),
         ("isl_bounding:eff_isl_ratio_threshold=2", "eff_isl_ratio_threshold is '2'; give a number, 0 to 1"),
+        ("isl_bounding:eff_isl_threshold=0.5", "eff_isl_threshold is '0.5'; give a whole number, at least 0"),
         ("prefix-based-pd-decider:noncached=2", "decider 'prefix-based-pd-decider' has no parameter 'noncached'"),
     ],
 )

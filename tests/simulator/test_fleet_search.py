@@ -1,5 +1,6 @@
 """The cheapest fleet: laws of the search, with formulas in place of simulations."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -140,6 +141,13 @@ def test_a_fleet_that_loses_more_than_it_gains_is_dropped(monkeypatch: pytest.Mo
     simulate_as(monkeypatch, linear)
     monkeypatch.setattr(sizing, "kept", lambda _, simulated, servers: (servers / simulated) ** -1.2)
     assert answer(50_000, "h100-sxm").best is None
+
+
+def test_servers_that_serve_fewer_the_more_there_are_are_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = simulate_as(monkeypatch, lambda _, servers: round(200 * servers * math.exp(-servers / 3)))
+    (found,) = answer(400, "h100-sxm").sized
+    assert (found.servers, found.row.reason) == (0, sizing.LOSES_TOO_MUCH)
+    assert [servers for _, _, servers in asked] == [2, 3, 6, 15], "3 serve 1,000 users, as many as a first look takes"
 
 
 def test_every_layout_is_screened_or_has_a_reason() -> None:

@@ -195,7 +195,8 @@ def test_metrics_that_the_router_does_not_read_are_as_old_as_the_gateway_s_last_
     [
         ("utilisation-detector", "no saturation detector 'utilisation-detector'; did you mean 'utilization-detector'"),
         ("concurrency-detector:queueDepthThreshold=3", "has no parameter 'queueDepthThreshold'"),
-        ("concurrency-detector:maxConcurrency=0", "maxConcurrency is '0'; give a number, at least 1"),
+        ("concurrency-detector:maxConcurrency=0", "maxConcurrency is '0'; give a whole number, at least 1"),
+        ("utilization-detector:queueDepthThreshold=1.5", "queueDepthThreshold is '1.5'; give a whole number"),
         ("utilization-detector:fairnessPolicyRef=fair", "give one of global-strict-fairness-policy, round-robin-"),
         ("utilization-detector:maxRequests=1,maxRequests=2", "maxRequests is given twice"),
     ],

@@ -16,9 +16,9 @@ from simulator.engines.vllm.connectors.pushing import PushNetwork
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.deciders import read_decider
 from simulator.fleet.fleet import DECODE, PREFILL, Fleet, Handover, Pool
-from simulator.fleet.view import View
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
+from tests.simulator.apart_checks import InPython, Mutant, assert_seen, assert_sent_to_both_pools
 from workloads.requests import RequestTable, Waits, independent_requests, with_waits
 
 STEP_S = 0.25
@@ -216,28 +216,10 @@ def test_only_what_is_asked_for_within_the_lease_comes() -> None:
     assert between.next_end_s(0) == 5.0  # freed with the lease, which no write lengthens
 
 
-class InPython:
-    """A router that a user wrote."""
-
-    def __init__(self, _seed: int) -> None:
-        self.num_asked = 0
-
-    def choose(self, view: View) -> int:
-        self.num_asked += 1
-        return view.candidates[self.num_asked % len(view.candidates)]
-
-
 @pytest.mark.parametrize("router", ["least-outstanding", "cache-aware", InPython])
 def test_a_router_chooses_both_engines_as_the_request_comes(router: Any) -> None:
     case = apart_case(9, 1, pushes=True)
-    pools = tuple(replace(pool, num_servers=2) for pool in case.pools)
-    simulation = Simulation(Fleet(pools=pools, router=router, handover=Handover(pushes=True)), case.table)
-    simulation.run()
-    handovers = simulation.arrays.handovers[: case.table.num_requests]
-    assert simulation.num_finished == case.table.num_requests
-    assert (handovers["source"] < 2).all()
-    assert (simulation.requests["replica"] >= 2).all()
-    assert (simulation.arrays.engine_views["outstanding"] == 0).all()
+    assert_sent_to_both_pools(replace(case, handover=Handover(pushes=True)), router)
 
 
 def test_a_decider_is_refused() -> None:
@@ -263,7 +245,7 @@ def asks_at_once(scheduler: PullingScheduler, request: Any, hit: Any, tokens: in
 
 
 TELL, BEGIN = PushNetwork.tell, PullingScheduler._begin_load
-MUTANTS: dict[str, tuple[Any, str, Any]] = {
+MUTANTS: dict[str, Mutant] = {
     "a lease is renewed": (PushNetwork, "hold", renews),
     "a client leaves nothing behind": (PushNetwork, "leave", is_never_lost),
     "a write is known as a read is": (PushNetwork, "tell", looks_at_once),
@@ -274,12 +256,4 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_rule_that_were_wrong_would_be_seen(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, name, wrong = MUTANTS[mutant]
-    for number in range(60):
-        case = apart_case(8, number, pushes=True)
-        steps = readable_apart_steps(case)
-        with monkeypatch.context() as mutated:
-            mutated.setattr(target, name, wrong)
-            if readable_apart_steps(case) != steps:
-                return
-    pytest.fail("no case differs")
+    assert_seen(MUTANTS[mutant], monkeypatch, pushes=True)

@@ -20,9 +20,9 @@ from simulator.engines.vllm.connectors.pulling_scheduler import PullingScheduler
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import DECODE, PREFILL, Fleet, Handover, Pool
 from simulator.fleet.router import ROUTERS
-from simulator.fleet.view import View
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
+from tests.simulator.apart_checks import InPython, Mutant, assert_seen, assert_sent_to_both_pools
 from workloads.requests import RequestTable, independent_requests
 
 SETTINGS = {"num_gpu_blocks": 99, "max_model_len": 512, "max_num_seqs": 9, "max_num_batched_tokens": 512}
@@ -209,7 +209,7 @@ def reads_at_once(network: Network, target: int, pull: Pull, now_s: float) -> No
     network._release(pull.request, end_s)
 
 
-MUTANTS: dict[str, tuple[Any, str, Any]] = {
+MUTANTS: dict[str, Mutant] = {
     "a prefix hit does not shorten a read": (PullingScheduler, "_begin_load", reads_the_whole_prompt),
     "a prefill engine frees its blocks at once": (PullingScheduler, "_keeps_blocks", keeps_nothing),
     "a source is not told that its reader gave up": (PullingScheduler, "_keeps_blocks", is_forgotten),
@@ -222,15 +222,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_rule_that_were_wrong_would_be_seen(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, name, wrong = MUTANTS[mutant]
-    for number in range(60):
-        case = apart_case(8, number)
-        steps = readable_apart_steps(case)
-        with monkeypatch.context() as mutated:
-            mutated.setattr(target, name, wrong)
-            if readable_apart_steps(case) != steps:
-                return
-    pytest.fail("no case differs")
+    assert_seen(MUTANTS[mutant], monkeypatch)
 
 
 def test_a_planted_difference_is_found() -> None:
@@ -241,27 +233,7 @@ def test_a_planted_difference_is_found() -> None:
     assert difference_of(case, ours, theirs, of="ours", number=1) is not None
 
 
-class InPython:
-    """A router that a user wrote."""
-
-    def __init__(self, _seed: int) -> None:
-        self.num_asked = 0
-
-    def choose(self, view: View) -> int:
-        self.num_asked += 1
-        return view.candidates[self.num_asked % len(view.candidates)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("router", [*(name.replace("_", "-") for name in ROUTERS.names()), InPython])
 def test_every_router_sends_each_request_to_a_prefill_engine_and_then_to_a_decode_engine(router: Any) -> None:
-    case = apart_case(9, 1)
-    pools = tuple(replace(pool, num_servers=2) for pool in case.pools)
-    simulation = Simulation(Fleet(pools=pools, router=router, handover=case.handover), case.table)
-    simulation.run()
-    requests, handovers = simulation.requests, simulation.arrays.handovers
-    assert simulation.num_finished == case.table.num_requests
-    assert (requests["output"] == case.table.output_tokens).all()
-    assert (handovers["source"] < 2).all()
-    assert (requests["replica"] >= 2).all()
-    assert (simulation.arrays.engine_views["outstanding"] == 0).all()
+    assert_sent_to_both_pools(apart_case(9, 1), router)

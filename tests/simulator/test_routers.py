@@ -295,6 +295,8 @@ def test_a_scrape_at_an_instant_sees_the_steps_that_end_then_and_no_arrivals(wat
         ("watching:interval_ms=", "interval_ms is ''; give a number"),
         ("watching:interval_ms=1,interval_ms=1", "interval_ms is given twice"),
         ("random:x=1", "has no parameter 'x'; it takes none"),
+        ("dynamo-kv:kv_cache_block_size=1.5", "kv_cache_block_size is '1.5'; give a whole number, 1 to 65,536"),
+        ("session:virtual_nodes=1.5", "virtual_nodes is '1.5'; give a whole number"),
         ("nope:x=1", "no router 'nope'"),
         ("os:system=1", "no router 'os'"),
     ],

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.conformance.cases.scheduler_cases import STEP_S, TICK_S, SchedulerCase, case_table, simulate
+from calibrate.conformance.cases.request_tables import TICK_S, case_table
+from calibrate.conformance.cases.scheduler_cases import STEP_S, SchedulerCase, simulate
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable

@@ -6,15 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.conformance.cases.scheduler_cases import (
-    MAX_STEPS,
-    STEP_S,
-    TICK_S,
-    SchedulerCase,
-    cancellations,
-    narrow_engine,
-    random_table,
-)
+from calibrate.conformance.cases.request_tables import TICK_S, cancellations, random_table
+from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, narrow_engine
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, Nic
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from simulator.fleet.fleet import Fleet, Handover, Pool

@@ -301,9 +301,10 @@ def compare(
     check_counts("gpus", values_of("gpus", gpus))
     for each in () if router is None else values_of("router", router):
         check_router(each)
-    asked_pools = () if not pools else values_of("pools", pools)
-    deciders = () if not decider else values_of("decider", decider)
-    transfers = () if not kv_transfer else values_of("kv_transfer", kv_transfer)
+    pools, decider, kv_transfer = (None if each == () else each for each in (pools, decider, kv_transfer))
+    asked_pools = () if pools is None else values_of("pools", pools)
+    deciders = () if decider is None else values_of("decider", decider)
+    transfers = () if kv_transfer is None else values_of("kv_transfer", kv_transfer)
     between = check_compared(
         asked_pools, deciders, transfers, gpus=gpus, kv_transfer_rate=kv_transfer_rate, dispatch_s=dispatch_s
     )
@@ -312,9 +313,9 @@ def compare(
         "gpus": gpus,
         **engine,
         "router": router,
-        "pools": pools or None,
-        "decider": decider or None,
-        "kv_transfer": kv_transfer or None,
+        "pools": pools,
+        "decider": decider,
+        "kv_transfer": kv_transfer,
     }
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))

@@ -11,7 +11,7 @@ from headcount.cli.option_types import OutPath, Reads, flag, option
 from headcount.cli.options import (
     LENGTH_SPREAD,
     cold_start_option,
-    deployment_options,
+    engine_argument_options,
     format_option,
     output_options,
     report_options,
@@ -36,7 +36,12 @@ _measured = all_of(
         ),
         cold_start_option,
     ),
-    deployment_options(),
+    section(
+        "Deployment",
+        option("--model", Text(may_be_path=True), "As the files name it, where they do.  [default: the files']"),
+        option("--gpu", Text(), "GPU name, such as h100-sxm; recordings name it.  [default: the files']"),
+    ),
+    engine_argument_options(),
     scheduler_options,
 )
 
@@ -81,6 +86,9 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 @click.pass_context
 def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
     """Simulate measured runs as they were sent, and say whether the server is as fast as it should be.
+
+    PATHS are results of benchmark clients, servers' logs, or recordings of engine steps (headcount calibrate record):
+    the time of each recorded batch then stands beside the simulator's.
 
     Each latency stands beside the measured one. Where they lie further apart than servers differ, the runs are
     simulated again with eager mode, other GPUs, formats and limits, and the best explanation is named.

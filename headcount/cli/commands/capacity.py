@@ -64,7 +64,7 @@ def command(**values: Any) -> int:
         del values["pools"]
         between = ("kv_transfer_rate", "dispatch_s", "kv_transfer", "decider")
         *others, decider = (values.pop(name) for name in between)
-        check_alone(*others, *([decider] if decider else ()))
+        check_alone(*others, *(() if decider is None else (decider,)))
         return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")
     for name, default in _OF_GPU_COUNTS.items():
         if values.pop(name) != default:

@@ -16,9 +16,15 @@ from simulator.fleet.view import Upkeep, View
 
 SEES = ("candidates", "outstanding", "prompt_tokens", "matched_tokens")
 PARAMETERS = {
-    "running_request_imbalance_abs_count": Parameter(default=8, what="requests by which loads may differ"),
-    "standard_deviation_factor": Parameter(default=1, what="standard deviations over the mean that an engine may be"),
-    "block_number": Parameter(default=200_000, least=1, what="blocks that the table holds, of 4 characters"),
+    "running_request_imbalance_abs_count": Parameter(
+        default=8, is_whole=True, what="requests by which loads may differ"
+    ),
+    "standard_deviation_factor": Parameter(
+        default=1, is_whole=True, what="standard deviations over the mean that an engine may be"
+    ),
+    "block_number": Parameter(
+        default=200_000, is_whole=True, least=1, what="blocks that the table holds, of 4 characters"
+    ),
 }
 
 

@@ -19,9 +19,11 @@ from simulator.fleet.view import Upkeep, View
 SEES = ("candidates", "outstanding", "prompt_tokens", "matched_tokens", "matched_at")
 PARAMETERS = {
     "cache_threshold": Parameter(default=0.3, most=1, what="share of the prompt that must match"),
-    "balance_abs_threshold": Parameter(default=64, what="requests by which loads may differ"),
+    "balance_abs_threshold": Parameter(default=64, is_whole=True, what="requests by which loads may differ"),
     "balance_rel_threshold": Parameter(default=1.5, what="times the least load that loads may be"),
-    "max_tree_size": Parameter(default=2**26, least=1, what="characters that the tree holds for an engine"),
+    "max_tree_size": Parameter(
+        default=2**26, is_whole=True, least=1, what="characters that the tree holds for an engine"
+    ),
 }
 CHARACTERS = 4  # of a token
 

@@ -33,9 +33,11 @@ PARAMETERS = {
     ),
     "maxTTFTPenaltyMs": Parameter(default=18_000, what="how much later a kept engine may answer, 0: for ever"),
     "peakPrefillThroughput": Parameter(default=15_928, least=1, what="tokens/s that the filter reckons with"),
-    "queueThresholdTokens": Parameter(default=4_194_304, least=1, what="tokens in flight that score 0"),
-    "blockSizeTokens": Parameter(default=64, least=1, most=65_536, what="tokens of a block"),
-    "lruCapacityPerServer": Parameter(default=31_250, least=1, what="blocks that the index holds for an engine"),
+    "queueThresholdTokens": Parameter(default=4_194_304, is_whole=True, least=1, what="tokens in flight that score 0"),
+    "blockSizeTokens": Parameter(default=64, is_whole=True, least=1, most=65_536, what="tokens of a block"),
+    "lruCapacityPerServer": Parameter(
+        default=31_250, is_whole=True, least=1, what="blocks that the index holds for an engine"
+    ),
     "refresh_metrics_interval_ms": Parameter(default=50, least=1, most=60_000, what="between two reads of metrics"),
 }
 CLOCK: Final = OWN  # the word of its memory that counts prompts which matched nowhere

@@ -16,8 +16,10 @@ from simulator.fleet.view import Upkeep, View
 
 SEES = ("candidates", "matched_tokens", "outstanding")
 PARAMETERS = {
-    "chunk_size": Parameter(default=128, least=4, most=1_000_000, what="characters of a chunk, 4 to a token"),
-    "prefix_min_match_length": Parameter(default=0, what="characters that must match"),
+    "chunk_size": Parameter(
+        default=128, is_whole=True, least=4, most=1_000_000, what="characters of a chunk, 4 to a token"
+    ),
+    "prefix_min_match_length": Parameter(default=0, is_whole=True, what="characters that must match"),
 }
 CHARACTERS = 4  # of a token
 

@@ -18,7 +18,9 @@ from simulator.fleet.view import View
 
 SEES = ("num_engines", "candidates", "session")
 PARAMETERS = {
-    "virtual_nodes": Parameter(default=160, least=1, most=10_000, what="points of an engine on the ring"),
+    "virtual_nodes": Parameter(
+        default=160, is_whole=True, least=1, most=10_000, what="points of an engine on the ring"
+    ),
 }
 SESSION, POINT = 0x5EED, 0x1000000  # what a hash is of
 ENGINE_BITS = 20

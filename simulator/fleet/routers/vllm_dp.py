@@ -13,7 +13,9 @@ from simulator.fleet.view import Upkeep, View
 
 SEES = ("num_engines", "candidates", "outstanding", "sent", "waiting", "running", "kv_usage")
 PARAMETERS = {
-    "stats_update_interval_ms": Parameter(default=100, least=1, most=60_000, what="least time between two reports"),
+    "stats_update_interval_ms": Parameter(
+        default=100, is_whole=True, least=1, most=60_000, what="least time between two reports"
+    ),
 }
 START = OWN  # the word of its memory that holds where the next scan starts
 PENALTY, FREE_USAGE = 6.0, 0.5  # of a waiting request by the KV usage above that

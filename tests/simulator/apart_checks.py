@@ -1,0 +1,52 @@
+"""What prefill and decode apart must stand, whether KV is read or written: a user's router, and rules made wrong."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from calibrate.conformance.apart import readable_apart_steps
+from calibrate.conformance.cases.apart_cases import ApartCase, apart_case
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.view import View
+from simulator.simulation import Simulation
+
+Mutant = tuple[Any, str, Any]
+"""A class, its method's name, and a wrong one."""
+
+
+class InPython:
+    """A router that a user wrote."""
+
+    def __init__(self, _seed: int) -> None:
+        self.num_asked = 0
+
+    def choose(self, view: View) -> int:
+        self.num_asked += 1
+        return view.candidates[self.num_asked % len(view.candidates)]
+
+
+def assert_sent_to_both_pools(case: ApartCase, router: Any) -> None:
+    """With two engines of either kind each request goes to one that prefills, then to one that decodes."""
+    pools = tuple(replace(pool, num_servers=2) for pool in case.pools)
+    simulation = Simulation(Fleet(pools=pools, router=router, handover=case.handover), case.table)
+    simulation.run()
+    requests, count = simulation.requests, case.table.num_requests
+    assert simulation.num_finished == count
+    assert (requests["output"][:count] == case.table.output_tokens).all()
+    assert (simulation.arrays.handovers["source"][:count] < 2).all()
+    assert (requests["replica"] >= 2).all()
+    assert (simulation.arrays.engine_views["outstanding"] == 0).all()
+
+
+def assert_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, *, pushes: bool = False) -> None:
+    """With the wrong method the readable schedulers decide otherwise in some case."""
+    target, name, wrong = mutant
+    for number in range(60):
+        case = apart_case(8, number, pushes=pushes)
+        steps = readable_apart_steps(case)
+        with monkeypatch.context() as mutated:
+            mutated.setattr(target, name, wrong)
+            if readable_apart_steps(case) != steps:
+                return
+    pytest.fail("no case differs")
