@@ -110,7 +110,7 @@ def test_a_fleet_that_changes_has_tenants_and_a_queue_too(headcount: Run, tmp_pa
     ("given", "said"),
     [
         (("--flow-control", "utilisation"), "no saturation detector 'utilisation'"),
-        (("--flow-control", "concurrency-detector:maxConcurrency=x"), "maxConcurrency is 'x'; give a number"),
+        (("--flow-control", "concurrency-detector:maxConcurrency=x"), "maxConcurrency is 'x'; give a whole number"),
         (("--tenants", "none.toml"), "none.toml"),
         (("--slo", "voice"), "an SLO judges tenants, or a fleet over time"),
     ],
