@@ -112,6 +112,14 @@ def num_instants(simulation: Simulation) -> int:
     return count
 
 
+@pytest.mark.parametrize("begin_s", [1e5, 1e7, 1e9, 1e12, 1e14, 1e17])
+def test_engines_that_lag_are_the_same_where_steps_are_as_short_as_times_are_rounded(begin_s: float) -> None:
+    table = independent_requests(
+        arrival_s=begin_s + np.arange(20) * 0.7, prompt_tokens=[20] * 20, output_tokens=[180] * 20
+    )
+    assert_lagging_changes_nothing(Case(fleet_of(), table), [begin_s + 3.0])
+
+
 @pytest.mark.parametrize("router", ["vllm-dp", "dynamo-kv", "llm-d", "llm-d-precise"])
 def test_where_a_router_looks_into_engines_none_lags(router: str) -> None:
     table = independent_requests(arrival_s=[0.0], prompt_tokens=[20], output_tokens=[10])

@@ -6,6 +6,7 @@ from simulator.core.jit import kernel
 from simulator.core.layout import NONE
 
 NEVER = 2**31 - 1
+ROUNDING = 2.0**-50  # of the time: more than a step's end is rounded by
 
 
 @kernel
@@ -94,4 +95,5 @@ def none_before_s(a: Any, replica: int) -> float:
     if num_steps <= 0:
         return end_s
     step_s = state.latest_step_s if goes_on(a, replica, num_steps) else a.pools[state.pool].shortest_step_s
-    return max(end_s, float(state.last_end_s + num_steps * step_s))
+    until_s = state.last_end_s + num_steps * step_s
+    return max(end_s, float(until_s - num_steps * ROUNDING * until_s))
