@@ -33,7 +33,7 @@ def asked_apart(
     Raises ValueError for another engine than vLLM, or for what cannot be.
     """
     if pools is None:
-        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, *(() if decider is None else (decider,)))
+        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider)
         return None
     if replicas != 1:
         raise ValueError("--replicas and --pools both say how many engines there are; leave out one or the other")
@@ -57,9 +57,7 @@ def asked_choices(
 ) -> ApartAsked | None:
     """Of which sizes pools may be, or None where every server does both. Raises ValueError for what cannot be."""
     if pools is None:
-        check_alone(
-            kv_transfer_rate, dispatch_s, kv_transfer, *(() if decider is None else (decider,)), pools="prefill,decode"
-        )
+        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider, pools="prefill,decode")
         return None
     sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
     return ApartAsked(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s, decider, kv_transfer))
@@ -107,13 +105,13 @@ def check_alone(
     kv_transfer_rate: float | None,
     dispatch_s: float | None,
     kv_transfer: str | None,
-    *deciders: str,
+    *deciders: str | None,
     pools: str = "prefill=N,decode=N",
 ) -> None:
     """Raise ValueError for what lies between two pools, where there are none."""
     given = {
         "--kv-transfer": kv_transfer, "--kv-transfer-rate": kv_transfer_rate, "--dispatch": dispatch_s,
-        "--decider": deciders or None,
+        "--decider": next((each for each in deciders if each is not None), None),
     }  # fmt: skip
     for name, value in given.items():
         if value is not None:

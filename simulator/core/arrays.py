@@ -255,7 +255,7 @@ def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np
             _fill_vllm(values[place], of, of.vllm)
             fill_tier(values[place], of.vllm, table)
         values[place]["role"] = ROLES.index(pool.role)
-        values[place]["shortest_step_s"] = _shortest_step_s(of.times)
+        values[place]["shortest_step_s"] = of.times.shortest_s * layout.BARELY_LESS
         _fill_times(values[place], of.times)
     for first, count in (("first_group", "num_groups"), ("first_kind", "num_kinds")):
         values[first] = np.cumsum(values[count]) - values[count]
@@ -302,12 +302,6 @@ def _fill_times(values: Any, times: StepTimes) -> None:
         "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)
-
-
-def _shortest_step_s(times: StepTimes) -> float:
-    """No step takes less."""
-    shortest_s = min(times.decode[1:].min(), times.prefill[1:].min()) + times.sampling.min()
-    return float(max(shortest_s, times.host_base_s) + times.gap_s) * layout.BARELY_LESS
 
 
 def _may_lag(arrays: Arrays, *, log_steps: bool) -> bool:

@@ -57,6 +57,12 @@ class StepTimes:
             longer["prefill"] = longer["decode"]
         return replace(self, **longer, shared=partial(_times_as_long, factor, self.shared))
 
+    @property
+    def shortest_s(self) -> float:
+        """No step takes less, but for rounding."""
+        gpu_s = min(self.decode[1:].min(), self.prefill[1:].min()) + self.sampling.min()
+        return float(max(gpu_s, self.host_base_s) + self.gap_s)
+
     def step_s(self, sums: "BatchSums", shared_s: float = 0.0) -> float:
         """One step's time from its sums, `shared_s` of it for the tokens of all ranks."""
         table = self.prefill if sums.prefill_tokens > 0 else self.decode

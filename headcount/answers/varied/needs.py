@@ -74,10 +74,10 @@ def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
     )
 
 
-def bought(options: Sequence[Layout], counts: Sequence[int], how: How) -> tuple[Layout, tuple[Need, ...]]:
+def bought(options: Sequence[Layout | None], counts: Sequence[int], how: How) -> tuple[Layout, tuple[Need, ...]]:
     """Of a cell on servers of several sizes: what takes the fewest GPUs for all counts, and how the first fares."""
     best, fewest = None, math.inf
-    for option in sorted(options, key=lambda each: _gpus(each, counts)):
+    for option in sorted(filter(None, options), key=lambda each: _gpus(each, counts)):
         if best is not None and _gpus(option, counts) >= fewest:
             break
         found = [_bought(option, users, how) for users in counts]

@@ -301,11 +301,13 @@ def whatif(
             others = [other_size(cell, counts, larger) for cell in cells]
             more["others"] = tuple(simulated(other, f"{other.layout}, ") if other else None for other in others)
         if counts:
-            sizes = zip(cells, more.get("others") or (None,) * len(cells), strict=True)
-            options = [[each for each in (cell, other) if each] for cell, other in sizes]
             more["bought"] = tuple(
-                bought(each, counts, layouts.how(noted(progress, len(done), len(done) + 1, f"fleets, {each[0].name}")))
-                for each in options
+                bought(
+                    (cell, other),
+                    counts,
+                    layouts.how(noted(progress, len(done), len(done) + 1, f"fleets, {cell.name}")),
+                )
+                for cell, other in zip(cells, more.get("others") or (None,) * len(cells), strict=True)
             )
         if decides_hits(axes):
             more |= _under_shared_load(layouts, cells)

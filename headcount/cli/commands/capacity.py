@@ -62,9 +62,7 @@ def command(**values: Any) -> int:
 
     if values["pools"] is None:
         del values["pools"]
-        between = ("kv_transfer_rate", "dispatch_s", "kv_transfer", "decider")
-        *others, decider = (values.pop(name) for name in between)
-        check_alone(*others, *(() if decider is None else (decider,)))
+        check_alone(*(values.pop(name) for name in ("kv_transfer_rate", "dispatch_s", "kv_transfer", "decider")))
         return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")
     for name, default in _OF_GPU_COUNTS.items():
         if values.pop(name) != default:
