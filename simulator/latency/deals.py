@@ -20,7 +20,7 @@ class Dealt:
     rows: FloatArray  # of a tile
 
 
-def deal(mixture: Experts, tokens: FloatArray, least: int, exponent: float) -> list[Dealt]:
+def deal(mixture: Experts, tokens: FloatArray, least: float, exponent: float) -> list[Dealt]:
     """Of the tokens, then of those from which on tiles are as large as theirs: more tokens never take less time.
 
     `least`: tiles in which an expert's mean tokens fit. Tokens choose at random; tokens^exponent are independent.
@@ -31,7 +31,7 @@ def deal(mixture: Experts, tokens: FloatArray, least: int, exponent: float) -> l
     return [_dealt(mixture, count, least, exponent) for count in (tokens, fewer)]
 
 
-def _dealt(mixture: Experts, tokens: FloatArray, least: int, exponent: float) -> Dealt:
+def _dealt(mixture: Experts, tokens: FloatArray, least: float, exponent: float) -> Dealt:
     """An expert's tokens are taken to be distributed geometrically, about as unevenly as routers deal.
 
     So its last tile is partly empty, and busy experts have more.
@@ -43,7 +43,7 @@ def _dealt(mixture: Experts, tokens: FloatArray, least: int, exponent: float) ->
     return Dealt(distinct, distinct / (1 - (1 - 1 / each) ** rows), rows)
 
 
-def tile_rows(mixture: Experts, tokens: FloatArray, least: int) -> FloatArray:
+def tile_rows(mixture: Experts, tokens: FloatArray, least: float) -> FloatArray:
     """Of a tile: the power of two in so many of which an expert's mean tokens fit."""
     each = np.maximum(tokens * mixture.num_experts_per_tok / mixture.num_experts / least, 1.0)
     return np.clip(2.0 ** np.ceil(np.log2(each) - 1e-9), FEWEST_ROWS, MOST_ROWS)

@@ -10,10 +10,12 @@ from typing import Any
 
 from kvcache.gpus.gpu import GPU
 from kvcache.releases import SLOWER_EXPERTS
+from kvcache.shape.layer import Attention
 from simulator.latency.model import LogError
 
 FOLDER = Path(__file__).parent / "constants"
 FALLBACK, GENERAL = "generic", "general"
+WIDE = 128  # head dim
 NOT_CONSTANTS = (
     "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "sources",
 )  # fmt: skip
@@ -24,7 +26,8 @@ class Constants:
     """One GPU's constants. Shares are of the peaks in `kvcache/gpus`; times are in seconds.
 
     Mappings go by what the multiply computes in (`gemm_*_share`), by the weight format (`expert_*`),
-    by head dim (`prefill_attention_compute_share`) or by bits per cached element (`decode_attention_bandwidth_share`).
+    by head dim (`prefill_attention_compute_share`) or by bits per cached element (`decode_attention_bandwidth_share`,
+    with `-latent` of latent attention, with `-wide` of heads beyond 128, where these read otherwise).
     """
 
     name: str  # of the file
@@ -46,6 +49,7 @@ class Constants:
     decode_attention_bandwidth_share: Mapping[str, float]
     decode_attention_compute_share: float
     decode_attention_start_s: float
+    decode_attention_sequence_s: float
     prefill_attention_compute_share: Mapping[str, float]
     prefill_attention_extra_positions: float
     state_bandwidth_share: float
@@ -76,6 +80,7 @@ class Constants:
     host_base_s: float
     host_sequence_s: float
     step_gap_s: float
+    step_gap_sequence_s: float
     ingress_request_s: float
     ingress_token_s: float
     ingress_s: float
@@ -91,6 +96,13 @@ class Constants:
         starts = {key: start_s * self.older_expert_start_factor for key, start_s in self.expert_start_s.items()}
         return replace(self, expert_start_s=starts)
 
+    def decode_attention_share_of(self, kv_cache_dtype: str, shape: Attention) -> float:
+        """Of the peak bandwidth, at which decode reads a cache of this type."""
+        bits = str(cached_bits(kv_cache_dtype))
+        kind = "latent" if shape.latent is not None else "wide" if shape.head_dim > WIDE else ""
+        known = self.decode_attention_bandwidth_share
+        return known.get(f"{bits}-{kind}", known[bits])
+
     def prefill_attention_share_at(self, head_dim: int) -> float:
         """The share at this head dim, on straight lines between those given, flat beyond."""
         known = sorted((int(key), share) for key, share in self.prefill_attention_compute_share.items())
@@ -99,6 +111,11 @@ class Constants:
         if above[0] == below[0]:
             return below[1]
         return below[1] + (above[1] - below[1]) * (head_dim - below[0]) / (above[0] - below[0])
+
+
+def cached_bits(kv_cache_dtype: str) -> int:
+    """Of an element of the KV cache."""
+    return 8 if kv_cache_dtype.startswith(("fp8", "int8")) else 16
 
 
 def constants_for(gpu: GPU) -> Constants:

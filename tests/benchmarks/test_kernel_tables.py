@@ -34,6 +34,7 @@ KNOWN = {
     ("quantized_gemm_start_factor", ""): 1.5,
     ("decode_attention_bandwidth_share", "16"): 0.61,
     ("decode_attention_start_s", ""): 8e-6,
+    ("decode_attention_sequence_s", ""): 20e-9,
     ("prefill_attention_compute_share", "128"): 0.47,
     ("prefill_attention_extra_positions", ""): 400.0,
     ("all_reduce_start_s", "nvlink"): 6e-6,
@@ -77,9 +78,10 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(data, "gemm", "gemm", gemms)
 
     heads = {"num_heads": [32], "num_key_value_heads": [8], "head_dim": [128], "kv_cache_dtype": ["bfloat16"]}
-    decodes = grid(batch_size=[1, 64, 256], step=[7, 8191], window_size=[0], **heads)
+    decodes = grid(batch_size=[1, 64, 256, 1024], step=[7, 255, 8191], window_size=[0], **heads)
     context = decodes["batch_size"] * (decodes["step"] + 1)
-    decodes["latency"] = 1e3 * (8e-6 + context * 4096 / (0.61 * BANDWIDTH))
+    sequences_s = 20e-9 * 8 * decodes["batch_size"]
+    decodes["latency"] = 1e3 * (8e-6 + sequences_s + context * 4096 / (0.61 * BANDWIDTH))
     write(data, "attention", "generation_attention", decodes)
     prefills = grid(batch_size=[1, 8], isl=[1024, 2048, 8192], window_size=[0], **heads)
     positions = prefills["isl"] * ((prefills["isl"] + 1) / 2 + 400)

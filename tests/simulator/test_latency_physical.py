@@ -130,6 +130,38 @@ def test_an_fp8_cache_is_read_faster_than_one_of_16_bits() -> None:
     assert half < whole
 
 
+def test_before_it_had_tiles_for_decode_hopper_read_an_fp8_cache_little_faster() -> None:
+    """Sources: flash-attention pull request 96 (8 query heads per KV head), vLLM's post on FP8 KV caches (4)."""
+    for model, longer in (("llama-3.1-70b", 1.39), ("llama-3.1-8b", 63 / 54)):
+        before, after = (
+            step_times(model, kv_cache_dtype="fp8", vllm_version=release).context_s for release in ("0.11.0", "0.11.1")
+        )
+        assert before == pytest.approx(longer * after)
+        plain = step_times(model, vllm_version="0.11.0").context_s
+        assert plain == step_times(model, vllm_version="0.11.1").context_s
+    on_blackwell = {"gpu": "b200-sxm", "kv_cache_dtype": "fp8"}
+    assert step_times(**on_blackwell, vllm_version="0.11.0").context_s == step_times(**on_blackwell).context_s
+
+
+def test_wide_heads_gain_nothing_from_an_fp8_cache_on_hopper() -> None:
+    """Kernel tables: 0.43 of the bandwidth at a head dim of 256, 0.91 with 16 bits."""
+    wide = [step_times("gemma-2-9b", kv_cache_dtype=name).context_s for name in ("auto", "fp8")]
+    assert wide[1] == pytest.approx(wide[0], rel=0.1)
+
+
+def test_a_short_sequence_costs_decode_more_than_its_bytes() -> None:
+    """Kernel table of 32 query and 8 KV heads on H100: 26 µs at 64 sequences of 128 tokens, 151 µs at 512."""
+    times = step_times(max_num_seqs=512)
+    sequences, layers, context = np.array([64, 512]), 32, 128
+    bounds = constants_for(find_gpu("h100-sxm"))
+    attention_s = times.decode_base_s / layers + sequences * (
+        8 * bounds.decode_attention_sequence_s + context * times.context_s / layers
+    )
+    assert attention_s == pytest.approx([26e-6, 151e-6], rel=0.1)
+    between = times.sampling[512] - times.sampling[64]  # the sampler's passes are less than a tenth of this
+    assert between > 448 * (layers * 8 * bounds.decode_attention_sequence_s + bounds.step_gap_sequence_s)
+
+
 def test_the_latent_of_mla_is_read_whole_on_every_rank() -> None:
     one, eight = (step_times("deepseek-v3", "h200-sxm", tensor_parallel_size=tp) for tp in (2, 8))
     assert one.context_s == eight.context_s

@@ -13,18 +13,19 @@ from benchmarks.constants.kernel_tables.tables import read_table
 from benchmarks.models import with_attention
 from kvcache.models.catalog import load_model
 from simulator.latency.attention import AttentionCost, attention
-from simulator.latency.gpu_constants import Constants
+from simulator.latency.gpu_constants import WIDE, Constants
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import Rank
 
-CACHE_BITS = {"bfloat16": "16", "fp8": "8"}
 FROM_MEMORY_BYTES = 2.56e8  # twice the largest L2 cache (B200, 126 MB): what a repeated kernel can't find there
+SERVED_WIDE = 256  # wider than WIDE
+FEW_HEADS = 16  # of latent attention, on a rank
 SHORT_CONTEXT, FEW_SEQUENCES = 64, 8  # a decode kernel of this size is its start
 SHORTEST_PREFILL, SHORTEST_PREFILL_S = 256, 50e-6  # below, a kernel's start is what is measured
 
 
 def decode_rows(data: Path, gpu: str) -> Iterator[Rows]:
-    """Decode attention without a window: the shortest contexts for the start, then those that no cache holds."""
+    """Decode attention without a window: contexts that no cache holds, with few short ones, which are all start."""
     table = read_table(data, gpu, "attention", "generation_attention")
     if table is None:
         return
@@ -33,15 +34,20 @@ def decode_rows(data: Path, gpu: str) -> Iterator[Rows]:
     table = table[table["num_heads"] >= table["num_key_value_heads"]]
     context = table["batch_size"] * (table["step"] + 1)
     width = table["head_dim"] * table["num_key_value_heads"] * np.where(table["kv_cache_dtype"] == "fp8", 1, 2)
-    small = table[(table["step"] < SHORT_CONTEXT) & (table["batch_size"] <= FEW_SEQUENCES)]
-    small = small[small["kv_cache_dtype"] == "bfloat16"]
-    yield _attention_rows("decode attention, start", small, gpu, "bfloat16", (("decode_attention_start_s", ""),))
-    for kv_dtype, bits in CACHE_BITS.items():
-        of_type = table["kv_cache_dtype"] == kv_dtype
-        large = table[of_type & (2 * width * context > FROM_MEMORY_BYTES)]
-        if len(large):
-            free = (("decode_attention_bandwidth_share", bits),)
-            yield _attention_rows(f"decode attention, {bits}-bit cache", large, gpu, kv_dtype, free)
+    is_large, is_wide = 2 * width * context > FROM_MEMORY_BYTES, table["head_dim"] > WIDE
+    is_small = (table["step"] < SHORT_CONTEXT) & (table["batch_size"] <= FEW_SEQUENCES)
+    is_16_bits = table["kv_cache_dtype"] == "bfloat16"
+    # Starts, and what a sequence takes, are told by 16 bits and hold for 8. Of wide heads, those that models have.
+    for key, chosen, others in (
+        ("16", is_16_bits & (is_large | is_small), ("decode_attention_start_s", "decode_attention_sequence_s")),
+        ("8", ~is_16_bits & is_large & ~is_wide, ()),
+        ("8-wide", ~is_16_bits & is_large & (table["head_dim"] == SERVED_WIDE), ()),
+    ):
+        if chosen.any():
+            free: tuple[Free, ...] = tuple((name, "") for name in others)
+            free = (*free, ("decode_attention_bandwidth_share", key))
+            cache = "bfloat16" if key == "16" else "fp8"
+            yield _attention_rows(f"decode attention, {key}-bit cache", table[chosen], gpu, cache, free)
 
 
 def _attention_rows(name: str, table: pd.DataFrame, gpu: str, kv_dtype: str, free: tuple[Free, ...]) -> Rows:
@@ -51,8 +57,8 @@ def _attention_rows(name: str, table: pd.DataFrame, gpu: str, kv_dtype: str, fre
 
     def term_s(constants: Constants) -> FloatArray:
         costs = [_attention(rank, constants) for rank in ranks.values()]
-        each = np.array([(cost.start_s, cost.context_s) for cost in costs])[places]
-        return np.asarray(each[:, 0] + each[:, 1] * context)
+        each = np.array([(cost.start_s, cost.sequence_s, cost.context_s) for cost in costs])[places]
+        return np.asarray(each[:, 0] + each[:, 1] * floats(table, "batch_size") + each[:, 2] * context)
 
     shapes = pd.DataFrame(
         {
@@ -67,31 +73,33 @@ def _attention_rows(name: str, table: pd.DataFrame, gpu: str, kv_dtype: str, fre
 
 
 def latent_rows(data: Path, gpu: str) -> Iterator[Rows]:
-    """What 16-bit latent attention takes per token of context: differences, as the module's projections drop out."""
+    """What latent attention takes per token of context: differences, as the module's projections drop out."""
     table = read_table(data, gpu, "mla", "mla_generation_module")
     if table is None:
         return
-    table = table[(table["kv_cache_dtype"] == "bfloat16") & (table["gemm_type"] == "bfloat16")]
-    table = table.sort_values(["num_heads", "batch_size", "step"])
-    before = table.groupby(["num_heads", "batch_size"])[["measured_s", "step"]].shift()
+    table = table[table["gemm_type"] == "bfloat16"].sort_values(["kv_cache_dtype", "num_heads", "batch_size", "step"])
+    before = table.groupby(["kv_cache_dtype", "num_heads", "batch_size"])[["measured_s", "step"]].shift()
     table = table.assign(
         measured_s=table["measured_s"] - before["measured_s"],
         context=table["batch_size"] * (table["step"] - before["step"]),
     )
     arch = load_model("deepseek-v3")
     table = table[(table["context"] * 576 * 2 > FROM_MEMORY_BYTES / 2) & (table["measured_s"] > 0)]
-    # Few heads are bound by the bandwidth, whose share other attention has given; many by compute.
-    for name, heads, free in (
-        ("latent attention, few heads", range(1, 33), ()),
-        ("latent attention, many heads", range(128, 129), (("decode_attention_compute_share", ""),)),
+    few, many = table["num_heads"] <= FEW_HEADS, table["num_heads"] == arch.num_attention_heads
+    is_short = table["kv_cache_dtype"] == "bfloat16"
+    # Few heads are bound by the bandwidth; many, over 16 bits, by compute.
+    for name, chosen, cache, constant in (
+        ("16-bit cache", few & is_short, "bfloat16", ("decode_attention_bandwidth_share", "16-latent")),
+        ("8-bit cache", few & ~is_short, "fp8", ("decode_attention_bandwidth_share", "8-latent")),
+        ("many heads", many & is_short, "bfloat16", ("decode_attention_compute_share", "")),
     ):
-        part = table[table["num_heads"].isin(heads)]
+        part = table[chosen]
         ranks = {
-            count: lone_rank(gpu, with_attention(arch, num_heads=count, num_kv_heads=count))
+            count: lone_rank(gpu, with_attention(arch, num_heads=count, num_kv_heads=count), kv_dtype=cache)
             for count in part["num_heads"].unique()
         }
         if len(part):
-            yield _per_context(name, part, ranks, free)
+            yield _per_context(f"latent attention, {name}", part, ranks, (constant,))
 
 
 def _per_context(name: str, table: pd.DataFrame, ranks: Mapping[int, Rank], free: tuple[Free, ...]) -> Rows:

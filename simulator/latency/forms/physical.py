@@ -76,9 +76,9 @@ def latency_model(
     rank = _rank(served, known)
     drafts = drafting(rank)
     by_tokens = add(_by_tokens(rank), drafts.by_tokens)
-    by_sampled = add(_by_sampled(rank), drafts.by_sampled)
     full = add_attention(attention_over(rank, windowed=False), drafts.attention)
     caches = full, attention_over(rank, windowed=True)
+    by_sampled = add(_by_sampled(rank, sum(cache.sequence_s for cache in caches)), drafts.by_sampled)
     kernel = kernel_of(rank)
     unmeasured = unmeasured_parts(served, rank.scheme, known, kernel)
     tpot_log_error, ttft_log_error = _log_errors(
@@ -194,16 +194,16 @@ def _shared_s(rank: Rank, tokens: FloatArray) -> FloatArray:
     return sum(_by_all_tokens(rank, tokens).values(), start=np.zeros_like(tokens))
 
 
-def _by_sampled(rank: Rank) -> Causes:
+def _by_sampled(rank: Rank, attention_sequence_s: float) -> Causes:
+    """Of a step by the sequences that get a token: those that decode, but for the last chunks of prompts."""
     sampled = np.arange(rank.args.max_num_seqs + 1, dtype=np.float64)
     logits = np.maximum(sampled * rank.args.decode_width, 1.0)  # also of a prompt's unfinished chunk, as in vLLM
     causes = sampling(rank, logits)
     if rank.args.speculation is not None:  # the token after the drafts is sampled by itself
         causes = add(causes, {FIXED_OVERHEAD: np.full_like(sampled, rank.constants.sampling_start_s)})
-    causes = add(causes, states_s(rank, sampled))
-    if not rank.args.async_scheduling:
-        causes[HOST] = rank.constants.host_sequence_s * sampled
-    return causes
+    causes = add(causes, states_s(rank, sampled), {KV_READ: sampled * attention_sequence_s})
+    host_s = 0.0 if rank.args.async_scheduling else rank.constants.host_sequence_s
+    return add(causes, {HOST: sampled * (rank.constants.step_gap_sequence_s + host_s)})
 
 
 def _step_times(
