@@ -103,9 +103,9 @@ def part(name: str, data: Path, workers: int) -> Part:
 
 
 def rounded(value: Any) -> Any:
-    """Figures to four digits: the rest is noise, and would change with every run."""
+    """Figures to four digits: the rest is noise, and would change with every run. Spreads stay as they are shipped."""
     if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
+        return {key: item if key == "spreads" else rounded(item) for key, item in value.items()}
     if isinstance(value, list):
         return [rounded(item) for item in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -50,7 +50,7 @@ def fit_spread(errors: FloatArray, deployments: Sequence[Any], sequences: FloatA
     deployment, residual = round(deployment, 3), round(residual, 3)
     ordered = np.sort(np.abs(errors)) / np.hypot(deployment, residual)
     rank = min(len(ordered), int(np.ceil(LEVEL * (len(ordered) + 1))))
-    half_width_sds = float(np.ceil(1e3 * ordered[rank - 1])) / 1e3
+    half_width_sds = float(np.ceil(1e5 * ordered[rank - 1])) / 1e5  # this error is held, not the next
     return LogError(deployment=deployment, residual=residual, half_width_sds=half_width_sds, growth=growth)
 
 

@@ -45,8 +45,8 @@ PRIOR_SHARES = {
     "expert_parallel_imbalance": 0.2, "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
     "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
-OLDER: Term = ("older_expert_start_factor", None)  # one for all families …
-POOLED: Term = ("step_gap_sequence_s", None)  # … as is this, which every family's runs depend on
+OLDER: Term = ("older_expert_start_factor", None)  # one for all families
+POOLED: Term = ("step_gap_sequence_s", None)  # too
 # What servers of one GPU have for themselves beside their family: a factor on what their hosts take to launch kernels.
 OWN_TERMS: dict[str, Term] = {"b300-sxm": ("eager_layer_s", None)}
 OWN = np.array([0.12, 0.05])  # standard deviation of a run's TTFT, TPOT …
@@ -108,22 +108,19 @@ def problem_of(parts: Mapping[str, Linearized], texts: derivatives.Texts) -> Pro
     columns: list[Column] = [(family, term) for family, part in parts.items() for term in part.terms if term != POOLED]
     families = len(columns)
     columns += [*OWN_TERMS.items(), ("", POOLED), ("", OLDER)]
+    places = {column: place for place, column in enumerate(columns)}
     cases = [case for part in parts.values() for case in part.cases]
-    jacobian = np.zeros((len(cases), 2, len(columns)))
-    row = column = 0
-    for part in parts.values():
+    jacobian, row = np.zeros((len(cases), 2, len(columns))), 0
+    for family, part in parts.items():
         here = slice(row, row + len(part.cases))
-        own = [place for place, term in enumerate(part.terms) if term != POOLED]
-        jacobian[here, :, column : column + len(own)] = part.jacobian[:, :, own]
-        jacobian[here, :, -2] = part.jacobian[:, :, list(part.terms).index(POOLED)]
+        jacobian[here, :, [places["" if term == POOLED else family, term] for term in part.terms]] = part.jacobian
         starts = [place for place, (name, _) in enumerate(part.terms) if name == "expert_start_s"]
         is_old = np.array([SLOWER_EXPERTS.holds_in(case.vllm_version) for case in part.cases])
-        jacobian[here, :, -1] = part.jacobian[:, :, starts].sum(axis=2) * is_old[:, None]
-        row, column = row + len(part.cases), column + len(own)
+        jacobian[here, :, places["", OLDER]] = part.jacobian[:, :, starts].sum(axis=2) * is_old[:, None]
+        row += len(part.cases)
     gpus = np.array([case.gpu for case in cases])
     for place, (gpu, term) in enumerate(OWN_TERMS.items(), families):
-        common = columns.index((find_gpu(gpu).family, term))
-        jacobian[:, :, place] = jacobian[:, :, common] * (gpus == gpu)[:, None]
+        jacobian[:, :, place] = jacobian[:, :, places[find_gpu(gpu).family, term]] * (gpus == gpu)[:, None]
     return Problem(cases, columns, np.concatenate([part.errors for part in parts.values()]), jacobian, texts)
 
 

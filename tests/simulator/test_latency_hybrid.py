@@ -126,10 +126,10 @@ def test_a_layer_of_one_block_is_half_of_a_layer_of_two() -> None:
 
 def test_tensor_parallel_ranks_share_states_and_scan() -> None:
     arch = load_model("qwen3-next-80b")
-    one, two = (model_of(arch, tensor_parallel_size=tp) for tp in (1, 2))
-    ones, twos = (model.step_times.prefill - model.step_times.decode for model in (one, two))
-    assert twos[4096] == pytest.approx(ones[4096] / 2)
-    assert two.causes_by_sampled[KV_READ][8] == pytest.approx(one.causes_by_sampled[KV_READ][8] / 2)
+    one, four = (model_of(arch, tensor_parallel_size=tp) for tp in (1, 4))
+    ones, fours = (model.step_times.prefill - model.step_times.decode for model in (one, four))
+    assert fours[4096] == pytest.approx(ones[4096] / 4)
+    assert four.causes_by_sampled[KV_READ][8] == pytest.approx(one.causes_by_sampled[KV_READ][8] / 4)
 
 
 def test_the_scale_of_a_profile_scales_states_too() -> None:

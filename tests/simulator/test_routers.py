@@ -123,7 +123,7 @@ def test_nothing_that_a_router_sees_tells_how_much_a_request_will_generate() -> 
 @settings(max_examples=100)
 @given(cases(), st.sampled_from(router_names()))
 def test_a_router_in_python_gives_what_its_compiled_form_gives(case: Case, name: str) -> None:
-    router = find_router(name)
+    router = find_router(name, case.fleet.block_size)
 
     def make(seed: int) -> Router:
         return router.make(seed)

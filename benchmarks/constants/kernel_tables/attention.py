@@ -37,16 +37,15 @@ def decode_rows(data: Path, gpu: str) -> Iterator[Rows]:
     is_large, is_wide = 2 * width * context > FROM_MEMORY_BYTES, table["head_dim"] > WIDE
     is_small = (table["step"] < SHORT_CONTEXT) & (table["batch_size"] <= FEW_SEQUENCES)
     is_16_bits = table["kv_cache_dtype"] == "bfloat16"
-    # Starts, and what a sequence takes, are told by 16 bits and hold for 8. Of wide heads, those that models have.
-    for key, chosen, others in (
-        ("16", is_16_bits & (is_large | is_small), ("decode_attention_start_s", "decode_attention_sequence_s")),
-        ("8", ~is_16_bits & is_large & ~is_wide, ()),
-        ("8-wide", ~is_16_bits & is_large & (table["head_dim"] == SERVED_WIDE), ()),
+    # Start and time of a sequence are fitted to 16 bits, used for 8 too. Wide heads are as wide as served models' are.
+    starts: tuple[Free, ...] = (("decode_attention_start_s", ""), ("decode_attention_sequence_s", ""))
+    for key, cache, chosen, others in (
+        ("16", "bfloat16", is_16_bits & (is_large | is_small), starts),
+        ("8", "fp8", ~is_16_bits & is_large & ~is_wide, ()),
+        ("8-wide", "fp8", ~is_16_bits & is_large & (table["head_dim"] == SERVED_WIDE), ()),
     ):
         if chosen.any():
-            free: tuple[Free, ...] = tuple((name, "") for name in others)
-            free = (*free, ("decode_attention_bandwidth_share", key))
-            cache = "bfloat16" if key == "16" else "fp8"
+            free = (*others, ("decode_attention_bandwidth_share", key))
             yield _attention_rows(f"decode attention, {key}-bit cache", table[chosen], gpu, cache, free)
 
 

@@ -179,7 +179,7 @@ def _thinned(rows: Rows) -> Rows:
 
 def _get(constants: Constants, name: str, key: str) -> float:
     value = getattr(constants, name)
-    return float(value.get(key, value.get(key.partition("-")[0])) if key else value)
+    return float(value[key] if key else value)
 
 
 def _set(constants: Constants, name: str, key: str, value: float) -> Constants:

@@ -201,7 +201,7 @@ def _by_sampled(rank: Rank, attention_sequence_s: float) -> Causes:
     causes = sampling(rank, logits)
     if rank.args.speculation is not None:  # the token after the drafts is sampled by itself
         causes = add(causes, {FIXED_OVERHEAD: np.full_like(sampled, rank.constants.sampling_start_s)})
-    causes = add(causes, states_s(rank, sampled), {KV_READ: sampled * attention_sequence_s})
+    causes = add(causes, states_s(rank, sampled), {FIXED_OVERHEAD: sampled * attention_sequence_s})
     host_s = 0.0 if rank.args.async_scheduling else rank.constants.host_sequence_s
     return add(causes, {HOST: sampled * (rank.constants.step_gap_sequence_s + host_s)})
 
