@@ -16,6 +16,7 @@ from benchmarks.accuracy.open_runs import errors_of_runs
 from benchmarks.constants import cases, step_times
 from benchmarks.constants.cases import Case
 from benchmarks.constants.step_times import Problem
+from benchmarks.measured.launches import is_of_dynamo
 from benchmarks.measured.request_logs import h100_runs
 from benchmarks.measured.settings import Setting
 from calibrate.measured_run import MeasuredRun
@@ -99,6 +100,7 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
     found = hold_out(data, workers)
     kept = [*shipped_spreads(found)]
     known = widths_of(found.settings, kept, measured=False)
+    told = [row for row, setting in enumerate(found.settings) if not is_of_dynamo(setting)]  # by their TTFT
     return {
         "releases": errors_of(found.table(found.releases)),
         "release_rows": errors_by(found.table(found.releases), ["model", "gpu", "version"]),
@@ -113,6 +115,9 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
             found.settings, found.other_runs, widths_of(found.settings, kept, measured=True)
         ),
         "knees": knees(found.settings, found.releases[:, 1], known[:, 1]),
+        "ttft_knees": knees(
+            [found.settings[row] for row in told], found.releases[told, 0], known[told, 0], name="ttft_s"
+        ),
         "knee_kinds": knees_by_kind(found.settings, found.releases[:, 1], known[:, 1]),
     }
 

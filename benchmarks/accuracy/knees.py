@@ -1,4 +1,4 @@
-"""How far the largest concurrency under a TPOT limit is off, on curves of closed loops over the concurrency."""
+"""How far the largest concurrency under a latency limit is off, on curves of closed loops over the concurrency."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,14 +11,19 @@ from benchmarks.measured.settings import Setting
 from calibrate.check.largest_loads import load_at
 from simulator.latency.step_time import FloatArray
 
-TPOT_LIMITS_S = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1)
+LIMITS_S = {
+    "tpot_s": (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1),
+    "ttft_s": (0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0),
+}
 OPTIMISTIC = 20.0  # % above what was measured
 
 
-def knees(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArray | None = None) -> dict[str, Any]:
-    """Errors in % of the largest concurrencies, at every limit that a measured curve crosses.
+def knees(
+    settings: Sequence[Setting], log_errors: FloatArray, widths: FloatArray | None = None, *, name: str = "tpot_s"
+) -> dict[str, Any]:
+    """Errors in % of the largest concurrencies, at every limit of this mean latency that a measured curve crosses.
 
-    `tpot_errors`: logarithms of measured over simulated; `widths`: half-widths of their intervals, whose lower end of
+    `log_errors`: logarithms of measured over simulated; `widths`: half-widths of their intervals, whose lower end of
     the concurrency is what an answer calls safe (`low_…`). A curve is of one deployment at one input and output length.
     """
     curves: dict[Any, list[int]] = defaultdict(list)
@@ -28,10 +33,10 @@ def knees(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArr
     for places in curves.values():
         places.sort(key=lambda place: settings[place].concurrency)
         loads = [settings[place].concurrency for place in places]
-        measured = np.array([settings[place].tpot_s for place in places])
-        simulated = measured * np.exp(-tpot_errors[places])
+        measured = np.array([getattr(settings[place], name) for place in places])
+        simulated = measured * np.exp(-log_errors[places])
         factors = np.exp(widths[places]) if widths is not None else np.ones(len(places))
-        for limit in TPOT_LIMITS_S:
+        for limit in LIMITS_S[name]:
             if len(loads) > 1 and measured.min() < limit < measured.max():
                 real = load_at(loads, measured, limit)
                 low, found, high = (load_at(loads, simulated * by, limit) for by in (factors, 1.0, 1 / factors))

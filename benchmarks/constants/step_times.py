@@ -38,11 +38,12 @@ from simulator.latency.step_time import FloatArray
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
 # How far runs may move a constant, as a share of its width between GPUs: little where kernel tables measure it well,
 # the whole width of what they do not see or see under other conditions (starts, copies, prefill). Of all choices by
-# class, these err least on models, GPUs and releases left out; 0.3 for all errs by 0.1 points of TPOT more.
+# class, these err about least on models, GPUs and releases left out; others differ by 0.1 to 0.2 points of TPOT.
 PRIOR_SHARES = {
     "gemm_bandwidth_share": 0.2, "decode_attention_bandwidth_share": 0.2, "expert_bandwidth_share": 0.2,
     "all_reduce_link_share": 0.2, "all_reduce_rank_exponent": 0.2, "distinct_expert_exponent": 0.2,
     "expert_parallel_imbalance": 0.2, "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
+    "glue_s": 0.5, "activation_bytes_per_element": 0.5,
     "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families

@@ -34,7 +34,7 @@ def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deploymen
         tensor_parallel_size=setting.tp,
         data_parallel_size=setting.dp,
         enable_expert_parallel=setting.ep > 1 if launch.enable_expert_parallel is None else True,
-        quantization=setting.quantization,
+        quantization=None if launch.checkpoint else setting.quantization,
         kv_cache_dtype=launch.kv_cache_dtype,
         max_model_len=setting.isl + setting.osl + 256,
         max_num_batched_tokens=launch.max_num_batched_tokens,
@@ -45,9 +45,10 @@ def deployment_of(setting: Setting, launch: Launch, **latency: Any) -> Deploymen
         moe_backend=launch.moe_backend,
         compilation=launch.compilation,
         top_p_sampling=launch.top_p_sampling,
+        environment=launch.environment,
         vllm_version=setting.version,
     )
-    found = resolve(setting.model, setting.gpu, asked)
+    found = resolve(launch.checkpoint or setting.model, setting.gpu, asked)
     return replace(found, latency=latency_model(found.served, **latency))
 
 

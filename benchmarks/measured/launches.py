@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from benchmarks.measured.settings import BLANK_VERSION, Setting
+from benchmarks.measured.settings import BLANK_VERSION, TF32_SCRIPT, Setting
 from simulator.engines.vllm.arguments import default_async_scheduling
 from simulator.engines.vllm.compilation import FULL_DECODE_ONLY, PIECEWISE, Compilation
+from simulator.engines.vllm.environment import FLOAT32_PRECISION
 
 BLACKWELL = ("b200-sxm", "b300-sxm", "gb200")
 FUSED = Compilation(fuse_allreduce_rms=True)
@@ -26,6 +27,8 @@ class Launch:
     moe_backend: str = "auto"
     compilation: Compilation | None = None
     top_p_sampling: bool = False  # InferenceMAX's client asks for temperature 0
+    environment: tuple[str, ...] = ()
+    checkpoint: str | None = None  # a build that says itself how it is quantized
 
 
 def launch_of(setting: Setting) -> Launch:
@@ -68,10 +71,17 @@ def is_of_dynamo(setting: Setting) -> bool:
 def _launch_of_minimax(setting: Setting) -> Launch:
     if setting.gpu == "h100-sxm":  # minimaxm2.5_fp8_h100.sh
         return Launch(max_num_seqs=256, compilation=Compilation(cudagraph_mode=PIECEWISE))
+    checkpoint = "nvidia/MiniMax-M2.5-NVFP4" if setting.precision == "fp4" else None
     if setting.precision == "fp4" and setting.gpu == "b200-sxm" and not setting.script:  # before 2026-04-07
-        return Launch(max_num_seqs=setting.concurrency, compilation=FUSED)
+        return Launch(max_num_seqs=setting.concurrency, compilation=FUSED, checkpoint=checkpoint)
     if setting.gpu in BLACKWELL and setting.version == "0.19.0":  # minimaxm2.5_fp8_b300.sh, minimaxm2.5_fp4_b300.sh
-        return Launch(kv_cache_dtype="fp8", max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
+        return Launch(
+            checkpoint=checkpoint,
+            kv_cache_dtype="fp8",
+            max_num_batched_tokens=2 * setting.isl,
+            max_cudagraph_capture_size=2048,
+            environment=(f"{FLOAT32_PRECISION}=high",) if setting.script == TF32_SCRIPT else (),
+        )
     if setting.gpu in BLACKWELL:  # minimaxm2.5_fp8_b200.sh of 2026-03: `EP_SIZE -ge 1`, no FlashInfer, no DeepGEMM
         return Launch(gpu_memory_utilization=0.95, enable_expert_parallel=True, moe_backend="triton")
     return Launch()
@@ -81,7 +91,12 @@ def _launch_of_kimi(setting: Setting) -> Launch:
     if setting.precision == "int4":  # kimik2.5_int4_h200.sh
         return Launch(gpu_memory_utilization=0.95, compilation=FUSED)
     # Its checkpoint declares an fp8 cache.
-    fp4 = Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency, compilation=FUSED)
+    fp4 = Launch(
+        checkpoint="nvidia/Kimi-K2.5-NVFP4",
+        kv_cache_dtype="fp8",
+        max_num_seqs=setting.concurrency,
+        compilation=FUSED,
+    )
     if setting.script:  # kimik2.5_fp4_b200.sh of 2026-04-20
         return replace(fp4, max_num_batched_tokens=2 * setting.isl, max_cudagraph_capture_size=2048)
     if setting.precision == "fp4":  # kimik2.5_fp4_b200.sh before, kimik2.5_fp4_b300.sh

@@ -20,11 +20,15 @@ import pandas as pd
 RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
 BLANK_VERSION, NIGHTLY_VERSION = "0.11.0", "0.19.0"
 KEYS = ("model", "gpu", "precision", "tp", "dp", "ep", "version", "isl", "osl", "concurrency", "script")
-# Model, GPU, precision: from when on another launch script started the same release (InferenceX, pull request 1047;
-# benchmarks/single_node/minimaxm2.5_fp4_b200.sh, commit a9c1992).
+TF32_SCRIPT = "2026-04-21"
+# Model, GPU, precision: from when on another launch script started the same release (InferenceX, pull requests 1047,
+# 1068, 1069, 1106, 1107; benchmarks/single_node/minimaxm2.5_fp4_b200.sh, commit a9c1992).
 CHANGED_SCRIPTS = {
-    ("moonshotai/Kimi-K2.5", "b200_sxm", "fp4"): "2026-04-20",
-    ("MiniMaxAI/MiniMax-M2.5", "b200_sxm", "fp4"): "2026-04-07",
+    ("moonshotai/Kimi-K2.5", "b200_sxm", "fp4"): ("2026-04-20",),
+    ("MiniMaxAI/MiniMax-M2.5", "b200_sxm", "fp4"): ("2026-04-07", TF32_SCRIPT),
+    ("MiniMaxAI/MiniMax-M2.5", "b200_sxm", "fp8"): (TF32_SCRIPT,),
+    ("MiniMaxAI/MiniMax-M2.5", "b300_sxm", "fp4"): (TF32_SCRIPT,),
+    ("MiniMaxAI/MiniMax-M2.5", "b300_sxm", "fp8"): (TF32_SCRIPT,),
 }
 GPUS = {
     "h100_sxm": "h100-sxm",
@@ -89,7 +93,10 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
     gpus = np.maximum(rows["tp_size"], rows["moe_tp_size"].fillna(1)).astype(int)
     is_data_parallel = _attends_in_parallel(rows)
     deployments = zip(rows["model_path"], rows["system"], rows["precision"], strict=True)
-    changed = pd.Series([CHANGED_SCRIPTS.get(name, "never") for name in deployments], index=rows.index)
+    scripts = [
+        max((since for since in CHANGED_SCRIPTS.get(name, ()) if since <= day), default="")
+        for name, day in zip(deployments, _days(rows), strict=True)
+    ]
     table = pd.DataFrame(
         {
             "model": rows["model_path"],
@@ -105,7 +112,7 @@ def read_settings(data: Path) -> tuple[list[Setting], dict[str, int]]:
             "concurrency": rows["concurrency"].astype(int),
             "ttft_s": rows["silicon_ttft_ms"] / 1e3,
             "tpot_s": rows["silicon_tpot_ms"] / 1e3,
-            "script": changed.where(changed <= _days(rows), ""),
+            "script": scripts,
         }
     )
     medians = table.groupby(list(KEYS), as_index=False).median()
@@ -130,5 +137,5 @@ def _attends_in_parallel(rows: pd.DataFrame) -> "pd.Series[bool]":
         asked
         & (rows["model_path"] == "MiniMaxAI/MiniMax-M2.5")
         & (rows["precision"] == "fp4")
-        & (_days(rows) >= "2026-04-21")
+        & (_days(rows) >= TF32_SCRIPT)
     )

@@ -16,6 +16,7 @@ from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import Tensor, layer_tensors
 from simulator.engines.engines import AnyArgs
 from simulator.latency.deals import Dealt, deal, tiles_at_least
+from simulator.latency.fp32 import FP32_BYTES, fp32_column_s, fp32_flops_per_s
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
     ACTIVATIONS,
@@ -32,10 +33,6 @@ _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), de
 _MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
 _SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
 NORMS_EACH_HEAD = ("cohere",)  # with weights of their own (vLLM commandr.py): no rank asks another
-FP32_BYTES = 4
-# H100: 67 of 989 Tflop/s, A100: 19.5 of 312 (NVIDIA datasheets); vLLM leaves TF32 off. B200: 75 of 2,250, but the
-# runs that its constants were fitted to let TF32 in.
-FP32_OF_BF16 = 1 / 16
 NVLINK, MIB = "nvlink", 2**20
 # By ranks, as in vLLM 0.32 (allreduce_rms_fusion.py).
 FUSED_ONE_STAGE_MIB: Mapping[str, Mapping[int, float]] = {
@@ -109,8 +106,8 @@ class Rank:
 
     def flops_per_s(self, gemm_dtype: Multiply) -> float:
         """What matrix multiplies of this type reach."""
-        if gemm_dtype == "fp32":  # in shares of its own nothing was measured
-            peak = self.gpu.flops_per_s.get("fp32", self.bf16_flops * FP32_OF_BF16)
+        if gemm_dtype == "fp32":
+            peak = fp32_flops_per_s(self.gpu, self.bf16_flops, tf32=self.args.allows_tf32)
             return peak * self.constants.gemm_compute_share["bf16"]
         shares = self.constants.gemm_compute_share
         known = gemm_dtype in self.gpu.flops_per_s and gemm_dtype in shares
@@ -149,16 +146,15 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * element
     bytes_s = moved / rank.gemm_bandwidth(dtype)
     compute_s = 2 * tokens * tensor.rows * tensor.cols / rank.flops_per_s(dtype)
-    start_s = rank.constants.gemm_start_s
-    if dtype in ("fp8", "fp4"):
-        start_s *= rank.constants.quantized_gemm_start_factor
+    factor = rank.constants.quantized_gemm_start_factor if dtype in ("fp8", "fp4") else 1.0
     # However few the rows, each tile of the product sums over all columns, one after the other.
-    start_s = start_s + tensor.cols * rank.constants.gemm_depth_s
+    column_s = fp32_column_s(rank.args, rank.gpu, tokens, tensor) if dtype == "fp32" else rank.constants.gemm_depth_s
+    start_s = factor * rank.constants.gemm_start_s + tensor.cols * column_s
     return _joined(tokens, bytes_s, compute_s, start_s, rank.constants.gemm_overlap_power)
 
 
 def _joined(
-    tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float, power: float
+    tokens: FloatArray, bytes_s: FloatArray, compute_s: FloatArray, start_s: float | FloatArray, power: float
 ) -> dict[str, FloatArray]:
     """Both at once: their norm of this power, shared out by their powers."""
     longer_s = np.maximum(bytes_s, compute_s)  # above 0: there are always bytes

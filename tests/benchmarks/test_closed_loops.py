@@ -1,6 +1,7 @@
 """Simulated closed-loop runs against runs of real vLLM."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from benchmarks.accuracy.closed_loops import DENSE_MODELS, compare
 from benchmarks.measured.closed_loops import load_of, simulate
 from benchmarks.measured.launches import Launch, launch_of
-from benchmarks.measured.settings import read_settings
+from benchmarks.measured.settings import TF32_SCRIPT, Setting, read_settings
 from tests.benchmarks.data import DATA, needs_data
 
 DENSE_ROWS, TPOT_BAR_PERCENT, TTFT_BAR_PERCENT = 12, 12.0, 30.0
@@ -41,6 +42,21 @@ def test_a_run_has_the_layout_that_its_launch_script_asks_for() -> None:
     assert all(item.ep in (1, item.gpus) for item in settings)
     changed = [item for item in settings if item.script]
     assert {launch_of(item).max_num_batched_tokens for item in changed if item.isl == 1024} == {2048}
+
+
+@needs_data
+def test_tf32_saves_what_runs_before_and_after_it_show() -> None:
+    """MiniMax-M2.5 in fp8 under the launch scripts before and since TF32: the difference was fitted to nothing."""
+    runs: dict[tuple[Any, ...], dict[str, Setting]] = {}
+    for item in read_settings(DATA)[0]:
+        if (item.model, item.precision, item.version) == ("MiniMaxAI/MiniMax-M2.5", "fp8", "0.19.0"):
+            runs.setdefault((*item.group[:7], item.isl, item.osl, item.concurrency), {})[item.script] = item
+    both = [(each[""], each[TF32_SCRIPT]) for each in runs.values() if len(each) == 2]
+    assert len(both) == 16
+    saved_s = np.array([before.tpot_s - since.tpot_s for before, since in both])
+    simulated_s = np.array([simulate(before)[1] - simulate(since)[1] for before, since in both])
+    assert np.corrcoef(saved_s, simulated_s)[0, 1] > 0.95
+    assert simulated_s.sum() == pytest.approx(saved_s.sum(), rel=0.1)
 
 
 @needs_data

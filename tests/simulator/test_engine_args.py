@@ -180,6 +180,8 @@ def test_variables_of_the_environment_are_heeded_refused_or_named() -> None:
     assert EngineArgs(environment=("VLLM_ATTENTION_BACKEND=X",)).ignored_environment == ("VLLM_ATTENTION_BACKEND=X",)
     with pytest.raises(ValueError, match="engine V0, which is not simulated"):
         resolve(LLAMA, H100, environment=("VLLM_USE_V1=0",))
+    with pytest.raises(ValueError, match="VLLM_FLOAT32_MATMUL_PRECISION is 'hi', must be one of highest, high, medium"):
+        resolve(LLAMA, H100, environment=("VLLM_FLOAT32_MATMUL_PRECISION=hi",))
     with pytest.raises(SplitError, match="shows 1 of the 2 GPUs"):
         resolve(LLAMA, H100, environment=("CUDA_VISIBLE_DEVICES=3",), tensor_parallel_size=2)
     found = layouts(LLAMA, H100, EngineArgs(environment=("CUDA_VISIBLE_DEVICES=3",), max_model_len=4096), num_gpus=2)

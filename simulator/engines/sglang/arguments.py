@@ -318,6 +318,11 @@ class SGLangArgs(SimulatedArgs):
         return False
 
     @property
+    def allows_tf32(self) -> bool:
+        """In multiplies of 32 bits."""
+        return False
+
+    @property
     def pipeline_parallel_size(self) -> int:
         """Pipeline stages are not simulated."""
         return 1

@@ -37,7 +37,7 @@ from simulator.engines.vllm.compilation import (
     Compilation,
     CompilationConfig,
 )
-from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
+from simulator.engines.vllm.environment import Variables, allows_tf32, check_environment, not_modelled
 from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
@@ -271,7 +271,7 @@ class EngineArgs(SimulatedArgs):
     )
     environment: tuple[str, ...] = argument(
         Variables(),
-        "Environment variables of the server, such as 'VLLM_USE_V1=1'.",
+        "Environment variables of the server, such as 'VLLM_FLOAT32_MATMUL_PRECISION=high'.",
         decides=MEMORY,
         default=(),
         is_engine_s=False,
@@ -331,6 +331,11 @@ class EngineArgs(SimulatedArgs):
     def sorts_to_sample(self) -> bool:
         """The whole vocabulary, for every token."""
         return self.top_p_sampling and SORTS_TO_SAMPLE.holds_in(self.vllm_version)
+
+    @property
+    def allows_tf32(self) -> bool:
+        """In multiplies of 32 bits."""
+        return allows_tf32(self.environment)
 
     @property
     def cudagraph_mode(self) -> str:

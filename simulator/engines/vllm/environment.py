@@ -10,13 +10,15 @@ from boundary.names import shortened
 from kvcache.errors import SplitError
 
 VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
+FLOAT32_PRECISION = "VLLM_FLOAT32_MATMUL_PRECISION"
+FLOAT32_PRECISIONS = ("highest", "high", "medium")  # fp32; the others let TF32 in
 # Where files lie, what is logged, how processes talk: nothing of it decides an answer.
 _WITHOUT_EFFECT = re.compile(
     r"^(CUDA_VISIBLE_DEVICES|(HF|HUGGING_?FACE|TRANSFORMERS|TOKENIZERS|NCCL|GLOO|UCX|OMP|PYTHON|LD|PIP|AWS|RAY)_.*|PATH|"
     r"HOME|LANG|LC_.*|DO_NOT_TRACK|PYTHONPATH|"
     r"VLLM_(API_KEY|HOST_IP|PORT|RPC_.*|LOGGING_.*|CONFIGURE_LOGGING|CACHE_ROOT|CONFIG_ROOT|NO_USAGE_STATS|DO_NOT_TRACK|"
-    r"WORKER_MULTIPROC_METHOD|ALLOW_LONG_MAX_MODEL_LEN|USE_V1|MXFP4_USE_MARLIN|USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|"
-    r"HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*)|"
+    r"WORKER_MULTIPROC_METHOD|ALLOW_LONG_MAX_MODEL_LEN|USE_V1|MXFP4_USE_MARLIN|FLOAT32_MATMUL_PRECISION|"
+    r"USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*)|"
     r"SGLANG_(LOG_.*|LOGGING_.*|HOST_IP|PORT|USE_MODELSCOPE|TORCH_PROFILER_DIR|CACHE_DIR))$"
 )
 # Arguments that capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
@@ -51,12 +53,26 @@ def check_environment(variables: Iterable[str], num_gpus: int) -> None:
     values = dict(variable.split("=", 1) for variable in variables)
     if values.get("VLLM_USE_V1", "1") == "0":
         raise ValueError("VLLM_USE_V1=0 asks for engine V0, which is not simulated; leave it out")
+    if _float32_precision(variables) not in FLOAT32_PRECISIONS:
+        given, known = shortened(values[FLOAT32_PRECISION]), ", ".join(FLOAT32_PRECISIONS)
+        raise ValueError(f"{FLOAT32_PRECISION} is '{given}', must be one of {known}")
     devices = [device for device in values.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.strip()]
     if devices and len(devices) < num_gpus:
         raise SplitError(
             f"CUDA_VISIBLE_DEVICES={values['CUDA_VISIBLE_DEVICES']} shows {len(devices)} of the {num_gpus} GPUs that "
             "the parallel sizes ask for; show more, or lower --tensor-parallel-size"
         )
+
+
+def allows_tf32(variables: Iterable[str]) -> bool:
+    """Whether 32-bit multiplies may round to TF32, which vLLM leaves off by itself."""
+    return _float32_precision(variables) != FLOAT32_PRECISIONS[0]
+
+
+def _float32_precision(variables: Iterable[str]) -> str:
+    """As vLLM reads it, in any case."""
+    values = dict(variable.split("=", 1) for variable in variables)
+    return values.get(FLOAT32_PRECISION, FLOAT32_PRECISIONS[0]).lower()
 
 
 def not_modelled(variables: Iterable[str]) -> tuple[str, ...]:

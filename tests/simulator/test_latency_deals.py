@@ -1,0 +1,50 @@
+"""How tokens fall on experts, and on the tiles in which kernels compute them."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcache.models.catalog import find_gpu, load_model
+from kvcache.shape.layer import Experts
+from simulator.latency.deals import deal
+from simulator.latency.forms import latency_model
+from simulator.latency.model import COMPUTE, served_model
+from tests.simulator.physical_times import step_times
+
+
+@given(st.integers(1, 64), st.sampled_from([8, 16, 32, 128, 384]), st.floats(0.8, 1.2))
+def test_a_token_chooses_its_experts_and_more_tokens_never_fewer(topk: int, num_experts: int, exponent: float) -> None:
+    mixture = cast(Experts, SimpleNamespace(num_experts=num_experts, num_experts_per_tok=min(topk, num_experts)))
+    dealt, _ = deal(mixture, np.arange(1.0, 5000.0), 1, exponent)
+    assert dealt.distinct[0] == pytest.approx(min(topk, num_experts))
+    assert (np.diff(dealt.distinct) >= 0).all()
+    assert dealt.distinct[-1] <= num_experts
+    assert (dealt.tiles >= dealt.distinct - 1e-9).all()
+
+
+def test_few_experts_are_chosen_more_evenly_than_many() -> None:
+    """Mixtral's 8 are all used by 16 tokens; of 256, a power law leaves 56 unused by 128 tokens (kernel tables)."""
+    few, many = (cast(Experts, SimpleNamespace(num_experts=n, num_experts_per_tok=k)) for n, k in ((8, 2), (256, 8)))
+    assert deal(few, np.array([16.0]), 1, 1.0)[0].distinct[0] > 7.7
+    assert deal(many, np.array([128.0]), 1, 1.0)[0].distinct[0] == pytest.approx(200, rel=0.05)
+
+
+def test_few_tokens_read_few_experts() -> None:
+    times = step_times("qwen3-30b-a3b")
+    assert times.decode[64] > 3 * times.decode[1]
+    assert step_times("llama-3.1-8b").decode[64] < 1.2 * step_times("llama-3.1-8b").decode[1]
+
+
+def test_under_expert_parallelism_tiles_are_larger_and_fewer() -> None:
+    """B200's kernel tables of MiniMax-M2.5 in fp8, 256 → 512 tokens: 174 → 240 µs on TP 4, 175 → 192 µs on EP 4."""
+    grown = {}
+    for on in (False, True):
+        args = {"tensor_parallel_size": 4, "quantization": "fp8", "enable_expert_parallel": on}
+        model = latency_model(served_model(load_model("minimax-m2.5"), find_gpu("b200-sxm"), **args))
+        of_experts = model.causes_by_tokens[COMPUTE]
+        grown[on] = of_experts[512] / of_experts[256]
+    assert grown[True] < 0.8 * grown[False]
