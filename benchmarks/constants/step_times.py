@@ -43,8 +43,8 @@ PRIOR_SHARES = {
     "gemm_bandwidth_share": 0.2, "decode_attention_bandwidth_share": 0.2, "expert_bandwidth_share": 0.2,
     "all_reduce_link_share": 0.2, "all_reduce_rank_exponent": 0.2, "distinct_expert_exponent": 0.2,
     "expert_parallel_imbalance": 0.2, "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
-    "glue_s": 0.5, "activation_bytes_per_element": 0.5,
-    "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
+    "glue_s": 0.5, "activation_bytes_per_element": 0.5, "expert_start_s": 0.35,
+    "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families
 POOLED: Term = ("step_gap_sequence_s", None)  # too

@@ -1,7 +1,7 @@
 """What does a longer context, more users or another setting cost?"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -239,8 +239,7 @@ def whatif(
     if not vary and not tornado:
         raise ValueError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
     axes, counts, asked = _grid(vary or {}, users)
-    asked_routers = () if router is None else (router,)
-    for each in next((axis.values for axis in axes if axis.name == "router"), asked_routers):
+    for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
         check_router(each)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
 
@@ -261,57 +260,85 @@ def whatif(
     if strict:
         find_notes(facts_of(found, Verdict.DONE), strict=True)
     tried = _swung(layouts, asked[0], limits) if tornado else []
-    total = len(found) + 2 * len(tried)
+    run = _Run(
+        layouts=layouts, axes=tuple(axes), users=counts, slo=limits, workload=str(load), seed=seed, progress=progress,
+        shown=len(found), total=len(found) + 2 * len(tried),
+    )  # fmt: skip
+    with layouts.simulations(executor, workers, store=store) as simulations:
+        progress(Progress(done=0, total=run.total, so_far=run.answer(found)))
+        cells = [run.simulated(layout) for layout in found]
+        more: dict[str, Any] = {"swings": run.swings(cells[0], tried)}
+        if axes and is_size_open({**engine, "gpus": gpus}, asked[0]):
+            more["others"] = run.others(cells, precision)
+        if counts:
+            more["bought"] = run.bought(cells, more.get("others"))
+        if decides_hits(axes):
+            more |= _under_shared_load(layouts, cells)
+    return replace(run.answer(cells, strict=strict, **more), simulations=simulations)
 
-    def answer(cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifAnswer:
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Run:
+    """A what-if while it is simulated, one layout after the other; `progress` hears of each."""
+
+    layouts: Layouts
+    axes: tuple[Axis, ...]
+    users: tuple[int, ...]
+    slo: SLO
+    workload: str
+    seed: int
+    progress: Watch
+    shown: int  # cells of the grid, which come first
+    total: int  # layouts, as far as is known at the start
+    done: list[Layout] = field(default_factory=list)
+
+    def answer(self, cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifAnswer:
         verdict = _verdict(cells)
         return WhatifAnswer(
             notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
             verdict=verdict,
-            model=layouts.architecture.name,
-            workload=str(load),
-            slo=limits,
-            seed=seed,
-            axes=tuple(axes),
-            users=counts,
+            model=self.layouts.architecture.name,
+            workload=self.workload,
+            slo=self.slo,
+            seed=self.seed,
+            axes=self.axes,
+            users=self.users,
             cells=tuple(cells),
             **more,
         )
 
-    done: list[Layout] = []
-    with layouts.simulations(executor, workers, store=store) as simulations:
-        progress(Progress(done=0, total=total, so_far=answer(found)))
+    def simulated(self, layout: Layout, name: str = "") -> Layout:
+        most = max(self.total, len(self.done) + 1)
+        result = self.layouts.simulated(layout, noted(self.progress, len(self.done), most, layout.name))
+        self.done.append(result)
+        so_far = self.answer(self.done[: self.shown])
+        self.progress(Progress(done=len(self.done), total=most, found=f"{name}{result.found_line}", so_far=so_far))
+        return result
 
-        def simulated(layout: Layout, name: str = "") -> Layout:
-            most = max(total, len(done) + 1)
-            result = layouts.simulated(layout, noted(progress, len(done), most, layout.name))
-            done.append(result)
-            so_far = answer(done[: len(found)])
-            progress(Progress(done=len(done), total=most, found=f"{name}{result.found_line}", so_far=so_far))
-            return result
-
-        cells = [simulated(layout) for layout in found]
-        swings = [
-            Swing(name=name, less=simulated(less), more=simulated(more), base=cells[0]) for name, less, more in tried
+    def swings(self, base: Layout, tried: Sequence[tuple[str, Layout, Layout]]) -> tuple[Swing, ...]:
+        """What each assumption does, the largest effect first."""
+        found = [
+            Swing(name=name, less=self.simulated(less), more=self.simulated(more), base=base)
+            for name, less, more in tried
         ]
-        more: dict[str, Any] = {"swings": tuple(sorted(swings, key=lambda swing: -swing.width))}
-        if axes and is_size_open({**engine, "gpus": gpus}, asked[0]):
-            more_gpus = [count for count in GPU_COUNTS if count > layouts.base["gpus"]]
-            larger = [layouts.on_larger_server(count, max(precision, OTHERS_PRECISION)) for count in more_gpus]
-            others = [other_size(cell, counts, larger) for cell in cells]
-            more["others"] = tuple(simulated(other, f"{other.layout}, ") if other else None for other in others)
-        if counts:
-            more["bought"] = tuple(
-                bought(
-                    (cell, other),
-                    counts,
-                    layouts.how(noted(progress, len(done), len(done) + 1, f"fleets, {cell.name}")),
-                )
-                for cell, other in zip(cells, more.get("others") or (None,) * len(cells), strict=True)
-            )
-        if decides_hits(axes):
-            more |= _under_shared_load(layouts, cells)
-    return replace(answer(cells, strict=strict, **more), simulations=simulations)
+        return tuple(sorted(found, key=lambda swing: -swing.width))
+
+    def others(self, cells: Sequence[Layout], precision: float) -> tuple[Layout | None, ...]:
+        """Each cell on a larger server; None where that should take no fewer GPUs."""
+        more_gpus = [count for count in GPU_COUNTS if count > self.layouts.base["gpus"]]
+        larger = [self.layouts.on_larger_server(count, max(precision, OTHERS_PRECISION)) for count in more_gpus]
+        others = [other_size(cell, self.users, larger) for cell in cells]
+        return tuple(self.simulated(other, f"{other.layout}, ") if other else None for other in others)
+
+    def bought(
+        self, cells: Sequence[Layout], others: Sequence[Layout | None] | None
+    ) -> tuple[tuple[Layout, tuple[Need, ...]], ...]:
+        """Of each cell what the users need, in its servers or in larger ones."""
+        done = len(self.done)
+        return tuple(
+            bought(both, self.users, self.layouts.how(noted(self.progress, done, done + 1, f"fleets, {both[0].name}")))
+            for both in zip(cells, others or (None,) * len(cells), strict=True)
+        )
 
 
 def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, Any]:
