@@ -6,7 +6,7 @@ Maximum a posteriori on logarithms, about what kernel tables say: runs move a co
 them, which were chosen where leaving out every run of a model, GPU and release errs least. Errors of mean TTFT and TPOT
 follow Student's t; those of one deployment, and of one model, GPU, release and format, go together, so that many runs
 of one deployment tell little more than a few. Derivatives are finite differences through the simulator, kept in
-derivatives.npz; `--derive` makes them anew about what is shipped, which takes an hour, `--rederive` only those by
+derivatives.npz; `--derive` makes them anew about what is shipped, which takes up to an hour, `--rederive` only those by
 constants and of runs that are new, and by constants whose names begin as given, with what is simulated. Held-out
 figures here take the simulator as linear; benchmarks/accuracy simulates them. `--write` puts the values into
 simulator/latency/constants, the covariances into simulator/latency/covariances.
@@ -347,21 +347,17 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes that simulate")
     parser.add_argument("--write", action="store_true", help="change the constants and covariances")
     arguments = parser.parse_args()
+    runs = {name: runs_of(name, arguments.data) for name in GPUS}
+    derive = {name: partial(derivatives.derive, workers=arguments.workers, watch=watcher(name)) for name in GPUS}
     if arguments.derive:
-        found = {
-            name: derivatives.derive(runs_of(name, arguments.data), terms_of(name), arguments.workers, watcher(name))
-            for name in GPUS
-        }
+        found = {name: derive[name](runs[name], terms_of(name)) for name in GPUS}
         derivatives.save(found, derivatives.constants_texts())
     if arguments.rederive is not None:
         kept, _ = derivatives.load()
         if arguments.runs:
             kept = {name: each.without(arguments.runs) for name, each in kept.items()}
-        derive = {name: partial(derivatives.derive, workers=arguments.workers, watch=watcher(name)) for name in GPUS}
         found = {
-            name: derivatives.rederive(
-                kept[name], runs_of(name, arguments.data), terms_of(name), arguments.rederive, derive[name]
-            )
+            name: derivatives.rederive(kept[name], runs[name], terms_of(name), arguments.rederive, derive[name])
             for name in GPUS
         }
         derivatives.save(found, derivatives.constants_texts())
