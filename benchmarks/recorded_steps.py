@@ -2,9 +2,9 @@
 
     python -m benchmarks.recorded_steps [FOLDER]
 
-FOLDER holds a recording of `headcount calibrate record`; the one in `benchmarks/recordings` is vLLM 0.26.0 on one H200,
-torch 2.11.0, random weights, 2026-11-26. No constant was fitted to it. `headcount calibrate check FOLDER` says the same
-in words.
+FOLDER holds a recording of `headcount calibrate record`; those in `benchmarks/recordings` are vLLM 0.26.0 on one H200,
+torch 2.11.0, random weights, 2026-11-26 and 27. No constant was fitted to them. `headcount calibrate check FOLDER`
+says the same in words.
 """
 
 import sys

@@ -22,13 +22,16 @@ STEP_COLUMNS = (
     "window_prefill_work",
 )
 
+EVENLY = "evenly"  # what `environment` says under "experts" where tokens chose them so: routers of random weights
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording:
     """Steps of one deployment.
 
     `options` are the engine's settings under the command line's names here; `environment` names versions, device,
-    clock (`wall` or `thread_cpu`), number of KV blocks; `excluded` counts steps that were left out by reason.
+    clock (`wall` or `thread_cpu`), number of KV blocks, how tokens chose experts; `excluded` counts steps that were
+    left out by reason.
     """
 
     options: Mapping[str, Any]

@@ -6,10 +6,11 @@ Maximum a posteriori on logarithms, about what kernel tables say: runs move a co
 them, which were chosen where leaving out every run of a model, GPU and release errs least. Errors of mean TTFT and TPOT
 follow Student's t; those of one deployment, and of one model, GPU, release and format, go together, so that many runs
 of one deployment tell little more than a few. Derivatives are finite differences through the simulator, kept in
-derivatives.npz; `--derive` makes them anew about what is shipped, which takes up to an hour, `--rederive` only those by
-constants and of runs that are new, and by constants whose names begin as given, with what is simulated. Held-out
-figures here take the simulator as linear; benchmarks/accuracy simulates them. `--write` puts the values into
-simulator/latency/constants, the covariances into simulator/latency/covariances.
+derivatives.npz; `--derive` makes them anew about what is shipped, in a quarter of an hour to an hour, `--rederive` only
+those by constants and of runs that are new, and by constants whose names begin as given, with what is simulated.
+Held-out figures here take the simulator as linear; benchmarks/accuracy simulates them. `--write` puts the values into
+simulator/latency/constants, the covariances into simulator/latency/covariances. Derive and write again until the errors
+of benchmarks/accuracy hardly change.
 """
 
 import argparse
@@ -38,13 +39,12 @@ from simulator.latency.step_time import FloatArray
 GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm", "gb200")}
 # How far runs may move a constant, as a share of its width between GPUs: little where kernel tables measure it well,
 # the whole width of what they do not see or see under other conditions (starts, copies, prefill). Of all choices by
-# class, these err about least on models, GPUs and releases left out; others differ by 0.1 to 0.2 points of TPOT.
+# class, these err about least on models, GPUs and releases left out; others differ by 0.1 points of TPOT.
 PRIOR_SHARES = {
     "gemm_bandwidth_share": 0.2, "decode_attention_bandwidth_share": 0.2, "expert_bandwidth_share": 0.2,
     "all_reduce_link_share": 0.2, "all_reduce_rank_exponent": 0.2, "distinct_expert_exponent": 0.2,
     "expert_parallel_imbalance": 0.2, "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
-    "glue_s": 0.5, "activation_bytes_per_element": 0.5, "expert_start_s": 0.35,
-    "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
+    "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families
 POOLED: Term = ("step_gap_sequence_s", None)  # too

@@ -196,6 +196,7 @@ _LOOSE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "awq_marlin": (("awq",), "awq"),
     "gptq": (("gptq",), "gptq"),
     "gptq_marlin": (("gptq",), "gptq"),
+    "gpt_oss_mxfp4": (("mxfp4",), "mxfp4"),  # as vLLM calls it in what a server says of itself
 }
 
 

@@ -21,32 +21,38 @@ class Dealt:
     rows: FloatArray  # of a tile
 
 
-def deal(mixture: Experts, tokens: FloatArray, least: float, exponent: float) -> list[Dealt]:
+def deal(mixture: Experts, tokens: FloatArray, least: float, exponent: float, *, evenly: bool = False) -> list[Dealt]:
     """Of the tokens, then of those from which on tiles are as large as theirs: more tokens never take less time.
 
     `least`: tiles in which an expert's mean tokens fit. Tokens choose at random; tokens^exponent are independent.
+    `evenly`: every expert as often as any other, as routers of random weights do, not as trained ones do.
     """
     rows = tile_rows(mixture, tokens, least)
     smaller = rows / 2 * least * mixture.num_experts / mixture.num_experts_per_tok
     fewer = np.where(rows > FEWEST_ROWS, np.minimum(smaller, tokens), tokens)
-    return [_dealt(mixture, count, least, exponent) for count in (tokens, fewer)]
+    return [_dealt(mixture, count, least, exponent, evenly) for count in (tokens, fewer)]
 
 
-def _dealt(mixture: Experts, tokens: FloatArray, least: float, exponent: float) -> Dealt:
+def _dealt(mixture: Experts, tokens: FloatArray, least: float, exponent: float, evenly: bool) -> Dealt:
     """How often an expert is chosen differs between experts as a beta distribution, about as unevenly as routers deal.
 
     So some experts are missed even by many tokens; of many experts each one's tokens are distributed geometrically:
     its last tile is partly empty, and busy experts have more.
     """
-    shape, places = _evenness(mixture), np.arange(MOST_EVEN)
-    others = shape * (mixture.num_experts / mixture.num_experts_per_tok - 1)
-    below = np.expand_dims(others, -1) + places
-    missed = below / (below + np.expand_dims(tokens**exponent, -1))
-    unused = np.prod(missed, axis=-1, where=places < np.expand_dims(shape, -1))
+    chosen = mixture.num_experts_per_tok / mixture.num_experts
+    unused = (1 - chosen) ** (tokens**exponent) if evenly else _unused(_evenness(mixture), chosen, tokens**exponent)
     distinct = mixture.num_experts * (1 - unused)
     each = np.maximum(tokens * mixture.num_experts_per_tok / distinct, 1.0)
     rows = tile_rows(mixture, tokens, least)
     return Dealt(distinct, distinct / (1 - (1 - 1 / each) ** rows), rows)
+
+
+def _unused(shape: FloatArray, chosen: float, tokens: FloatArray) -> FloatArray:
+    """Share of the experts that no token chose, where one token chooses a share of `chosen`."""
+    places = np.arange(MOST_EVEN)
+    below = np.expand_dims(shape * (1 / chosen - 1), -1) + places
+    missed = below / (below + np.expand_dims(tokens, -1))
+    return np.asarray(np.prod(missed, axis=-1, where=places < np.expand_dims(shape, -1)))
 
 
 def _evenness(mixture: Experts) -> FloatArray:

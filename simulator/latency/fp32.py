@@ -1,10 +1,13 @@
 """Matrix multiplies in 32 bits, as of routers that some models keep in fp32: on CUDA cores, or as TF32.
 
-Timed on GB200 for vLLM's pull request 47973: [tokens, 6144] by [6144, 256], with the conversion of the tokens. 16, 32,
-128, 512 and 1,024 tokens took 20, 63, 69, 97 and 111 µs; as TF32 12, 20, 20, 26 and 33 µs; in vLLM's own kernel up to
-32 tokens took 6 µs at most. Columns take as long as an SM takes to sum them, so as long on other GPUs. What other
-kernels do with 1 and 2 tokens (8 and 72 µs) is not modelled.
+Columns take as long as the library's kernels take to sum them, and those differ by family. Blackwell: timed on GB200
+for vLLM's pull request 47973, [tokens, 6144] by [6144, 256] with the conversion of the tokens; 16, 32, 128 and 1,024
+took 20, 63, 69 and 111 µs, as TF32 12, 20, 20 and 33. Hopper: timed on an H200 with torch 2.11.0 (CUDA 13.0) in a CUDA
+graph, 2026-11-27; the same took 16, 15, 22 and 79 µs, as TF32 8, 9, 9 and 22. vLLM's own kernel took 12 µs at most.
+Single tokens have another kernel (3 to 8 µs), as have two on Blackwell (72 µs); neither is modelled.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,21 +19,36 @@ from simulator.latency.step_time import FloatArray
 
 FP32_BYTES = 4
 FP32_OF_BF16 = 1 / 16  # of GPUs that name no peak: H100 67 of 989 Tflop/s, A100 19.5 of 312 (NVIDIA datasheets)
-TF32_OF_BF16 = 0.12  # what 256 rows reach, not the peak, which is 1/2
-_COLUMN_S = {False: (2.8e-9, 9.5e-9), True: (1.5e-9, 2.8e-9)}  # by TF32: up to so many tokens, and of more
 _FEW_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Seconds that a column takes, up to _FEW_TOKENS and of more; TF32's share of the bf16 peak."""
+
+    fp32_s: tuple[float, float]
+    tf32_s: tuple[float, float]
+    tf32_of_bf16: float
+
+
+_BLACKWELL = _Kernels(fp32_s=(2.8e-9, 9.5e-9), tf32_s=(1.5e-9, 2.8e-9), tf32_of_bf16=0.12)
+_OTHERS = _Kernels(fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.5)  # an H200's
 _KERNEL_SHAPES, _KERNEL_TOKENS = ((3072, 256), (6144, 128)), 32  # GateLinear: MiniMax-M2, MiniMax-M3
 
 
 def fp32_flops_per_s(gpu: GPU, bf16_flops: float, *, tf32: bool) -> float:
     """Peak of this multiply, in the terms in which a share of it is reached by 16-bit ones."""
-    return bf16_flops * TF32_OF_BF16 if tf32 else gpu.flops_per_s.get("fp32", bf16_flops * FP32_OF_BF16)
+    return bf16_flops * _kernels(gpu).tf32_of_bf16 if tf32 else gpu.flops_per_s.get("fp32", bf16_flops * FP32_OF_BF16)
 
 
 def fp32_column_s(args: AnyArgs, gpu: GPU, tokens: FloatArray, tensor: Tensor) -> FloatArray:
     """What each column takes that is summed over, one after the other, in the time of [0, len) tokens."""
-    few_s, more_s = _COLUMN_S[args.allows_tf32]
+    few_s, more_s = _kernels(gpu).tf32_s if args.allows_tf32 else _kernels(gpu).fp32_s
     has_kernel = FP32_ROUTER_KERNEL.holds_in(args.vllm_version) and gpu.family in ("hopper", "blackwell")
     in_kernel = has_kernel and (tensor.cols, tensor.rows) in _KERNEL_SHAPES
     own = np.where(tokens <= _FEW_TOKENS, few_s, more_s)
     return np.where(in_kernel & (tokens <= _KERNEL_TOKENS), 0.0, own)
+
+
+def _kernels(gpu: GPU) -> _Kernels:
+    return _BLACKWELL if gpu.family == "blackwell" else _OTHERS

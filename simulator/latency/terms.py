@@ -340,7 +340,8 @@ def experts(
     share = tensors[0].count / mixture.num_experts  # of the experts on this rank; 1 without expert parallelism
     # Kernels size tiles by the tokens of all ranks over the experts of their own, so by more than an expert's mean.
     exponent, tiles = constants.distinct_expert_exponent, share * tiles_at_least(rank.gpu, weight_format)
-    deals = [dealt] if dealt else deal(mixture, np.maximum(tokens, 1.0), tiles, exponent)
+    evenly = rank.args.routes_evenly
+    deals = [dealt] if dealt else deal(mixture, np.maximum(tokens, 1.0), tiles, exponent, evenly=evenly)
     one_s = one / (constants.expert_bandwidth_share[weight_format] * rank.bandwidth)
     read_s = share * deals[0].distinct * (one_s + constants.expert_read_s[weight_format])
     peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)

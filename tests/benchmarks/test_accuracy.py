@@ -25,7 +25,7 @@ PAGE = "".join(path.read_text(encoding="utf-8") for path in page.PAGES)
 RESULTS: dict[str, Any] = json.loads((DOCS / "measurements" / "results" / "accuracy.json").read_text(encoding="utf-8"))
 SAMPLE = 60  # settings
 # What the pages say is missed. A bar that comes to hold must leave this list.
-MISSED = {"TPOT, left out of the fit, beside kernel tables alone"}
+MISSED = {"limits whose largest concurrency is over 20 % too many"}
 SLACK = 1.35  # a median of so many varies by about a sixth: two of that
 
 
@@ -68,7 +68,7 @@ def test_intervals_hold_what_they_say() -> None:
 
 def test_a_fit_to_runs_errs_less_than_kernel_tables_where_it_has_seen_no_such_run() -> None:
     unseen, tables = RESULTS["held-out"]["releases"], RESULTS["closed-loops"]["prior"]
-    for name in ("tpot_mean", "ttft_median", "ttft_mean"):  # of TPOT's median it is MISSED
+    for name in ("tpot_median", "tpot_mean", "ttft_median", "ttft_mean"):
         assert unseen[name] < tables[name]
     assert RESULTS["held-out"]["knees"]["median"] < RESULTS["closed-loops"]["prior_knees"]["median"]
 

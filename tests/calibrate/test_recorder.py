@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 from msgspec import convert
 
+from calibrate.interpreters.interpreter_build import environment
 from calibrate.record.design import expected_table
 from calibrate.record.loads import Limits, Load, Phase
-from calibrate.record.recorded_engine import Asked
+from calibrate.record.recorded_engine import PROBE, Asked
 from calibrate.record.recorder import Progress, known_gpu, record
 from calibrate.record.recording_files import RecordingFolder, batch_sums, read_recording
 from calibrate.record.step_terms import term_matrix
-from calibrate.recording import STEP_COLUMNS
+from calibrate.recording import EVENLY, STEP_COLUMNS
 from simulator.latency.step_time import BatchSums
 
 FAKE = Path(__file__).parent / "fake_engine.py"
@@ -256,3 +258,51 @@ def test_a_real_engine_takes_the_steps_that_were_foreseen(vllm_python: Path, tmp
     assert (recording.steps["wall_s"] > 0.5 * recording.steps["cycle_s"]).all()
     assert recording.options["max_num_seqs"] == 16 and recording.environment["num_gpu_blocks"] > 0
     assert "KV cache size" in recording.environment["startup_log"]
+
+
+CHOICES = """
+import sys
+import record_probe as probe
+
+def watched(model):
+    for name, module in model.named_modules():
+        if name.endswith(".router"):
+            module.register_forward_hook(seen)
+
+def seen(module, given, found):
+    chosen.append((found[0] if isinstance(found, tuple) else found).topk(4).indices)
+
+spread = probe.spread_routers
+probe.spread_routers = spread if sys.argv[2] == "spread" else lambda model: 0
+job = {"model_folder": sys.argv[1], "engine": {"max_model_len": 512}, "temperature": 1.0}
+recorder, chosen = probe.Recorder(job), []
+recorder.engine.apply_model(watched)
+phase = {"keep": None, "add": [64] * 16, "budget": None, "chunk": None, "steps": 4}
+list(recorder.run({"seed": 5, "phases": [phase]}))
+decodes = [experts for experts in chosen if len(experts) == 16]
+print(recorder.about().get("experts"), [len(set(experts.flatten().tolist())) for experts in decodes])
+"""
+
+
+@pytest.mark.slow
+def test_random_routers_of_a_real_engine_choose_all_experts(vllm_python: Path, tmp_path: Path) -> None:
+    """16 tokens choose 4 of 32 experts each: 28 in the mean if evenly, 4 with gpt-oss's random biases."""
+    config = {
+        "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "torch_dtype": "bfloat16", "vocab_size": 4096,
+        "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "head_dim": 32,
+        "num_key_value_heads": 4, "max_position_embeddings": 2048, "num_local_experts": 32, "num_experts_per_tok": 4,
+        "sliding_window": 128, "attention_bias": True, "layer_types": ["sliding_attention", "full_attention"],
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    told = {}
+    for how in ("as vLLM draws them", "spread"):
+        command = [str(vllm_python), "-c", CHOICES, str(tmp_path), how]
+        around = {**environment(), "PYTHONPATH": str(PROBE.parent)}
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, env=around)
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        said, _, counts = ran.stdout.strip().splitlines()[-1].partition(" ")
+        told[how] = said, json.loads(counts)
+    (_, alike), (said, evenly) = told["as vLLM draws them"], told["spread"]
+    assert alike and max(alike) <= 8
+    assert said == EVENLY and min(evenly) >= 22

@@ -1,7 +1,7 @@
 """How tokens fall on experts, and on the tiles in which kernels compute them."""
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.layer import Experts
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.deals import deal
 from simulator.latency.forms import latency_model
 from simulator.latency.model import COMPUTE, served_model
@@ -31,6 +32,20 @@ def test_few_experts_are_chosen_more_evenly_than_many() -> None:
     few, many = (cast(Experts, SimpleNamespace(num_experts=n, num_experts_per_tok=k)) for n, k in ((8, 2), (256, 8)))
     assert deal(few, np.array([16.0]), 1, 1.0)[0].distinct[0] > 7.7
     assert deal(many, np.array([128.0]), 1, 1.0)[0].distinct[0] == pytest.approx(200, rel=0.05)
+
+
+def test_routers_of_random_weights_choose_evenly() -> None:
+    """As draws of 8 of 128 do; vLLM's own strategy for it is an environment variable."""
+    rng, mixture = np.random.default_rng(0), cast(Experts, SimpleNamespace(num_experts=128, num_experts_per_tok=8))
+    drawn = [len({e for _ in range(32) for e in rng.choice(128, 8, replace=False)}) for _ in range(200)]
+    (even, _), (uneven, _) = (deal(mixture, np.array([32.0]), 1, 1.0, evenly=evenly) for evenly in (True, False))
+    assert even.distinct[0] == pytest.approx(np.mean(drawn), rel=0.01)
+    assert uneven.distinct[0] < 0.85 * even.distinct[0]
+    options: dict[str, Any] = {"environment": ("VLLM_MOE_ROUTING_SIMULATION_STRATEGY=uniform_random",)}
+    assert EngineArgs(**options).ignored_environment == ()
+    assert step_times("qwen3-30b-a3b", **options).decode[32] > 1.1 * step_times("qwen3-30b-a3b").decode[32]
+    other = EngineArgs(environment=("VLLM_MOE_ROUTING_SIMULATION_STRATEGY=normal_routing",))
+    assert not other.routes_evenly and len(other.ignored_environment) == 1
 
 
 def test_few_tokens_read_few_experts() -> None:

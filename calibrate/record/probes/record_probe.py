@@ -11,6 +11,9 @@ is a load, and each line out a step of it, written as it ends; a line with `"fin
 A load is a list of phases: keep so many of the requests, set the step's token budget and the longest chunk, add
 prompts of random tokens, step until they are computed and then `steps` times more. No prompt is like another.
 
+Routers of random weights are drawn anew, so that every expert is chosen as often as any other: as vLLM draws them, all
+tokens would choose the same ones where the router has a bias, or scores in 16 bits.
+
 A step's time is what the engine core's step took where steps follow each other; where one is scheduled while another
 runs it is the gap between two calls of `update_from_output`, and null where nothing ran before or requests came or
 went meanwhile. Nor has a phase's first step a time there: adding its requests takes the host longer than the step
@@ -52,6 +55,9 @@ SETTINGS = (
     "gpu_memory_utilization", "block_size", "enforce_eager", "enable_prefix_caching", "enable_chunked_prefill",
     "async_scheduling", "scheduling_policy", "long_prefill_token_threshold", "num_gpu_blocks_override",
 )  # fmt: skip
+ROUTERS = ("gate", "router")  # as vLLM's models name them
+DUMMY_WEIGHT = 1e-3 / 3**0.5  # root mean square of vLLM's random weights, those of norms too
+LOGITS = 0.05  # so small that no softmax saturates, so large that 16 bits tell them apart
 MAX_IDLE_CALLS = 100  # of the engine's step without a token, while requests wait
 
 
@@ -64,6 +70,7 @@ class Recorder:
 
     def __init__(self, job):
         self.engine = start_engine(job)
+        self.chooses_evenly = is_random(job) and sum(self.engine.apply_model(spread_routers)) > 0
         self.client = self.engine.engine_core
         self.core = self.client.engine_core
         self.scheduler = self.core.scheduler
@@ -141,6 +148,7 @@ class Recorder:
             "vocab_size": config.model_config.get_vocab_size(),
             "settings": settings,
             "windows": self._windows(),
+            **({"experts": "evenly"} if self.chooses_evenly else {}),
         }
 
     def _windows(self):
@@ -253,6 +261,27 @@ def start_engine(job):
     gc.collect()
     gc.freeze()  # as vLLM's own engine process does
     return engine
+
+
+def is_random(job):
+    """Whether the weights are."""
+    return job["engine"].get("load_format", "dummy") == "dummy"
+
+
+def spread_routers(model):
+    """Draw the routers of a rank anew, the same on each, for logits of about LOGITS; no biases. How many there are."""
+    norm = 1.0 if any("GemmaRMSNorm" in type(module).__name__ for module in model.modules()) else DUMMY_WEIGHT
+    count = 0
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if name.rpartition(".")[2] in ROUTERS and weight is not None and weight.dim() == 2:
+            drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(count))
+            weight.data.copy_(drawn * LOGITS / (norm * weight.shape[1] ** 0.5))
+            count += 1
+    for name, parameter in model.named_parameters():
+        if count and name.endswith("bias"):  # of any layer: it would make all tokens alike
+            parameter.data.zero_()
+    return count
 
 
 def name_architecture(folder):

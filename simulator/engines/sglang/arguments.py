@@ -323,6 +323,11 @@ class SGLangArgs(SimulatedArgs):
         return False
 
     @property
+    def routes_evenly(self) -> bool:
+        """Each token's experts drawn evenly, instead of chosen by the model."""
+        return False
+
+    @property
     def pipeline_parallel_size(self) -> int:
         """Pipeline stages are not simulated."""
         return 1

@@ -37,7 +37,13 @@ from simulator.engines.vllm.compilation import (
     Compilation,
     CompilationConfig,
 )
-from simulator.engines.vllm.environment import Variables, allows_tf32, check_environment, not_modelled
+from simulator.engines.vllm.environment import (
+    Variables,
+    allows_tf32,
+    check_environment,
+    not_modelled,
+    routes_evenly,
+)
 from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
@@ -336,6 +342,11 @@ class EngineArgs(SimulatedArgs):
     def allows_tf32(self) -> bool:
         """In multiplies of 32 bits."""
         return allows_tf32(self.environment)
+
+    @property
+    def routes_evenly(self) -> bool:
+        """Each token's experts drawn evenly, instead of chosen by the model."""
+        return routes_evenly(self.environment)
 
     @property
     def cudagraph_mode(self) -> str:

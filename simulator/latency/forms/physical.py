@@ -290,7 +290,7 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     rows += [] if row is None else [row]
     if arch.router_fp32:
         found = "as TF32" if rank.args.allows_tf32 else "on CUDA cores"
-        rows.append(("router in fp32", found, "VLLM_FLOAT32_MATMUL_PRECISION decides; times of GB200 for every GPU"))
+        rows.append(("router in fp32", found, "VLLM_FLOAT32_MATMUL_PRECISION decides; times of GB200, or of an H200"))
     if rank.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
         why = "kernel times of all-reduces over 2, 4, 8 L40S; they grow far more than those of a ring"
         rows.append(("all-reduces over PCIe", "as measured on L40S", why))
