@@ -12,7 +12,7 @@ from calibrate.fit.steps import steps_of
 from calibrate.recording import EVENLY, Recording
 from kvcache.models.catalog import is_other_model, load_model
 from simulator.deployment import Deployment
-from simulator.engines.vllm.environment import EVEN_ROUTING, ROUTING, Variables
+from simulator.engines.vllm.environment import EVEN_ROUTING, Variables
 from simulator.latency.model import LatencyModel
 
 MIN_STEPS = 3  # of a median
@@ -32,7 +32,7 @@ def recorded_deployment(recording: Recording, values: Mapping[str, Any]) -> Depl
     if blocks := recording.environment.get("num_gpu_blocks"):
         options.setdefault("num_gpu_blocks_override", int(blocks))
     if recording.environment.get("experts") == EVENLY:
-        options["environment"] = (*Variables().read(options.get("environment", ())), f"{ROUTING}={EVEN_ROUTING}")
+        options["environment"] = (*Variables().read(options.get("environment", ())), EVEN_ROUTING)
     return deployment_of("the recording", options)
 
 

@@ -273,7 +273,7 @@ def seen(module, given, found):
     chosen.append((found[0] if isinstance(found, tuple) else found).topk(4).indices)
 
 spread = probe.spread_routers
-probe.spread_routers = spread if sys.argv[2] == "spread" else lambda model: 0
+probe.spread_routers = spread if sys.argv[2] == "spread" else lambda worker: 0
 job = {"model_folder": sys.argv[1], "engine": {"max_model_len": 512}, "temperature": 1.0}
 recorder, chosen = probe.Recorder(job), []
 recorder.engine.apply_model(watched)

@@ -70,7 +70,7 @@ class Recorder:
 
     def __init__(self, job):
         self.engine = start_engine(job)
-        self.chooses_evenly = is_random(job) and sum(self.engine.apply_model(spread_routers)) > 0
+        self.chooses_evenly = is_random(job) and sum(self.engine.collective_rpc(spread_routers)) > 0
         self.client = self.engine.engine_core
         self.core = self.client.engine_core
         self.scheduler = self.core.scheduler
@@ -268,8 +268,9 @@ def is_random(job):
     return job["engine"].get("load_format", "dummy") == "dummy"
 
 
-def spread_routers(model):
+def spread_routers(worker):
     """Draw the routers of a rank anew, the same on each, for logits of about LOGITS; no biases. How many there are."""
+    model = worker.get_model()
     norm = 1.0 if any("GemmaRMSNorm" in type(module).__name__ for module in model.modules()) else DUMMY_WEIGHT
     count = 0
     for name, module in model.named_modules():

@@ -11,8 +11,7 @@ from kvcache.errors import SplitError
 
 VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 FLOAT32_PRECISION = "VLLM_FLOAT32_MATMUL_PRECISION"
-ROUTING = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY"
-EVEN_ROUTING = "uniform_random"  # for tries without trained weights; the other one is not modelled
+EVEN_ROUTING = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY=uniform_random"  # its other strategy is not modelled
 FLOAT32_PRECISIONS = ("highest", "high", "medium")  # fp32; the others let TF32 in
 # Where files lie, what is logged, how processes talk: nothing of it decides an answer.
 _WITHOUT_EFFECT = re.compile(
@@ -73,7 +72,7 @@ def allows_tf32(variables: Iterable[str]) -> bool:
 
 def routes_evenly(variables: Iterable[str]) -> bool:
     """Whether each token's experts are drawn evenly, in place of what the model's router would choose."""
-    return f"{ROUTING}={EVEN_ROUTING}" in variables
+    return EVEN_ROUTING in variables
 
 
 def _float32_precision(variables: Iterable[str]) -> str:
@@ -84,5 +83,5 @@ def _float32_precision(variables: Iterable[str]) -> str:
 
 def not_modelled(variables: Iterable[str]) -> tuple[str, ...]:
     """Those that may change the answer, and are not looked at."""
-    seen = {f"{ROUTING}={EVEN_ROUTING}"}
-    return tuple(word for word in variables if word not in seen and not _WITHOUT_EFFECT.match(word.split("=", 1)[0]))
+    others = (word for word in variables if word != EVEN_ROUTING)
+    return tuple(word for word in others if not _WITHOUT_EFFECT.match(word.split("=", 1)[0]))
