@@ -54,6 +54,7 @@ class _Entry(Lenient, frozen=True):
 class _Environment(Lenient, frozen=True):
     vllm_version: Annotated[str, Meta(max_length=100)] | None = None
     num_gpu_blocks: AtLeastOne | None = None
+    experts: Literal["evenly"] | None = None
 
 
 class _Steps(Lenient, frozen=True):

@@ -58,6 +58,7 @@ def change(folder: Path, *way: Any) -> None:
         (("options", "model", 10**400), "options.model is 1000"),
         (("environment", ...), "recording.json: 'environment' is missing"),
         (("environment", "num_gpu_blocks", "many"), "environment.num_gpu_blocks is 'many'; it must be a whole number"),
+        (("environment", "experts", "all"), "environment.experts is 'all'; it must be one of evenly"),
         (("kind", "server metrics"), "is not a recording of engine steps but of server metrics"),
         (("schema_version", 2), "is not a recording of engine steps"),
     ],
