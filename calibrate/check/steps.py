@@ -12,7 +12,7 @@ from calibrate.fit.steps import steps_of
 from calibrate.recording import EVENLY, Recording
 from kvcache.models.catalog import is_other_model, load_model
 from simulator.deployment import Deployment
-from simulator.engines.vllm.environment import EVEN_ROUTING, Variables
+from simulator.engines.vllm.environment import EVEN_ROUTING, ROUTING, Variables
 from simulator.latency.model import LatencyModel
 
 MIN_STEPS = 3  # of a median
@@ -31,8 +31,10 @@ def recorded_deployment(recording: Recording, values: Mapping[str, Any]) -> Depl
     options = given(recording.options, values)
     if blocks := recording.environment.get("num_gpu_blocks"):
         options.setdefault("num_gpu_blocks_override", int(blocks))
-    if recording.environment.get("experts") == EVENLY:
-        options["environment"] = (*Variables().read(options.get("environment", ())), EVEN_ROUTING)
+    own = Variables().read(options.get("environment", ()))
+    if recording.environment.get("experts") == EVENLY and not any(each.startswith(f"{ROUTING}=") for each in own):
+        own = (*own, f"{ROUTING}={EVEN_ROUTING}")
+    options["environment"] = own
     return deployment_of("the recording", options)
 
 

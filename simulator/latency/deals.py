@@ -25,7 +25,7 @@ def deal(mixture: Experts, tokens: FloatArray, least: float, exponent: float, *,
     """Of the tokens, then of those from which on tiles are as large as theirs: more tokens never take less time.
 
     `least`: tiles in which an expert's mean tokens fit. Tokens choose at random; tokens^exponent are independent.
-    `evenly`: every expert as often as any other, as routers of random weights do, not as trained ones do.
+    `evenly`: each token by itself, every expert as often as any other, as routers of random weights do.
     """
     rows = tile_rows(mixture, tokens, least)
     smaller = rows / 2 * least * mixture.num_experts / mixture.num_experts_per_tok
@@ -40,7 +40,7 @@ def _dealt(mixture: Experts, tokens: FloatArray, least: float, exponent: float, 
     its last tile is partly empty, and busy experts have more.
     """
     chosen = mixture.num_experts_per_tok / mixture.num_experts
-    unused = (1 - chosen) ** (tokens**exponent) if evenly else _unused(_evenness(mixture), chosen, tokens**exponent)
+    unused = (1 - chosen) ** tokens if evenly else _unused(_evenness(mixture), chosen, tokens**exponent)
     distinct = mixture.num_experts * (1 - unused)
     each = np.maximum(tokens * mixture.num_experts_per_tok / distinct, 1.0)
     rows = tile_rows(mixture, tokens, least)

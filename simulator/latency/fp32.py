@@ -3,8 +3,9 @@
 Columns take as long as the library's kernels take to sum them, and those differ by family. Blackwell: timed on GB200
 for vLLM's pull request 47973, [tokens, 6144] by [6144, 256] with the conversion of the tokens; 16, 32, 128 and 1,024
 took 20, 63, 69 and 111 µs, as TF32 12, 20, 20 and 33. Hopper: timed on an H200 with torch 2.11.0 (CUDA 13.0) in a CUDA
-graph, 2026-11-27; the same took 16, 15, 22 and 79 µs, as TF32 8, 9, 9 and 22. vLLM's own kernel took 12 µs at most.
-Single tokens have another kernel (3 to 8 µs), as have two on Blackwell (72 µs); neither is modelled.
+graph, 2026-11-27; the same took 16, 15, 22 and 79 µs, as TF32 8, 9, 9 and 22. vLLM's own kernel, with MiniMax's
+shapes, took 8 µs at most. Single tokens have another kernel (3 to 8 µs), as have two on Blackwell (72 µs); neither is
+modelled. Other families are taken to be as Hopper.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,9 @@ class _Kernels:
 
 
 _BLACKWELL = _Kernels(fp32_s=(2.8e-9, 9.5e-9), tf32_s=(1.5e-9, 2.8e-9), tf32_of_bf16=0.12)
-_OTHERS = _Kernels(fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.5)  # an H200's
+_OTHERS = _Kernels(
+    fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.5
+)  # an H200's; assumed of Ampere, Ada, AMD
 _KERNEL_SHAPES, _KERNEL_TOKENS = ((3072, 256), (6144, 128)), 32  # GateLinear: MiniMax-M2, MiniMax-M3
 
 

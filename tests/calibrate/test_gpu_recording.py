@@ -55,8 +55,18 @@ def test_experts_of_random_weights_are_taken_to_be_chosen_evenly() -> None:
     assert (uneven[few] < even[few] - 14).all()
 
 
+def test_what_the_user_says_of_experts_wins() -> None:
+    recording = RECORDINGS["h200-qwen3-30b-a3b"]
+    strategy = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY"
+    for given, wanted in (
+        ("HF_HOME=/x", ("HF_HOME=/x", f"{strategy}=uniform_random")),
+        (f"{strategy}=normal_routing", (f"{strategy}=normal_routing",)),
+    ):
+        assert recorded_deployment(recording, {"environment": given}).served.args.environment == wanted
+
+
 def test_clients_of_a_server_that_no_fit_saw_wait_about_as_long_as_simulated() -> None:
-    """But for 256 clients, whose tokens one API server cannot stream in time; where they wait is not judged."""
+    """But for 256 clients, whose tokens the API server or the client takes too late; where they wait is not judged."""
     served = {"model": "llama-3.1-8b", "gpu": "h200-sxm", "vllm_version": "0.26.0", "max_model_len": 16_384}
     errors = {}
     for path in SERVED:

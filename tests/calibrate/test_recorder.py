@@ -264,8 +264,8 @@ CHOICES = """
 import sys
 import record_probe as probe
 
-def watched(model):
-    for name, module in model.named_modules():
+def watched(worker):
+    for name, module in worker.get_model().named_modules():
         if name.endswith(".router"):
             module.register_forward_hook(seen)
 
@@ -276,7 +276,7 @@ spread = probe.spread_routers
 probe.spread_routers = spread if sys.argv[2] == "spread" else lambda worker: 0
 job = {"model_folder": sys.argv[1], "engine": {"max_model_len": 512}, "temperature": 1.0}
 recorder, chosen = probe.Recorder(job), []
-recorder.engine.apply_model(watched)
+recorder.engine.collective_rpc(watched)
 phase = {"keep": None, "add": [64] * 16, "budget": None, "chunk": None, "steps": 4}
 list(recorder.run({"seed": 5, "phases": [phase]}))
 decodes = [experts for experts in chosen if len(experts) == 16]

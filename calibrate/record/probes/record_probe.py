@@ -11,8 +11,8 @@ is a load, and each line out a step of it, written as it ends; a line with `"fin
 A load is a list of phases: keep so many of the requests, set the step's token budget and the longest chunk, add
 prompts of random tokens, step until they are computed and then `steps` times more. No prompt is like another.
 
-Routers of random weights are drawn anew, so that every expert is chosen as often as any other: as vLLM draws them, all
-tokens would choose the same ones where the router has a bias, or scores in 16 bits.
+Routers of random weights are drawn anew, so that all experts are chosen about equally often. As vLLM draws them, all
+tokens choose the same experts where the router has a bias, or scores in 16 bits.
 
 A step's time is what the engine core's step took where steps follow each other; where one is scheduled while another
 runs it is the gap between two calls of `update_from_output`, and null where nothing ran before or requests came or
@@ -55,7 +55,7 @@ SETTINGS = (
     "gpu_memory_utilization", "block_size", "enforce_eager", "enable_prefix_caching", "enable_chunked_prefill",
     "async_scheduling", "scheduling_policy", "long_prefill_token_threshold", "num_gpu_blocks_override",
 )  # fmt: skip
-ROUTERS = ("gate", "router")  # as vLLM's models name them
+ROUTERS = {"gate", "router"}  # as vLLM's models name them, or what holds their weights
 DUMMY_WEIGHT = 1e-3 / 3**0.5  # root mean square of vLLM's random weights, those of norms too
 LOGITS = 0.05  # so small that no softmax saturates, so large that 16 bits tell them apart
 MAX_IDLE_CALLS = 100  # of the engine's step without a token, while requests wait
@@ -269,13 +269,16 @@ def is_random(job):
 
 
 def spread_routers(worker):
-    """Draw the routers of a rank anew, the same on each, for logits of about LOGITS; no biases. How many there are."""
+    """Redraw this rank's routers, alike on every rank, for logits of about LOGITS; zero all biases.
+
+    Returns the number of routers.
+    """
     model = worker.get_model()
     norm = 1.0 if any("GemmaRMSNorm" in type(module).__name__ for module in model.modules()) else DUMMY_WEIGHT
     count = 0
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
-        if name.rpartition(".")[2] in ROUTERS and weight is not None and weight.dim() == 2:
+        if {*name.split(".")[-2:]} & ROUTERS and weight is not None and weight.dim() == 2:
             drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(count))
             weight.data.copy_(drawn * LOGITS / (norm * weight.shape[1] ** 0.5))
             count += 1

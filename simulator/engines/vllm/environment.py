@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from kvcache.errors import SplitError
 
 VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 FLOAT32_PRECISION = "VLLM_FLOAT32_MATMUL_PRECISION"
-EVEN_ROUTING = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY=uniform_random"  # its other strategy is not modelled
+ROUTING, EVEN_ROUTING = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "uniform_random"  # other strategies are not modelled
 FLOAT32_PRECISIONS = ("highest", "high", "medium")  # fp32; the others let TF32 in
 # Where files lie, what is logged, how processes talk: nothing of it decides an answer.
 _WITHOUT_EFFECT = re.compile(
@@ -72,7 +72,8 @@ def allows_tf32(variables: Iterable[str]) -> bool:
 
 def routes_evenly(variables: Iterable[str]) -> bool:
     """Whether each token's experts are drawn evenly, in place of what the model's router would choose."""
-    return EVEN_ROUTING in variables
+    values = dict(variable.split("=", 1) for variable in variables)
+    return values.get(ROUTING, "").lower() == EVEN_ROUTING
 
 
 def _float32_precision(variables: Iterable[str]) -> str:
@@ -81,7 +82,12 @@ def _float32_precision(variables: Iterable[str]) -> str:
     return values.get(FLOAT32_PRECISION, FLOAT32_PRECISIONS[0]).lower()
 
 
-def not_modelled(variables: Iterable[str]) -> tuple[str, ...]:
+def not_modelled(variables: Collection[str]) -> tuple[str, ...]:
     """Those that may change the answer, and are not looked at."""
-    others = (word for word in variables if word != EVEN_ROUTING)
-    return tuple(word for word in others if not _WITHOUT_EFFECT.match(word.split("=", 1)[0]))
+    seen = {ROUTING} if routes_evenly(variables) else set()
+    names = [word.split("=", 1)[0] for word in variables]
+    return tuple(
+        word
+        for word, name in zip(variables, names, strict=True)
+        if name not in seen and not _WITHOUT_EFFECT.match(name)
+    )
