@@ -33,9 +33,7 @@ class _Kernels:
 
 
 _BLACKWELL = _Kernels(fp32_s=(2.8e-9, 9.5e-9), tf32_s=(1.5e-9, 2.8e-9), tf32_of_bf16=0.12)
-_OTHERS = _Kernels(
-    fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.5
-)  # an H200's; assumed of Ampere, Ada, AMD
+_OTHERS = _Kernels(fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.5)  # an H200's
 _KERNEL_SHAPES, _KERNEL_TOKENS = ((3072, 256), (6144, 128)), 32  # GateLinear: MiniMax-M2, MiniMax-M3
 
 

@@ -16,10 +16,9 @@ from kvcache.models.catalog import load_model
 from simulator.engines.memory import memory_budget
 from simulator.latency.gpu_constants import constants_for
 
-RECORDINGS = {
-    name: read_recording(FOLDER.parent / name)
-    for name in ("h200-llama-3.1-8b", "h200-qwen3-30b-a3b", "h200-qwen3-32b-fp8")
-}
+# The largest error in % of a batch of decodes, and of steps full of prompt tokens.
+LARGEST = {"h200-llama-3.1-8b": (12, 6), "h200-qwen3-30b-a3b": (20, 20), "h200-qwen3-32b-fp8": (15, 10)}
+RECORDINGS = {name: read_recording(FOLDER.parent / name) for name in LARGEST}
 SERVED = sorted((FOLDER.parent / "h200-llama-3.1-8b-served").glob("*.json"))
 
 
@@ -30,9 +29,9 @@ def test_steps_that_no_fit_saw_take_about_what_shipped_constants_say(name: str) 
     decode, chunk = checked.tables[DECODES], checked.tables[CHUNKS]
     assert checked.is_expected
     assert len(decode) >= 20 and len(chunk) >= 4
-    assert decode["error"].abs().max() <= 20
+    assert decode["error"].abs().max() <= LARGEST[name][0]
     assert decode["error"].abs().median() <= 8
-    assert chunk["error"].abs().max() <= 20
+    assert chunk["error"].abs().max() <= LARGEST[name][1]
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
