@@ -43,9 +43,12 @@ GPUS = {"hopper": ("h100-sxm", "h200-sxm"), "blackwell": ("b200-sxm", "b300-sxm"
 PRIOR_SHARES = {
     "gemm_bandwidth_share": 0.2, "decode_attention_bandwidth_share": 0.2, "expert_bandwidth_share": 0.2,
     "all_reduce_link_share": 0.2, "all_reduce_rank_exponent": 0.2, "distinct_expert_exponent": 0.2,
-    "expert_parallel_imbalance": 0.2, "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
+    "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
     "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
+# Standard deviation of what a family's compute shares have in common beside that: tables time one kernel alone, on a
+# cool GPU; a loaded one clocks lower, which slows all multiplies alike. Wider choices change little.
+CLOCK = 0.2
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families
 POOLED: Term = ("step_gap_sequence_s", None)  # too
 # What servers of one GPU have for themselves beside their family: a factor on what their hosts take to launch kernels.
@@ -131,7 +134,13 @@ def prior_of(columns: Sequence[Column], texts: derivatives.Texts) -> Prior:
     mean = np.array([_log_of_tables(column, texts) for column in columns])
     sd = np.array([general[term] * PRIOR_SHARES.get(term[0], 1.0) for _, term in columns])
     most = np.array([room(column, texts) for column in columns])
-    return Prior(np.minimum(mean, most), together(columns) * np.outer(sd, sd), most)
+    return Prior(np.minimum(mean, most), together(columns) * np.outer(sd, sd) + CLOCK**2 * _clocked(columns), most)
+
+
+def _clocked(columns: Sequence[Column]) -> FloatArray:
+    """1 where two compute shares are of one family."""
+    families = np.array([family if name.endswith("compute_share") else "" for family, (name, _) in columns])
+    return ((families[:, None] == families) & (families != "")).astype(np.float64)
 
 
 def _log_of_tables(column: Column, texts: derivatives.Texts) -> float:

@@ -28,7 +28,17 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.simulated import tenants_table
 from headcount.text.units import assumptions_json, counted, percent
-from headcount.text.words import STEP_TIME_ERROR, host_text, joined, load_text, pool_text, ratio_text, safe_meaning
+from headcount.text.words import (
+    KV_CACHE_ERROR,
+    STEP_TIME_ERROR,
+    TTFT_ERROR,
+    host_text,
+    joined,
+    load_text,
+    pool_text,
+    ratio_text,
+    safe_meaning,
+)
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION
@@ -234,7 +244,8 @@ class CapacityAnswer(Answer):
         counts = sorted({row.replications for row in self.capacity if row.replications})
         ran = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
         noise = f"simulation noise ({ran} replications)"
-        errors = [(STEP_TIME_ERROR, not are_given), ("the error of the KV cache's size", pool)]
+        ttft = any(row.ttft_error is not None for row in self.capacity)
+        errors = [(STEP_TIME_ERROR, not are_given), (TTFT_ERROR, ttft), (KV_CACHE_ERROR, pool)]
         return joined([noise, *(name for name, is_covered in errors if is_covered)])
 
 

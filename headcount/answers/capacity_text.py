@@ -65,6 +65,8 @@ def no_capacity_reason(row: CapacityRow) -> str:
     """Why the lower end of the interval of users is 0."""
     if row.users_low_sampling and row.users_if_pool_smaller == 0 and row.plan is not None:
         return _no_start_reason(row.plan)
+    if row.users_low_sampling and row.users_if_slower and row.users_if_ttft_longer == 0:
+        return f"not even one user is served where TTFT is {row.ttft_error:.0%} longer, which its error allows"
     if row.users_low_sampling and row.step_time_error is not None:
         longer = f"{row.step_time_error:.0%} longer, which their error allows"
         return f"not even one user is served where steps take {longer}; a latency profile narrows it"
@@ -88,7 +90,7 @@ def _no_start_reason(plan: Deployment) -> str:
 
 
 def error_lines(row: CapacityRow) -> list[str]:
-    """What step-time error and the uncertain KV cache make of the users, a sentence each."""
+    """What the errors of step times and TTFT, and the uncertain KV cache, make of the users, a sentence each."""
     lines: list[str] = []
     if row.plan is None or not row.users:
         return lines
@@ -99,6 +101,11 @@ def error_lines(row: CapacityRow) -> list[str]:
         lines.append(
             f"part of the interval: step-time error alone (±{row.step_time_error:.0%}, {interval_label(row.plan)}): "
             f"{row.users_if_slower:,} to {row.users_if_faster:,} users"
+        )
+    if row.ttft_error is not None:
+        lines.append(
+            f"part of the interval: TTFT's own error alone (±{row.ttft_error:.0%}: front ends, short queues): "
+            f"{row.users_if_ttft_longer:,} to {row.users_if_ttft_shorter:,} users"
         )
     if row.users_if_pool_smaller is not None:
         budget = row.plan.budget

@@ -27,11 +27,9 @@ PER_SAFE_MEANING: Final = f"{PER_SAFE_USER}: a month, for each user who is safe 
 """The one meaning of a cost per user: a month's dollars by users_low."""
 PRECISION_REMARK: Final = "answers change with the format: test their quality"
 STEP_TIME_ERROR: Final = "step-time error"
-COVERED: Final = f"simulation noise, {STEP_TIME_ERROR} and the error of the KV cache's size"
-NOT_COVERED: Final = (
-    "The step-time error is that of the TPOT. Where TTFT binds, the number holds if waits are as simulated: the wider "
-    "error of the mean TTFT (front end, short queues) is not in the interval, so measure TTFT on one server first."
-)
+TTFT_ERROR: Final = "TTFT's own error"
+KV_CACHE_ERROR: Final = "the error of the KV cache's size"
+COVERED: Final = f"simulation noise, {STEP_TIME_ERROR}, {TTFT_ERROR} and {KV_CACHE_ERROR}"
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 
@@ -181,10 +179,9 @@ def found_text(low: int, mean: int, high: int) -> str:
 
 def safe_meaning(covered: str) -> str:
     """What users safe to promise are; `covered` are the errors that their interval covers."""
-    left_out = f" {NOT_COVERED}" if STEP_TIME_ERROR in covered else ""
     return (
         f"{SAFE}: users at once whom 19 of 20 real fleets like this one should serve, the lower end of a 90 % interval "
-        f"that covers {covered}.{left_out}"
+        f"that covers {covered}."
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.layer import Experts
@@ -45,6 +46,23 @@ def _dealt(mixture: Experts, tokens: FloatArray, least: float, exponent: float, 
     each = np.maximum(tokens * mixture.num_experts_per_tok / distinct, 1.0)
     rows = tile_rows(mixture, tokens, least)
     return Dealt(distinct, distinct / (1 - (1 - 1 / each) ** rows), rows)
+
+
+def fullest_rank(
+    mixture: Experts, tokens: FloatArray, distinct: FloatArray, share: float, *, evenly: bool = False
+) -> tuple[FloatArray, FloatArray]:
+    """Distinct experts of the rank that has the most, then its tokens; each over the ranks' mean.
+
+    A rank holds a share of the experts, popular ones among them by chance; every layer waits for the fullest rank.
+    The largest of so many sums is that of normal ones (Blom 1958).
+    """
+    held, chosen = share * mixture.num_experts, mixture.num_experts_per_tok / mixture.num_experts
+    largest = float(ndtri((1 / share - 0.375) / (1 / share + 0.25)))
+    reached = distinct / mixture.num_experts
+    popularity = 0.0 if evenly else (1 - chosen) / (_evenness(mixture) + chosen)
+    experts = 1 + largest * np.sqrt((1 - reached) / (reached * held))
+    each = 1 + largest * np.sqrt(popularity / held + 1 / (np.maximum(tokens, 1.0) * chosen * held))
+    return np.minimum(experts, 1 / reached), np.minimum(each, 1 / share)
 
 
 def _unused(shape: FloatArray, chosen: float, tokens: FloatArray) -> FloatArray:

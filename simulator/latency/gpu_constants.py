@@ -70,7 +70,6 @@ class Constants:
     expert_start_s: Mapping[str, float]
     older_expert_start_factor: float
     distinct_expert_exponent: float
-    expert_parallel_imbalance: float
     sampling_start_s: float
     sampling_bytes_per_logit: float
     sorting_bytes_per_logit: float

@@ -118,6 +118,17 @@ class LatencyModel:
     )  # see `steps_outside`
     sampler: Callable[[np.random.Generator], "LatencyModel"] | None = None
 
+    def step_error_at(self, sequences: float) -> float:
+        """By what share steps may be longer, or their inverse shorter, with so many sequences: half a 90 % interval."""
+        return 0.0 if self.is_given else self.tpot_log_error.half_width_at(sequences)
+
+    def ttft_error_at(self, sequences: float) -> float:
+        """The same of TTFT beside the error of the steps, which it shares: front ends, short queues."""
+        if self.is_given:
+            return 0.0
+        steps, whole = (error.log_half_width_at(sequences) for error in (self.tpot_log_error, self.ttft_log_error))
+        return math.expm1(math.sqrt(max(whole**2 - steps**2, 0.0)))
+
     def draw(self, rng: np.random.Generator) -> "LatencyModel":
         """The same deployment with constants drawn from what is known of their errors.
 

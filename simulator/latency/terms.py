@@ -15,7 +15,7 @@ from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import Tensor, layer_tensors
 from simulator.engines.engines import AnyArgs
-from simulator.latency.deals import Dealt, deal, tiles_at_least
+from simulator.latency.deals import Dealt, deal, fullest_rank, tiles_at_least
 from simulator.latency.fp32 import FP32_BYTES, fp32_column_s, fp32_flops_per_s
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
@@ -350,15 +350,14 @@ def experts(
     tile_s = constants.expert_tile_reads[weight_format] * one_s
     compute_s = share * np.max([way.tiles * (way.rows * row_s + tile_s) for way in deals], axis=0)
     chosen = share * tokens * mixture.num_experts_per_tok
-    fullest = np.ones_like(tokens)
+    more_experts = more_tokens = np.ones_like(tokens)
     if rank.parallelism.enable_expert_parallel and share < 1:
-        # Ranks even out as more tokens are dealt: the law of large numbers, from the measured 15 % down.
-        fullest = 1 + constants.expert_parallel_imbalance / np.sqrt(1 + chosen / tensors[0].count)
+        more_experts, more_tokens = fullest_rank(mixture, tokens, deals[0].distinct, share, evenly=evenly)
     # Gathering a token's copies, writing what the experts make of them: not less under tensor parallelism.
     moved = chosen * tensors[0].cols * constants.expert_activation_bytes_per_element[weight_format]
     power, start_s = constants.expert_overlap_power[weight_format], constants.expert_start_s[weight_format]
-    own = _joined(tokens, fullest * read_s, fullest * compute_s, start_s, power)
-    return {**own, ACTIVATIONS: fullest * moved / rank.bandwidth}
+    own = _joined(tokens, more_experts * read_s, more_tokens * compute_s, start_s, power)
+    return {**own, ACTIVATIONS: more_tokens * moved / rank.bandwidth}
 
 
 def expert_format(scheme: QuantizationScheme) -> str:

@@ -10,12 +10,15 @@ import numpy as np
 
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity, coarse_capacity
-from simulator.study.estimate import estimate_users
+from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
+from simulator.study.slo import SLO
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
+TTFT_MATTERS = 0.05  # requests near the limit on TTFT over those that may miss, from which on users are searched
 SLOWER, FASTER = "users_if_slower", "users_if_faster"
+LATER, SOONER = "users_if_ttft_longer", "users_if_ttft_shorter"
 SMALLER, LARGER = "users_if_pool_smaller", "users_if_pool_larger"
 
 
@@ -25,8 +28,8 @@ def interval_of_users(sampled: Mapping[str, int], within: Mapping[str, Any]) -> 
     `sampled` has what replications say (`low`, `mean`, `high`), `within` what `users_within_errors` found.
     """
     users, low, high = sampled["mean"], sampled["low"], sampled["high"]
-    worse = [within.get(name, users) for name in (SLOWER, SMALLER)]
-    better = [within.get(name, users) for name in (FASTER, LARGER)]
+    worse = [within.get(name, users) for name in (SLOWER, LATER, SMALLER)]
+    better = [within.get(name, users) for name in (FASTER, SOONER, LARGER)]
     return {
         **within,
         "users_low": math.floor(_together(users, [low, *worse])),
@@ -56,14 +59,14 @@ def interval_of(plans: Sequence[Deployment], evaluator: Evaluator, found: Capaci
 def users_within_errors(
     plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity, users: int
 ) -> dict[str, Any]:
-    """Users where step times, then the KV pool, differ by the error that covers 90 % of servers.
+    """Users where step times, then TTFT, then the KV pool, differ by the error that covers 90 % of servers.
 
     `plans` has the deployment of each of the fleet's pools. All of them err on the same side at once.
     """
     if not users:
         return {}
     changes = _Changes(plans=tuple(plans), evaluator=evaluator, found=found, users=users)
-    return _within_step_times(changes) | _within_pool(changes)
+    return _within_step_times(changes) | _within_ttft(changes) | _within_pool(changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +80,17 @@ class _Changes:
 
     @cached_property
     def estimate(self) -> float:
-        return self._estimated(self.plans)
+        return self._estimated(self.plans, self.evaluator.slo)
 
-    def _estimated(self, plans: Sequence[Deployment]) -> float:
-        load, slo = self.evaluator.load, self.evaluator.slo
+    @property
+    def sequences(self) -> float:
+        """That run at once."""
+        step = self.found.point.mean_step if self.found.point else None
+        return step.sequences if step else 1.0
+
+    def _estimated(self, plans: Sequence[Deployment], slo: SLO) -> float:
         pools = zip(plans, self.evaluator.fleet.pools, strict=True)
-        return sum(estimate_users(plan, pool.num_servers, load, slo).size for plan, pool in pools)
+        return sum(estimate_users(plan, pool.num_servers, self.evaluator.load, slo).size for plan, pool in pools)
 
     def users_on(self, change: Callable[[Deployment], Deployment]) -> int:
         """Users of the fleet with servers that are changed so, under the same load; where to look the estimate says."""
@@ -95,25 +103,61 @@ class _Changes:
             for plan, pool in zip(changed, self.evaluator.fleet.pools, strict=True)
         )
         fleet = replace(self.evaluator.fleet, pools=pools)
-        other = replace(self.evaluator, fleet=fleet, load=load, known={})
-        ratio = self._estimated(changed) / self.estimate if self.estimate else 1.0
+        return self._searched(replace(self.evaluator, fleet=fleet, load=load, known={}), changed)
+
+    def users_under(self, slo: SLO) -> int:
+        """Users of the fleet under another SLO."""
+        return self._searched(replace(self.evaluator, slo=slo, known={}), self.plans)
+
+    def _searched(self, other: Evaluator, plans: Sequence[Deployment]) -> int:
+        ratio = self._estimated(plans, other.slo) / self.estimate if self.estimate else 1.0
         guess = self.found.mean * min(max(ratio, 0.5), 2.0)  # an estimate near a leap may be far off
         return math.floor(self.users * coarse_capacity(other, guess, self.found) / self.found.mean)
 
 
 def _within_step_times(changes: _Changes) -> dict[str, Any]:
-    found, users = changes.found, changes.users
-    if all(plan.latency.is_given for plan in changes.plans) or found.point is None:
+    users = changes.users
+    if all(plan.latency.is_given for plan in changes.plans):
         return {}
-    sequences = step.sequences if (step := found.point.mean_step) else 1.0
 
     def error(plan: Deployment) -> float:
-        return 0.0 if plan.latency.is_given else plan.latency.tpot_log_error.half_width_at(sequences)
+        return plan.latency.step_error_at(changes.sequences)
 
     slower = changes.users_on(lambda plan: plan.with_step_times(1 + error(plan)))
     faster = changes.users_on(lambda plan: plan.with_step_times(1 / (1 + error(plan))))
     largest = max(map(error, changes.plans))
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": largest}
+
+
+def _within_ttft(changes: _Changes) -> dict[str, Any]:
+    """TTFTs that are so many times as long meet a limit that is so many times shorter."""
+    slo, users, point = changes.evaluator.slo, changes.users, changes.found.point
+    error = max(plan.latency.ttft_error_at(changes.sequences) for plan in changes.plans)
+    if slo.ttft_s is None or not error or point is None:
+        return {}
+    longer, shorter = ttft_limits(slo, error)
+    if float(np.mean(longer.misses_ttft(point.times("ttft_s")))) < TTFT_MATTERS * (1 - slo.attainment):
+        return {}
+    later, sooner = changes.users_under(longer), changes.users_under(shorter)
+    return {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
+
+
+def ttft_limits(slo: SLO, error: float) -> tuple[SLO, SLO]:
+    """What to ask of simulated TTFTs where real ones are longer by this share, then where they are as much shorter."""
+    assert slo.ttft_s is not None, "nothing is asked of them"
+    return replace(slo, ttft_s=slo.ttft_s / (1 + error)), replace(slo, ttft_s=slo.ttft_s * (1 + error))
+
+
+def safe_share(
+    found: Estimate, plan: Deployment, servers: int, *, load: Load, slo: SLO, role: str | None = None
+) -> float:
+    """The users safe to promise over those of an estimate, by what step times and TTFT may err; estimated, too."""
+    sequences = found.in_flight / (servers * plan.data_parallel_size)
+    steps, waits = math.log1p(plan.latency.step_error_at(sequences)), 0.0
+    if slo.ttft_s is not None and (error := plan.latency.ttft_error_at(sequences)):
+        longer, _ = ttft_limits(slo, error)
+        waits = math.log(max(found.size / estimate_users(plan, servers, load, longer, role).size, 1.0))
+    return math.exp(-math.hypot(steps, waits))
 
 
 def _within_pool(changes: _Changes) -> dict[str, Any]:

@@ -88,8 +88,9 @@ RANKED = 1.25  # estimates that differ by more than this are ranked rightly (doc
 _FIGURES = (
     "gpus", "replicas", "tp", "pp", "dp", "users", "users_low", "users_high", "users_low_sampling",
     "users_high_sampling", "precision", "replications",
-    "users_if_slower", "users_if_faster", "step_time_error", "users_if_pool_smaller",
-    "users_if_pool_larger", "binding", "reason", "usd_per_hour", "usd_per_million_output_tokens",
+    "users_if_slower", "users_if_faster", "step_time_error", "users_if_ttft_longer", "users_if_ttft_shorter",
+    "ttft_error", "users_if_pool_smaller", "users_if_pool_larger", "binding", "reason", "usd_per_hour",
+    "usd_per_million_output_tokens",
 )  # fmt: skip
 ROUGH: Final = 0.25  # half of the sampling interval, as a share of the users
 _POOL = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
@@ -112,7 +113,7 @@ class CapacityRow:
     tp: int
     replicas: int
     users: int
-    users_low: int  # 90 % interval: replications and step times; replications alone where times are given
+    users_low: int  # 90 % interval: replications, step times, TTFT, KV pool; replications alone where times are given
     users_high: int
     dp: int = 1  # engines of a replica
     pp: int = 1  # stages of a replica
@@ -125,6 +126,10 @@ class CapacityRow:
     users_if_slower: int | None = None
     users_if_faster: int | None = None
     step_time_error: float | None = None  # by what share steps may be longer, or their inverse shorter
+    # At the far ends of TTFT's own error, beside that of the steps; None where it hardly matters, too.
+    users_if_ttft_longer: int | None = None
+    users_if_ttft_shorter: int | None = None
+    ttft_error: float | None = None
     users_if_pool_smaller: int | None = None  # at the ends of the interval of KV blocks; None where they hardly differ
     users_if_pool_larger: int | None = None
     # Where single hours have to meet the SLO: users if the long run had to, and the users over them, paired.

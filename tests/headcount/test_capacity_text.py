@@ -70,8 +70,18 @@ def test_times_that_were_given_are_in_no_interval() -> None:
 def test_the_step_times_part_of_the_interval_is_said() -> None:
     text = told(users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
     assert "part of the interval: step-time error alone (±20%, 90 % of measured servers): 75 to 110 users" in text
-    assert "covers simulation noise (24 replications) and step-time error. The step-time error is" in text
+    assert "covers simulation noise (24 replications) and step-time error. Best estimate" in text
     assert "judgement" not in text
+
+
+def test_ttft_s_own_part_of_the_interval_is_said() -> None:
+    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
+    ttft = {"ttft_error": 0.36, "users_if_ttft_longer": 80, "users_if_ttft_shorter": 95}
+    text = told(users_low=70, **errors, **ttft)
+    assert "part of the interval: TTFT's own error alone (±36%: front ends, short queues): 80 to 95 users" in text
+    assert "covers simulation noise (24 replications), step-time error and TTFT's own error. Best" in text
+    text = told(users_low=0, users_low_sampling=80, **errors, **ttft | {"users_if_ttft_longer": 0})
+    assert "not even one user is served where TTFT is 36% longer, which its error allows" in text
 
 
 def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
@@ -98,9 +108,7 @@ def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> No
     errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
     text = told(users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
     assert "blocks per attention replica): 50 to 115 users" in text
-    assert (
-        "(24 replications), step-time error and the error of the KV cache's size. The step-time error is that" in text
-    )
+    assert "(24 replications), step-time error and the error of the KV cache's size. Best estimate" in text
     text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
     assert "no users are served; narrow it with --startup-log" in text
 

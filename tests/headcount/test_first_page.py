@@ -96,8 +96,10 @@ def test_servers_that_depend_on_each_other_fail_by_their_part(counts: list[int],
     assert "network" in bought.failure(100)
 
 
-@pytest.mark.parametrize(("binding", "is_said"), [("TTFT: prefill compute", True), ("TPOT: weight reads", False)])
-def test_where_ttft_binds_the_page_says_that_its_wider_error_is_not_covered(binding: str, is_said: bool) -> None:
-    row: Any = SimpleNamespace(binding=binding, step_time_error=0.15, users_if_pool_smaller=None, plan=None)
+@pytest.mark.parametrize(("ttft_error", "is_said"), [(0.36, True), (None, False)])
+def test_where_ttft_s_own_error_matters_the_page_says_that_it_is_covered(
+    ttft_error: float | None, is_said: bool
+) -> None:
+    row: Any = SimpleNamespace(step_time_error=0.15, ttft_error=ttft_error, users_if_pool_smaller=None, plan=None)
     said = sureness(Headroom(needed=None, low=100, users=110, high=120), row)
-    assert ("if answers begin as soon as simulated" in said and "is not covered: measure it" in said) == is_said
+    assert ("and that of how soon answers begin (±36% more)" in said) == is_said

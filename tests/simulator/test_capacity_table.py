@@ -28,8 +28,8 @@ FURTHER_KEYS = {
     "users_long_run", "hours_over_long_run",
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
     "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
-    "screened", "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "dp", "pp",
-    "precision", "replications", "at_users_low",
+    "screened", "users_if_faster", "step_time_error", "users_if_ttft_longer", "users_if_ttft_shorter", "ttft_error",
+    "users_if_pool_smaller", "users_if_pool_larger", "dp", "pp", "precision", "replications", "at_users_low",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -187,6 +187,24 @@ def test_the_interval_of_users_holds_sampling_and_step_times() -> None:
     assert 0.05 < row.step_time_error < 0.5
 
 
+def test_where_ttft_binds_its_own_error_is_in_the_interval_as_a_limit_that_is_as_much_shorter() -> None:
+    base = question(gpus=(1,))
+    (row,) = capacity_rows(base)
+    assert row.users_if_ttft_longer is not None and row.ttft_error is not None and row.plan is not None
+    assert row.users_low <= row.users_if_ttft_longer < row.users
+    limit_s = base.slo.ttft_s / (1 + row.ttft_error)
+    (under,) = capacity_rows(replace(base, slo=replace(base.slo, ttft_s=limit_s)))
+    assert row.users_if_ttft_longer == pytest.approx(under.users, rel=0.05)
+
+
+@pytest.mark.parametrize("ttft_s", [None, 600.0])
+def test_where_ttft_hardly_matters_the_interval_leaves_its_error_out(ttft_s: float | None) -> None:
+    slow = EngineArgs(tensor_parallel_size=1, max_num_seqs=64, max_model_len=2048)
+    (row,) = capacity_rows(question(gpus=(1,), args=slow, slo=SLO(ttft_s=ttft_s, tpot_s=0.011)))
+    assert row.users and row.step_time_error is not None
+    assert row.ttft_error is row.users_if_ttft_longer is row.users_if_ttft_shorter is None
+
+
 @given(st.lists(st.integers(0, 5000), min_size=3, max_size=3), st.lists(st.integers(0, 5000), min_size=2, max_size=2))
 def test_an_interval_reaches_at_least_as_far_as_each_of_its_sources(sampled: list[int], others: list[int]) -> None:
     low, users, high = sorted(sampled)
@@ -200,6 +218,8 @@ def test_an_interval_reaches_at_least_as_far_as_each_of_its_sources(sampled: lis
     pool = {"users_if_pool_smaller": slower, "users_if_pool_larger": faster}
     three = interval_of_users(drawn, both | pool)
     assert three["users_low"] <= both["users_low"] <= both["users_high"] <= three["users_high"]
+    four = interval_of_users(drawn, both | pool | {"users_if_ttft_longer": slower, "users_if_ttft_shorter": faster})
+    assert four["users_low"] <= three["users_low"] <= three["users_high"] <= four["users_high"]
     exact = interval_of_users({"low": users, "mean": users, "high": users}, both)
     assert (exact["users_low"], exact["users_high"]) == (slower, faster)
 

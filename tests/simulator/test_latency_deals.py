@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.layer import Experts
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.latency.deals import deal
+from simulator.latency.deals import deal, fullest_rank
 from simulator.latency.forms import latency_model
 from simulator.latency.model import COMPUTE, served_model
 from tests.simulator.physical_times import step_times
@@ -48,6 +48,32 @@ def test_routers_of_random_weights_choose_evenly() -> None:
     assert not other.routes_evenly and len(other.ignored_environment) == 1
     written = (options["environment"][0].replace("uniform", "Uniform"), other.environment[0])
     assert EngineArgs(environment=written[:1]).routes_evenly and not EngineArgs(environment=written).routes_evenly
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 16, 64, 512])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("evenly", [True, False])
+def test_the_fullest_rank_has_as_much_as_where_experts_are_drawn(tokens: int, ranks: int, evenly: bool) -> None:
+    """Popularities of a beta distribution as `deal` has it; a token chooses an expert as often as that says."""
+    rng, mixture = np.random.default_rng(1), cast(Experts, SimpleNamespace(num_experts=256, num_experts_per_tok=8))
+    chosen, layers = 8 / 256, 400
+    popularity = np.full((layers, 256), chosen) if evenly else rng.beta(1, 1 / chosen - 1, (layers, 256))
+    loads = rng.binomial(tokens, popularity)
+    by_rank = loads.reshape(layers, ranks, -1)
+    reached = (by_rank > 0).sum(axis=2)
+    dealt, _ = deal(mixture, np.array([float(tokens)]), 1, 1.0, evenly=evenly)
+    found = fullest_rank(mixture, np.array([float(tokens)]), dealt.distinct, 1 / ranks, evenly=evenly)
+    for (ours,), drawn in zip(found, (reached, by_rank.sum(axis=2)), strict=True):
+        assert ours == pytest.approx(drawn.max(axis=1).mean() / drawn.mean(), rel=0.12)
+
+
+def test_more_tokens_never_give_the_fullest_rank_less() -> None:
+    mixture, tokens = cast(Experts, SimpleNamespace(num_experts=128, num_experts_per_tok=4)), np.arange(1.0, 3000.0)
+    dealt, _ = deal(mixture, tokens, 1, 0.97)
+    experts, share = fullest_rank(mixture, tokens, dealt.distinct, 1 / 8)
+    assert (np.diff(experts * dealt.distinct) >= -1e-9).all() and (np.diff(share * tokens) >= 0).all()
+    assert (experts * dealt.distinct / 128 <= 1 + 1e-9).all() and experts[-1] >= 1
+    assert share[-1] > 1.1  # popular experts stay together, however many tokens come
 
 
 def test_few_tokens_read_few_experts() -> None:

@@ -281,8 +281,8 @@ def test_expert_parallelism_costs_an_imbalance_over_tensor_parallelism() -> None
     few = slice(1, 65)
     assert (whole[few] >= split[few]).all()
     assert (whole[few] < 1.16 * split[few]).all()
-    # A rank with whole experts begins a quarter as many.
-    assert (decode(False, known)[few] - split[few] > 3 * (decode(True, known)[few] - whole[few])).all()
+    # A rank with whole experts begins a quarter as many; the fullest, which the others wait for, somewhat more.
+    assert (decode(False, known)[few] - split[few] > 2 * (decode(True, known)[few] - whole[few])).all()
     # A rank with whole experts moves the tokens that chose one of them; one with a slice of each, all.
     assert whole[-1] < split[-1]
 

@@ -11,7 +11,7 @@ from headcount.answers.details.memory import memory_json
 from headcount.answers.details.sensitivity import Sensitivity
 from headcount.answers.details.workload import workload_text
 from headcount.answers.money import usd_per_month
-from headcount.text.words import NOT_COVERED
+from headcount.text.words import COVERED
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MOST_STEPS: Final = 24  # of a staircase
 _ENDS: Final = (
     "users", "users_low", "users_high", "users_low_sampling", "users_high_sampling", "users_if_slower",
-    "users_if_faster", "step_time_error", "users_if_pool_smaller", "users_if_pool_larger", "replications", "precision",
+    "users_if_faster", "step_time_error", "users_if_ttft_longer", "users_if_ttft_shorter", "users_if_pool_smaller",
+    "users_if_pool_larger", "replications", "precision",
 )  # fmt: skip
 
 
@@ -102,8 +103,7 @@ def _limits(row: CapacityRow) -> list[str]:
     said += [f"Not simulated: {name} ({value}): {why}." for name, value, why in plan.not_simulated]
     return [
         *said,
-        "The interval of users covers simulation noise, step-time error and the error of the KV cache's size. It does "
-        f"not cover workload error: your users may differ from these. {NOT_COVERED}",
+        f"The interval of users covers {COVERED}. It does not cover workload error: your users may differ from these.",
         "Networks between users and servers, load balancers' own delay, other programs on the GPUs, and failures "
         "beyond the spare servers are left out.",
         "Answers of the model are not judged: a smaller weight or KV format may change them.",

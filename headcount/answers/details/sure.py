@@ -95,22 +95,10 @@ def sureness(room: Headroom, row: "CapacityRow | None" = None) -> str:
         more = f" That is too few for the {room.needed:,.0f} asked for."
     elif room.needed is not None:
         more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
-    waits = _ttft_text(row)
-    promised = ", if answers begin as soon as simulated: then 19 of 20" if waits else ": 19 of 20"
     return (
-        f"{room.low:,} users are safe to promise{promised} real fleets like this one should serve at least so many."
+        f"{room.low:,} users are safe to promise: 19 of 20 real fleets like this one should serve at least so many."
         f"{more} The best estimate is {room.users:,}, and 1 of 20 should serve more than {room.high:,}. That "
-        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed.{waits}"
-    )
-
-
-def _ttft_text(row: "CapacityRow | None") -> str:
-    """Where the wait for the first token decides: how sure that is."""
-    if row is None or row.step_time_error is None or not (row.binding or "").startswith("TTFT"):
-        return ""
-    return (
-        " How soon answers begin (TTFT) decides here, and its own error (front ends, short queues) is not covered: "
-        "measure it on one server."
+        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed."
     )
 
 
@@ -120,8 +108,9 @@ def _covered_text(row: "CapacityRow | None") -> str:
         return "chance and the usual errors of the simulated speed and memory"
     error = row.step_time_error
     speed = [] if error is None else [f"the error of the simulated speed ({_within_text(row, error)})"]
+    waits = [] if row.ttft_error is None else [f"that of how soon answers begin (±{row.ttft_error:.0%} more)"]
     memory = [] if row.users_if_pool_smaller is None else ["that of the memory"]
-    return joined(["chance", *speed, *memory])
+    return joined(["chance", *speed, *waits, *memory])
 
 
 def _within_text(row: "CapacityRow", error: float) -> str:

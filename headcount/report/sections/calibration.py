@@ -11,8 +11,9 @@ TITLE = "Calibration"
 ORDER = 75
 SHOWN_BY = "headcount calibrate check"
 _ENDS = (
-    ("users_if_slower", "slower steps"), ("users_if_pool_smaller", "fewest KV blocks"),
-    ("users", "as simulated"), ("users_if_pool_larger", "most KV blocks"),
+    ("users_if_slower", "slower steps"), ("users_if_ttft_longer", "longer TTFT"),
+    ("users_if_pool_smaller", "fewest KV blocks"), ("users", "as simulated"),
+    ("users_if_pool_larger", "most KV blocks"), ("users_if_ttft_shorter", "shorter TTFT"),
     ("users_if_faster", "faster steps"),
 )  # fmt: skip
 
@@ -28,7 +29,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         known = [(said, ends[name]) for name, said in _ENDS if ends[name] is not None]
         yield Bars(
             title=f"Between {ends['users_low']:,} and {ends['users_high']:,} users, with 90 % probability",
-            note="What the errors of step times and of the KV cache's size make of the users. To narrow it, "
+            note="What the errors of step times, of TTFT and of the KV cache's size make of the users. To narrow it, "
             "measure your server: headcount calibrate record, fit and check.",
             axis_name="users",
             bars=[

@@ -10,6 +10,7 @@ from simulator.apart import Apart
 from simulator.deployment import Deployment
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.study.capacity_interval import safe_share
 from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.fleets.screening import MOST_ESTIMATED
 from simulator.study.loads import Load
@@ -88,12 +89,10 @@ def estimated_users_of_pair(apart: Apart, load: Load, slo: SLO, think_time_s: fl
 def _pool(plan: Deployment, engines: int, load: Load, slo: SLO, role: str) -> PoolEstimate:
     counted = min(engines, MOST_ESTIMATED)
     found = estimate_users(plan, counted, load, slo, role)
-    latency = plan.latency
-    error = 0.0 if latency.is_given else latency.tpot_log_error.half_width_at(found.in_flight / counted)
     return PoolEstimate(
         role=role,
         estimate=found,
-        rate=found.requests_per_s / counted / (1 + error),
+        rate=found.requests_per_s / counted * safe_share(found, plan, counted, load=load, slo=slo, role=role),
         served_s=found.in_flight / found.requests_per_s,
         target=slo.attainment,
     )

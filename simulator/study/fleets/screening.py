@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from simulator.study.capacity_interval import safe_share
 from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
 from simulator.study.loads import Load
@@ -52,7 +53,7 @@ class Screened:
 
 
 def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load: Load) -> tuple[float, Estimate]:
-    """Users to sign for: the estimate, lowered by the step-time error; 0 if even the smallest load misses the SLO."""
+    """Users to sign for: the estimate, lowered by what times may err; 0 if even the smallest load misses the SLO."""
     is_alone = layout.router == AFFINITY and not layout.plan.shares_kv_store
     counted = 1 if is_alone else min(servers, MOST_ESTIMATED)
     found = estimate_users(layout.plan, counted, load, question.slo)
@@ -61,10 +62,8 @@ def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load:
     users = found.size
     if load.unit != "users":
         users *= question.think_time_s + found.in_flight / found.requests_per_s
-    latency = layout.plan.latency
-    sequences = found.in_flight / (counted * layout.plan.data_parallel_size)
-    error = 0.0 if latency.is_given else latency.tpot_log_error.half_width_at(sequences)
-    return users / (1 + error) * servers / counted, found
+    share = safe_share(found, layout.plan, counted, load=load, slo=question.slo)
+    return users * share * servers / counted, found
 
 
 def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:

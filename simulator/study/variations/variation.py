@@ -10,11 +10,14 @@ from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import (
     FASTER,
     LARGER,
+    LATER,
     POOL_MATTERS,
     SLOWER,
     SMALLER,
+    SOONER,
     load_on,
     starts_with_fewest,
+    ttft_limits,
     users_within_errors,
     with_fewest,
 )
@@ -33,6 +36,7 @@ from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of
 from simulator.study.fleets.pair_estimate import estimated_users_of_pair
 from simulator.study.points import Evaluator
 from simulator.study.served import safe_point
+from simulator.study.slo import SLO
 
 SENSITIVE = 0.5  # of the users: where an error leaves fewer, how many is simulated
 
@@ -125,23 +129,27 @@ def estimated_within_errors(looked: Look, evaluator: Evaluator, found: Capacity,
     if plan is None or here is None or not users or not looked.users:
         return {}
 
-    def users_if(other: Deployment) -> int:
+    def users_if(other: Deployment, slo: SLO = evaluator.slo) -> int:
         load = load_on([other], evaluator.load)
         if load is None:
             return 0
-        there = estimate_users(other, looked.gpus // plan.gpus, load, evaluator.slo)
-        serves = estimated_users(load, there, evaluator.slo) > 0
+        there = estimate_users(other, looked.gpus // plan.gpus, load, slo)
+        serves = estimated_users(load, there, slo) > 0
         return round(users * there.size / here.size) if serves else 0
 
     within: dict[str, Any] = {}
     if not plan.latency.is_given and found.point is not None:
-        error = plan.latency.tpot_log_error.half_width_at(step.sequences if (step := found.point.mean_step) else 1.0)
+        sequences = step.sequences if (step := found.point.mean_step) else 1.0
+        error = plan.latency.step_error_at(sequences)
         slower, faster = users_if(plan.with_step_times(1 + error)), users_if(plan.with_step_times(1 / (1 + error)))
         within |= {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
+        if evaluator.slo.ttft_s is not None and (error := plan.latency.ttft_error_at(sequences)):
+            later, sooner = (users_if(plan, limits) for limits in ttft_limits(evaluator.slo, error))
+            within |= {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
     budget = plan.budget
     if budget.num_gpu_blocks_high - budget.num_gpu_blocks_low >= 2 * POOL_MATTERS * budget.num_gpu_blocks:
         smaller = users_if(with_fewest(plan)) if starts_with_fewest(plan) else 0
         larger = users_if(plan.with_kv_blocks(budget.num_gpu_blocks_high))
         within |= {SMALLER: min(smaller, users), LARGER: max(larger, users)}
-    is_sensitive = min(within.get(SLOWER, users), within.get(SMALLER, users)) < SENSITIVE * users
+    is_sensitive = min(within.get(name, users) for name in (SLOWER, LATER, SMALLER)) < SENSITIVE * users
     return users_within_errors([plan], evaluator, found, users) if is_sensitive else within
