@@ -59,8 +59,7 @@ def attention(rank: Rank, shape: Attention) -> AttentionCost:
         decode_flops = prefill_flops = 4 * heads * query_width
         sequence_s = max(shape.num_kv_heads / tp, 1) * constants.decode_attention_sequence_s
     decode_flops *= rank.args.decode_width  # drafts attend beside the token before them, over one read
-    share = constants.decode_attention_share_of(kv_cache_dtype, shape)
-    read_s = _longer_before(rank, shape) * kv_bytes / (share * rank.bandwidth)
+    read_s = kv_bytes / (_read_share(rank, shape) * rank.bandwidth)
     compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
     prefill_s = prefill_flops / (constants.prefill_attention_share_at(query_width) * peak)
     return AttentionCost(
@@ -73,16 +72,19 @@ def attention(rank: Rank, shape: Attention) -> AttentionCost:
     )
 
 
-def _longer_before(rank: Rank, shape: Attention) -> float:
-    """How much longer decode on Hopper took to read an 8-bit cache, before it had tiles of its own.
+def _read_share(rank: Rank, shape: Attention) -> float:
+    """Of the peak bandwidth, at which decode reads the cache.
 
-    Sources: with 8 query heads per KV head, 8 bits took as long as 16, then 1 / 1.39 of it (flash-attention pull
-    request 96); with 4, 63 % of it, then 54 % (vLLM's post on FP8 KV caches, 2026-04-22).
+    Before decode on Hopper had tiles of its own, 8 bits took as long as 16 with 8 query heads per KV head
+    (flash-attention pull request 96), with 4 of them 63 % of that (vLLM's post on FP8 KV caches, 2026-04-22).
     """
+    constants, kv_cache_dtype = rank.constants, rank.kv_cache_dtype
+    share = constants.decode_attention_share_of(kv_cache_dtype, shape)
     is_slower = SLOWER_8_BIT_DECODE.holds_in(rank.args.vllm_version) and rank.gpu.family == "hopper"
-    if not is_slower or cached_bits(rank.kv_cache_dtype) != 8 or shape.latent is not None or shape.head_dim != 128:
-        return 1.0
-    return float(np.interp(shape.num_heads / shape.num_kv_heads, (4, 8), (63 / 54, 1.39)))
+    if not is_slower or cached_bits(kv_cache_dtype) != 8 or shape.latent is not None or shape.head_dim != 128:
+        return share
+    of_16_bits = float(np.interp(shape.num_heads / shape.num_kv_heads, (4, 8), (0.63, 1.0)))
+    return min(share, constants.decode_attention_bandwidth_share["16"] / (2 * of_16_bits))
 
 
 def attention_over(rank: Rank, *, windowed: bool) -> AttentionCost:

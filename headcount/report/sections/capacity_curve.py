@@ -28,8 +28,8 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     note = (
         f"{report['fleet']}. Each point is a load that was simulated, with the same random numbers in all; the band is "
         f"the 95 % interval of attainment. Vertical lines: the best estimate of the users, at which the mean meets "
-        "the target, with the 95 % interval of simulation noise alone; what is safe to promise covers step-time error, "
-        "too."
+        "the target, with the 95 % interval of simulation noise alone; what is safe to promise covers the errors of "
+        "step times and TTFT, too."
     )
     note += f" At {growing} of the loads the waiting queue keeps growing: they do not count as served." * bool(growing)
     yield Lines(

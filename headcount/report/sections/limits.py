@@ -28,7 +28,8 @@ WORDS = (
     (
         "safe to promise",
         "The lower end of a 90 % interval of the users served. It covers simulation noise, step-time error and, where "
-        "it matters, the error of the KV cache's size. The errors are independent: squares of their logarithms add.",
+        "they matter, TTFT's own error and that of the KV cache's size. The errors are independent: squares of their "
+        "logarithms add.",
     ),
     (
         "server",
