@@ -102,4 +102,4 @@ def test_where_ttft_s_own_error_matters_the_page_says_that_it_is_covered(
 ) -> None:
     row: Any = SimpleNamespace(step_time_error=0.15, ttft_error=ttft_error, users_if_pool_smaller=None, plan=None)
     said = sureness(Headroom(needed=None, low=100, users=110, high=120), row)
-    assert ("and that of how soon answers begin (±36% more)" in said) == is_said
+    assert ("and that of how soon answers begin (another ±36%)" in said) == is_said

@@ -108,7 +108,7 @@ def _covered_text(row: "CapacityRow | None") -> str:
         return "chance and the usual errors of the simulated speed and memory"
     error = row.step_time_error
     speed = [] if error is None else [f"the error of the simulated speed ({_within_text(row, error)})"]
-    waits = [] if row.ttft_error is None else [f"that of how soon answers begin (±{row.ttft_error:.0%} more)"]
+    waits = [] if row.ttft_error is None else [f"that of how soon answers begin (another ±{row.ttft_error:.0%})"]
     memory = [] if row.users_if_pool_smaller is None else ["that of the memory"]
     return joined(["chance", *speed, *waits, *memory])
 
