@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headcount.answers.money import usd_per_month, usd_per_user_month
+from headcount.text.units import counted
 from headcount.text.words import layout_text, pools_text
 from simulator.fleet.router import router_name
 from simulator.study.fleets.layouts import Dropped, Layout, layout_kind
@@ -184,4 +185,7 @@ def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float
 
 
 def _no_number(sized: Sized) -> str:
-    return f"no number is safe to promise on {sized.row.replicas} × TP{sized.row.tp}: its interval begins at 0 users"
+    row = sized.row
+    less = "less than one user a server is" if row.users_low else "no number is"
+    begins = f"its interval begins at {counted(row.users_low, 'user')}"
+    return f"{less} safe to promise on {row.replicas} × TP{row.tp}: {begins}"

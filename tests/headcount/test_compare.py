@@ -247,7 +247,7 @@ def test_a_list_for_capacity_points_here(headcount: Callable[..., Any]) -> None:
 
 @pytest.mark.slow
 def test_a_row_of_another_gpu_leads_with_the_measure_that_ranks_it_and_each_gpu_has_its_step_time_error() -> None:
-    found = hc.compare("qwen3-0.6b", ["h100-sxm", "l40s"], gpus=1, replications=2, simulate_all=True)
+    found = hc.compare("qwen3-0.6b", ["h100-sxm", "l40s"], gpus=1, replications=4, simulate_all=True)
     best, other = found.layouts
     assert best.usd_per_user_month is not None
     assert other.usd_per_user_month is not None

@@ -12,6 +12,7 @@ from simulator.study.capacity_table import CapacityQuestion
 from simulator.study.fleets import sizing
 from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, screen_all, search_fleets
 from simulator.study.fleets.sizing import LOSS_GROWS, MOST_SERVERS, kept
+from simulator.study.slo import SLO
 from tests.simulator.made_up_fleets import fleet_question, simulate_as
 
 PER_SERVER = {"h100-sxm": 200, "l40s": 90, "a100-80gb": 150, "h200-sxm": 260}
@@ -40,6 +41,18 @@ def test_the_fewest_servers_that_serve_all_users_are_found(
     assert best is not None
     assert best.servers == servers
     assert best.users() >= users
+
+
+def test_a_limit_that_ttft_s_own_error_reaches_buys_no_server_for_each_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user waits 90 ms; 40 % more is beyond the limit, however many servers there are."""
+    physical = (EngineArgs(tensor_parallel_size=1),)
+    near = replace(fleet_question("h100-sxm", users=200, slo=SLO(ttft_s=0.1)), variants=physical)
+    (dropped,) = screen_all(near).dropped
+    assert "less than one user a server is safe to promise (TTFT" in dropped.reason
+    (kept_one,) = screen_all(replace(near, slo=SLO(ttft_s=0.3))).screened
+    assert kept_one.servers < 10
+    simulate_as(monkeypatch, lambda _, servers: servers // 2)
+    assert answer(50, "h100-sxm").best is None
 
 
 def test_a_fleet_that_few_replications_hardly_know_is_replicated_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,8 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
         users, estimate = estimated_users(layout, servers, question, load)
         if not users:
             return _served_nobody(layout, estimate, servers)
+        if users < servers:  # a fleet of more servers than users is no answer
+            return _promises_nobody(layout, estimate)
         needed = max(math.ceil(question.users / users * servers), 1)
         if needed == servers or servers > MOST_ESTIMATED:
             break
@@ -111,8 +113,18 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
 
 
 def _served_nobody(layout: Layout, estimate: Estimate, servers: int) -> Dropped:
-    args = layout.plan.given
     among = f" spread over {servers:,} servers" if servers > 1 else ""
+    return _dropped(layout, estimate, f"estimated to miss the SLO under any load{among}")
+
+
+def _promises_nobody(layout: Layout, estimate: Estimate) -> Dropped:
+    return _dropped(
+        layout, estimate, "estimated so near to the SLO that less than one user a server is safe to promise"
+    )
+
+
+def _dropped(layout: Layout, estimate: Estimate, why: str) -> Dropped:
+    args = layout.plan.given
     return Dropped(
         gpu=layout.offer.gpu.name,
         tp=layout.plan.tensor_parallel_size,
@@ -120,7 +132,7 @@ def _served_nobody(layout: Layout, estimate: Estimate, servers: int) -> Dropped:
         kv_cache_dtype=args.kv_cache_dtype,
         attainment=estimate.attainment,
         reason=(
-            f"estimated to miss the SLO under any load{among} ({estimate.binding}): TTFT {estimate.ttft_s:.3g} s, "
-            f"TPOT {estimate.tpot_s * 1e3:.3g} ms at the target's percentile"
+            f"{why} ({estimate.binding}): TTFT {estimate.ttft_s:.3g} s, TPOT {estimate.tpot_s * 1e3:.3g} ms at the "
+            "target's percentile"
         ),
     )

@@ -126,7 +126,7 @@ class Sizing:
         servers, most = first, self._most_simulated()
         while True:
             row = self._row(min(servers, most))
-            if not row.users_low:
+            if row.users_low < row.replicas:  # a fleet of more servers than users is no answer
                 if row.users and self.replications < self.question.replications:  # served, but hardly known
                     self.replications = self.question.replications
                     self.rows.clear()
