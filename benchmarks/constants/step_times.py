@@ -188,13 +188,16 @@ def kernel_of_runs(gpu: str, weight_format: str | None) -> str | None:
 
 
 def room(column: Column, texts: derivatives.Texts) -> float:
-    """How far the logarithm of a share, or of an exponent, may rise on any of the GPUs; infinite for all else."""
+    """How far the logarithm of a share, or of an exponent, may rise on any of the GPUs; infinite for all else.
+
+    As far as tables say where that is more: experts whose activations have 8 bits pass the peak of 16.
+    """
     family, term = column
     most = next((value for ending, value in MOST.items() if term[0].endswith(ending)), np.inf)
     if most == np.inf:
         return np.inf
     highest = max(reference(texts, gpu, term) for gpu in GPUS[family])
-    return float(np.log(max(most, highest) / highest))
+    return max(float(np.log(max(most, highest) / highest)), _log_of_tables(column, texts))
 
 
 def fit(problem: Problem, rows: NDArray[np.intp], prior: Prior) -> Estimate:
