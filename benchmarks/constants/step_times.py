@@ -14,7 +14,6 @@ of benchmarks/accuracy hardly change.
 """
 
 import argparse
-import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +27,18 @@ from numpy.typing import NDArray
 
 from benchmarks.constants import derivatives
 from benchmarks.constants.cases import Case, Linearized, closed_loops, runs_at_a_rate
+from benchmarks.constants.fitted_texts import covariance_text, term_text, times, with_values
 from benchmarks.constants.kernel_priors import prior_for
 from kvcache.models.catalog import find_gpu
 from kvcache.releases import SLOWER_EXPERTS
 from simulator.latency.covariance import FOLDER as COVARIANCES
-from simulator.latency.covariance import FOLLOWERS, MOST_OF_PEAK, Term, read_covariance
+from simulator.latency.covariance import (
+    MOST_OF_PEAK,
+    Term,
+    general_widths,
+    in_common,
+    read_covariance,
+)
 from simulator.latency.gpu_constants import FOLDER, GENERAL, constants_for
 from simulator.latency.step_time import FloatArray
 
@@ -46,9 +52,6 @@ PRIOR_SHARES = {
     "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
     "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
-# Standard deviation of what a family's compute shares have in common beside that: tables time one kernel alone, on a
-# cool GPU; a loaded one clocks lower, which slows all multiplies alike. Wider choices change little.
-CLOCK = 0.2
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families
 POOLED: Term = ("step_gap_sequence_s", None)  # too
 # What servers of one GPU have for themselves beside their family: a factor on what their hosts take to launch kernels.
@@ -130,17 +133,12 @@ def problem_of(parts: Mapping[str, Linearized], texts: derivatives.Texts) -> Pro
 
 def prior_of(columns: Sequence[Column], texts: derivatives.Texts) -> Prior:
     """About what kernel tables of each family's first GPU say, which no run has touched."""
-    general = read_covariance(GENERAL).sd
+    alone, _ = general_widths()
     mean = np.array([_log_of_tables(column, texts) for column in columns])
-    sd = np.array([general[term] * PRIOR_SHARES.get(term[0], 1.0) for _, term in columns])
+    sd = np.array([alone[term] * PRIOR_SHARES.get(term[0], 1.0) for _, term in columns])
     most = np.array([room(column, texts) for column in columns])
-    return Prior(np.minimum(mean, most), together(columns) * np.outer(sd, sd) + CLOCK**2 * _clocked(columns), most)
-
-
-def _clocked(columns: Sequence[Column]) -> FloatArray:
-    """1 where two compute shares are of one family."""
-    families = np.array([family if name.endswith("compute_share") else "" for family, (name, _) in columns])
-    return ((families[:, None] == families) & (families != "")).astype(np.float64)
+    common = in_common([name for _, (name, _) in columns], [family for family, _ in columns])
+    return Prior(np.minimum(mean, most), together(columns) * np.outer(sd, sd) + common, most)
 
 
 def _log_of_tables(column: Column, texts: derivatives.Texts) -> float:
@@ -287,47 +285,6 @@ def write(family: str, problem: Problem, logs: FloatArray) -> None:
             path.write_text(
                 with_values(path.read_text(encoding="utf-8"), times(problem.texts[name], own), own), encoding="utf-8"
             )
-
-
-def with_values(text: str, source: str, terms: Mapping[Term, float]) -> str:
-    """The text of a constants file with the values that another has for these terms."""
-    for name in dict.fromkeys(name for name, _ in terms):
-        pattern = rf"^{name} = {{ value = ({{[^}}]*}}|[^,]+)"
-        if (new := re.search(pattern, source, re.MULTILINE)) and (old := re.search(pattern, text, re.MULTILINE)):
-            text = text[: old.start(1)] + new[1] + text[old.end(1) :]
-    return text
-
-
-def times(text: str, logs: Mapping[Term, float]) -> str:
-    """The text of a constants file with its values multiplied."""
-    followers: dict[Term, float] = {
-        (name, new): logs[name, old] for new, old in FOLLOWERS.items() for name, key in logs if key == old
-    }
-    for (name, key), log in {**logs, **followers}.items():
-        line = re.search(rf"^{name} = .*$", text, re.MULTILINE)
-        if line is None:
-            continue
-        before = rf"value = {{[^}}]*\b{key} = " if key else "value = "
-        old = re.search(before + r"([0-9.e+-]+)", line[0])
-        if old is None:
-            continue  # a format that the family does not compute in
-        changed = line[0][: old.start(1)] + f"{float(f'{float(old[1]) * np.exp(log):.3g}'):g}" + line[0][old.end(1) :]
-        text = text.replace(line[0], changed)
-    return text
-
-
-def covariance_text(terms: Sequence[Term], matrix: FloatArray, comment: str) -> str:
-    """A file of simulator/latency/covariances: the terms, then the matrix up to its diagonal."""
-    lines = [f"# {line}" for line in comment.splitlines()]
-    lines += ["terms = [", *(f'  "{term_text(term)}",' for term in terms), "]"]
-    lines += ["covariance = [ # of the logarithms, up to the diagonal"]
-    lines += [f"  [{', '.join(f'{cell + 0.0:.3g}' for cell in row[: place + 1])}]," for place, row in enumerate(matrix)]
-    return "\n".join([*lines, "]"]) + "\n"
-
-
-def term_text(term: Term) -> str:
-    """`gemm_compute_share.fp8`"""
-    return ".".join(filter(None, term))
 
 
 def problem_from(data: Path) -> Problem:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.answers.answer import Answer, Progress, Verdict, Watch, question, unwatched
 from headcount.answers.capacity_text import (
+    covered,
     error_lines,
     found_line,
     headline,
@@ -28,17 +29,7 @@ from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
 from headcount.text.simulated import tenants_table
 from headcount.text.units import assumptions_json, counted, percent
-from headcount.text.words import (
-    KV_CACHE_ERROR,
-    STEP_TIME_ERROR,
-    TTFT_ERROR,
-    host_text,
-    joined,
-    load_text,
-    pool_text,
-    ratio_text,
-    safe_meaning,
-)
+from headcount.text.words import host_text, load_text, pool_text, ratio_text, safe_meaning
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION
@@ -220,10 +211,10 @@ class CapacityAnswer(Answer):
     def _legend(self) -> list[str]:
         is_trace = isinstance(self.question.workload, Trace)
         return [
-            f"users: active sessions, thinking or waiting. {safe_meaning(self.covered)} Best estimate: its mean. Upper "
-            "end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are safe to "
-            "promise and the expected step times. On a slower server, or with more users, latencies come closer to the "
-            "limits.",
+            f"users: active sessions, thinking or waiting. {safe_meaning(covered(self.capacity))} Best estimate: its "
+            "mean. Upper end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are "
+            "safe to promise and the expected step times. On a slower server, or with more users, latencies come "
+            "closer to the limits.",
             f"think time: {self.question.think_time_s:.0f} s on average"
             + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
             *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
@@ -234,19 +225,6 @@ class CapacityAnswer(Answer):
             *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
             *([LIFTS_LEGEND] if self.lifts else []),
         ]
-
-    @property
-    def covered(self) -> str:
-        """Which errors the interval of users covers."""
-        plans = [row.plan for row in self.capacity if row.plan is not None]
-        are_given = any(plan.latency.is_given for plan in plans)
-        pool = any(row.users_if_pool_smaller is not None for row in self.capacity)
-        counts = sorted({row.replications for row in self.capacity if row.replications})
-        ran = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
-        noise = f"simulation noise ({ran} replications)"
-        ttft = any(row.ttft_error is not None for row in self.capacity)
-        errors = [(STEP_TIME_ERROR, not are_given), (TTFT_ERROR, ttft), (KV_CACHE_ERROR, pool)]
-        return joined([noise, *(name for name, is_covered in errors if is_covered)])
 
 
 @question

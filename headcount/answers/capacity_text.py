@@ -4,7 +4,20 @@ from collections.abc import Sequence
 
 from headcount.text.blocks import Table
 from headcount.text.units import counted, dollars, milliseconds, seconds
-from headcount.text.words import BEST, SAFE, UPPER, found_text, hits_text, layout_text, pool_owner, ratio_text
+from headcount.text.words import (
+    BEST,
+    KV_CACHE_ERROR,
+    SAFE,
+    STEP_TIME_ERROR,
+    TTFT_ERROR,
+    UPPER,
+    found_text,
+    hits_text,
+    joined,
+    layout_text,
+    pool_owner,
+    ratio_text,
+)
 from simulator.deployment import Deployment
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
@@ -87,6 +100,19 @@ def _no_start_reason(plan: Deployment) -> str:
         f"{end} vLLM would not start: they do not hold one request of max_model_len {budget.max_model_len:,}; "
         f"{shorter}narrow the interval with --startup-log"
     )
+
+
+def covered(rows: Sequence[CapacityRow]) -> str:
+    """Which errors the interval of users covers."""
+    are_given = any(row.plan.latency.is_given for row in rows if row.plan is not None)
+    counts = sorted({row.replications for row in rows if row.replications})
+    ran = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
+    errors = [
+        (STEP_TIME_ERROR, not are_given),
+        (TTFT_ERROR, any(row.ttft_error is not None for row in rows)),
+        (KV_CACHE_ERROR, any(row.users_if_pool_smaller is not None for row in rows)),
+    ]
+    return joined([f"simulation noise ({ran} replications)", *(name for name, is_covered in errors if is_covered)])
 
 
 def error_lines(row: CapacityRow) -> list[str]:

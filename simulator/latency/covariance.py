@@ -1,7 +1,7 @@
 """How far a GPU's constants may be off, and which of them together."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.latency.gpu_constants import Constants
+from simulator.latency.gpu_constants import GENERAL, Constants
 from simulator.latency.step_time import FloatArray
 
 FOLDER = Path(__file__).parent / "covariances"
@@ -73,8 +73,11 @@ def read_covariance(name: str) -> Covariance:
     Raises ValueError on a term that is no constant or a matrix of another size."""
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     if "sd" in content:
-        terms = tuple(map(_term, content["sd"]))
-        return Covariance(terms, np.diag(np.square(list(content["sd"].values()))))
+        alone, _ = general_widths()
+        names = [term for term, _ in alone]
+        return Covariance(
+            tuple(alone), np.diag(np.square(list(alone.values()))) + in_common(names, [name] * len(names))
+        )
     terms, rows = tuple(map(_term, content["terms"])), content["covariance"]
     if [len(row) for row in rows] != list(range(1, len(terms) + 1)):
         raise ValueError(f"simulator/latency/covariances/{name}.toml: {len(terms)} terms need a triangle of such size")
@@ -82,6 +85,22 @@ def read_covariance(name: str) -> Covariance:
     for place, row in enumerate(rows):
         matrix[place, : place + 1] = matrix[: place + 1, place] = row
     return Covariance(terms, matrix)
+
+
+@cache
+def general_widths() -> tuple[Mapping[Term, float], Mapping[str, float]]:
+    """Standard deviations between GPUs: of each constant by itself; of what those have in common whose names end so."""
+    content = tomllib.loads((FOLDER / f"{GENERAL}.toml").read_text(encoding="utf-8"))
+    return {_term(text): sd for text, sd in content["sd"].items()}, content["together"]
+
+
+def in_common(names: Sequence[str], groups: Sequence[str]) -> FloatArray:
+    """Covariance by what constants of one group have in common whose names end alike; "" is no group."""
+    total = np.zeros((len(names), len(names)))
+    for ending, sd in general_widths()[1].items():
+        own = np.array([group * name.endswith(ending) for name, group in zip(names, groups, strict=True)])
+        total += sd**2 * ((own[:, None] == own) & (own != ""))
+    return total
 
 
 def _term(text: str) -> Term:

@@ -12,7 +12,7 @@ from simulator.study.capacity_table import CapacityRow, How
 from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
 from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
-from simulator.study.fleets.screening import Screened, cheaper_router
+from simulator.study.fleets.screening import PROMISES_NOBODY, Screened, cheaper_router
 from simulator.study.fleets.sizing import MOST_BOUGHT, MOST_SERVERS, MOST_USERS, SERVED_REPLICATIONS, Sized, kept
 from simulator.study.points import Evaluator
 
@@ -84,6 +84,8 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
                 return _dropped(layout, apart.prefill, pool.refusal, pool.estimate.attainment)
         rate = question.users / (question.think_time_s + found.served_s)
         needed = rate / found.prefill.rate, rate / found.decode.rate
+        if sum(needed) > question.users:
+            return _dropped(layout, apart.prefill, PROMISES_NOBODY, found.decode.estimate.attainment)
         last, engines = engines, (math.ceil(needed[0]), math.ceil(needed[1]))
         if engines == last:
             break
@@ -160,7 +162,7 @@ class RatioSizing:
         """The first pair that serves, with more of both until one does; None where a pair serves nobody."""
         guess = self.users if self._evaluator(pair).load.unit == "users" else 0.0
         while (row := self._row(pair, guess)).users_low < self.users:
-            if not row.users_low:
+            if row.users_low < sum(pair):
                 return None
             factor, guess = self.users / row.users_low, self._size(self.users, row)
             following = math.ceil(pair[0] * factor), math.ceil(pair[1] * factor)

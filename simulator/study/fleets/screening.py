@@ -14,6 +14,8 @@ from workloads.populations.population import Population
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
 CLEARLY: Final = 0.9  # of the cost: below it a router is taken for its estimate
 _ROUNDS = 6
+PROMISES_NOBODY: Final = "estimated so near to the SLO that less than one user a server is safe to promise"
+"""A fleet of more servers than users is no answer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,8 +98,8 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
         users, estimate = estimated_users(layout, servers, question, load)
         if not users:
             return _served_nobody(layout, estimate, servers)
-        if users < servers:  # a fleet of more servers than users is no answer
-            return _promises_nobody(layout, estimate)
+        if users < servers:
+            return _dropped(layout, estimate, PROMISES_NOBODY)
         needed = max(math.ceil(question.users / users * servers), 1)
         if needed == servers or servers > MOST_ESTIMATED:
             break
@@ -115,12 +117,6 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
 def _served_nobody(layout: Layout, estimate: Estimate, servers: int) -> Dropped:
     among = f" spread over {servers:,} servers" if servers > 1 else ""
     return _dropped(layout, estimate, f"estimated to miss the SLO under any load{among}")
-
-
-def _promises_nobody(layout: Layout, estimate: Estimate) -> Dropped:
-    return _dropped(
-        layout, estimate, "estimated so near to the SLO that less than one user a server is safe to promise"
-    )
 
 
 def _dropped(layout: Layout, estimate: Estimate, why: str) -> Dropped:
