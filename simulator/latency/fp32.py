@@ -20,26 +20,31 @@ from simulator.latency.step_time import FloatArray
 
 FP32_BYTES = 4
 FP32_OF_BF16 = 1 / 16  # of GPUs that name no peak: H100 67 of 989 Tflop/s, A100 19.5 of 312 (NVIDIA datasheets)
+# Of that peak: an H200 took 512 µs for 8,192 tokens, [.., 6144] by [6144, 256] (51 Tflop/s with what it starts), GB300
+# 439 µs for 16,384 by [6144, 128] (59 Tflop/s; vLLM's pull request 55899).
+FP32_SHARE = 0.82
 _FEW_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Seconds that a column takes, up to _FEW_TOKENS and of more; TF32's share of the bf16 peak."""
+    """Seconds that a column takes, up to _FEW_TOKENS and of more; what TF32 reaches of the bf16 peak."""
 
     fp32_s: tuple[float, float]
     tf32_s: tuple[float, float]
     tf32_of_bf16: float
 
 
-_BLACKWELL = _Kernels(fp32_s=(2.8e-9, 9.5e-9), tf32_s=(1.5e-9, 2.8e-9), tf32_of_bf16=0.12)
-_OTHERS = _Kernels(fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.5)  # an H200's
+_BLACKWELL = _Kernels(fp32_s=(2.8e-9, 9.5e-9), tf32_s=(1.5e-9, 2.8e-9), tf32_of_bf16=0.09)
+_OTHERS = _Kernels(fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.33)  # an H200's
 _KERNEL_SHAPES, _KERNEL_TOKENS = ((3072, 256), (6144, 128)), 32  # GateLinear: MiniMax-M2, MiniMax-M3
 
 
 def fp32_flops_per_s(gpu: GPU, bf16_flops: float, *, tf32: bool) -> float:
-    """Peak of this multiply, in the terms in which a share of it is reached by 16-bit ones."""
-    return bf16_flops * _kernels(gpu).tf32_of_bf16 if tf32 else gpu.flops_per_s.get("fp32", bf16_flops * FP32_OF_BF16)
+    """What these multiplies reach, whatever share of theirs those of 16 bits reach on tensor cores."""
+    if tf32:
+        return bf16_flops * _kernels(gpu).tf32_of_bf16
+    return FP32_SHARE * gpu.flops_per_s.get("fp32", bf16_flops * FP32_OF_BF16)
 
 
 def fp32_column_s(args: AnyArgs, gpu: GPU, tokens: FloatArray, tensor: Tensor) -> FloatArray:

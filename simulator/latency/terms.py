@@ -107,8 +107,7 @@ class Rank:
     def flops_per_s(self, gemm_dtype: Multiply) -> float:
         """What matrix multiplies of this type reach."""
         if gemm_dtype == "fp32":
-            peak = fp32_flops_per_s(self.gpu, self.bf16_flops, tf32=self.args.allows_tf32)
-            return peak * self.constants.gemm_compute_share["bf16"]
+            return fp32_flops_per_s(self.gpu, self.bf16_flops, tf32=self.args.allows_tf32)
         shares = self.constants.gemm_compute_share
         known = gemm_dtype in self.gpu.flops_per_s and gemm_dtype in shares
         return self.gpu.flops_per_s[gemm_dtype] * shares[gemm_dtype] if known else self.bf16_flops * shares["bf16"]

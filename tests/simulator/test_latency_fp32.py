@@ -45,7 +45,9 @@ def router_s(rank: Rank, tokens: list[int], *, experts: int = 256, hidden: int =
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_router_in_fp32_takes_what_was_published(place: int) -> None:
     found = router_s(rank_with(environment=TF32 if place else ()), list(PUBLISHED))
-    assert 1e6 * found == pytest.approx([both[place] for both in PUBLISHED.values()], rel=0.26)
+    ratios = 1e6 * found / [both[place] for both in PUBLISHED.values()]
+    assert np.median(ratios) == pytest.approx(1, abs=0.1)
+    assert list(ratios) == pytest.approx([1] * len(ratios), abs=0.3)
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -60,7 +62,7 @@ def test_a_router_in_fp32_takes_what_an_h200_was_timed_at(place: int) -> None:
 
 def test_many_tokens_go_at_the_speed_of_cuda_cores() -> None:
     """GB300, [16384, 6144] by [6144, 128]: 439 µs (vLLM's pull request 55899)."""
-    assert router_s(rank_with(), [16384], experts=128)[0] == pytest.approx(439e-6, rel=0.25)
+    assert router_s(rank_with(), [16384], experts=128)[0] == pytest.approx(439e-6, rel=0.15)
     half, whole = (router_s(rank_with("h100_sxm"), [8192], size=size)[0] for size in (0, 4))
     assert whole > 5 * half
 
