@@ -56,14 +56,9 @@ def launch_of(setting: Setting) -> Launch:
     if is_of_dynamo(setting):
         # Scheduled as the release does unless told. All lengths are alike (aiperf, deviation 0); simulated
         # clients would stay in step for ever, on servers they drift apart: a spread of 5 %, chosen on these rows.
-        # It names no temperature, so Qwen3's own settings hold: top-p 0.95, top-k 20. The tool that writes its launch
-        # lines sizes steps by the load (aiconfigurator, generator/rule_plugin/vllm.rule, 2025-12 to 2026-01).
+        # It names no temperature, so Qwen3's own settings hold: top-p 0.95, top-k 20.
         return Launch(
-            max_num_batched_tokens=setting.concurrency + setting.isl + 1500,
-            max_num_seqs=setting.concurrency,
-            async_scheduling=default_async_scheduling(setting.version),
-            length_spread=0.95,
-            top_p_sampling=True,
+            async_scheduling=default_async_scheduling(setting.version), length_spread=0.95, top_p_sampling=True
         )
     return Launch()
 
