@@ -153,6 +153,11 @@ class CapacityRow:
         """Whether the users are known worse than asked, or hardly known where so many replications were asked for."""
         return not self.is_precise or self.precision > ROUGH
 
+    @property
+    def is_near_ttft_limit(self) -> bool:
+        """Whether TTFT's own error takes more than half of the users, as where a lone prompt takes what is allowed."""
+        return self.users_if_ttft_longer is not None and 2 * self.users_if_ttft_longer < self.users
+
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount capacity --json`, units in each."""
         point, budget = self.point, self.plan.budget if self.plan else None

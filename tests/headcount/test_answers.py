@@ -3,6 +3,7 @@
 import ast
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headcount.answers.notes.step_times_not_measured import find
 from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import resolve
 from simulator.latency.gpu_constants import measured_text
+from simulator.study.capacity_table import CapacityRow
 from tests.headcount.conftest import SHORT_ANSWERS, figures
 
 Run = Callable[..., Any]
@@ -124,6 +126,31 @@ def test_every_note_says_how_much_it_matters() -> None:
         kind = NOTES.load(name)
         assert kind.SEVERITY in hc.Severity
         assert list(kind.find(Facts())) == []
+
+
+def test_a_limit_on_ttft_within_its_error_is_told() -> None:
+    row = CapacityRow(
+        gpus=8, tp=8, replicas=1, users=61, users_low=22, users_high=105, users_if_ttft_longer=30, ttft_error=0.31
+    )
+    assert row.is_near_ttft_limit
+    assert not replace(row, users_if_ttft_longer=31).is_near_ttft_limit
+    assert not replace(row, users_if_ttft_longer=None).is_near_ttft_limit
+    (note,) = find_notes(Facts(near_limit=[("8 GPUs", row)]))
+    assert note.code == "ttft-near-limit"
+    assert note.text.startswith("8 GPUs: 30 of 61 users if TTFT is 31% longer")
+
+
+@pytest.mark.slow
+def test_a_longer_limit_on_ttft_takes_that_note_away() -> None:
+    def codes(ttft_s: float) -> set[str]:
+        found = hc.capacity(
+            "llama-3.1-8b", "h100-sxm", gpus=[8], tensor_parallel_size=8, traffic={"context": "40K"}, ttft_s=ttft_s,
+            replications=4, precision=0.9, store=False,
+        )  # fmt: skip
+        return {note.code for note in found.notes}
+
+    assert "ttft-near-limit" in codes(0.95)
+    assert "ttft-near-limit" not in codes(2)
 
 
 def test_a_note_of_one_s_own_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headcount: Run) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
     from simulator.latency.model import AverageStep
+    from simulator.study.capacity_table import CapacityRow
     from workloads.effects import TrafficEffects
 
 NOTES = Registry(
@@ -71,6 +72,7 @@ class Facts:
     cancelled: "Cancellations | None" = None  # by clients that do not wait for ever, at the capacity
     trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
     imprecise: Sequence[tuple[str, float, int]] = ()  # whose users, precision reached, replications that it took
+    near_limit: Sequence[tuple[str, "CapacityRow"]] = ()  # whose users, where TTFT's own error takes most of them
     scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for
     why_unfit: str | None = None  # why the model does not run
     why_missed: str | None = None  # why the SLO is not met

@@ -182,8 +182,11 @@ def _worst_cut(layout: Layout) -> float:
     return layout.traffic.worst if layout.traffic else 0.0
 
 
-def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) -> Facts:
-    """What notes are found in, the first layout leading; so many of the simulated ones have to be known well."""
+def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, larger: Sequence[Layout] = ()) -> Facts:
+    """What notes are found in, the first layout leading; so many of the simulated ones have to be known well.
+
+    `larger`: servers and fleets that were tried beside these layouts, whose users are told, too.
+    """
     running = [layout for layout in layouts if layout.looked and layout.looked.plan]
     led = [*(layout for layout in running if layout.row), *(layout for layout in running if not layout.row)]
     plans = [layout.looked.plan for layout in led if layout.looked and layout.looked.plan]
@@ -199,6 +202,11 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1) ->
             (each.name, row.precision, row.replications)
             for each in led[:judged]
             if (row := each.row) and row.users and row.is_rough
+        ],
+        "near_limit": [
+            (", ".join(filter(None, (each.layout, each.name))), each.row)
+            for each in dict.fromkeys([*led, *larger])
+            if each.row and each.row.is_near_ttft_limit
         ],
         "traffic": cut.traffic if cut else None,
         "traffic_of": cut.name if cut and len({each.traffic for each in led}) > 1 else "",

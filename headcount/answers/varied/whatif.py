@@ -293,9 +293,10 @@ class _Run:
     done: list[Layout] = field(default_factory=list)
 
     def answer(self, cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifAnswer:
+        larger = [*filter(None, more.get("others", ())), *(fleet for fleet, _ in more.get("bought", ()))]
         verdict = _verdict(cells)
         return WhatifAnswer(
-            notes=find_notes(facts_of(cells, verdict, judged=len(cells)), strict=strict),
+            notes=find_notes(facts_of(cells, verdict, judged=len(cells), larger=larger), strict=strict),
             verdict=verdict,
             model=self.layouts.architecture.name,
             workload=self.workload,
