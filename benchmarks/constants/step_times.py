@@ -32,13 +32,7 @@ from benchmarks.constants.kernel_priors import prior_for
 from kvcache.models.catalog import find_gpu
 from kvcache.releases import SLOWER_EXPERTS
 from simulator.latency.covariance import FOLDER as COVARIANCES
-from simulator.latency.covariance import (
-    MOST_OF_PEAK,
-    Term,
-    general_widths,
-    in_common,
-    read_covariance,
-)
+from simulator.latency.covariance import MOST_OF_PEAK, Term, general_widths, in_common, read_covariance
 from simulator.latency.gpu_constants import FOLDER, GENERAL, constants_for
 from simulator.latency.step_time import FloatArray
 

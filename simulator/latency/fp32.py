@@ -28,7 +28,10 @@ _FEW_TOKENS = 16
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Seconds that a column takes, up to _FEW_TOKENS and of more; what TF32 reaches of the bf16 peak."""
+    """Seconds that a column takes, up to _FEW_TOKENS and of more; what TF32 reaches of the bf16 peak.
+
+    From the times above.
+    """
 
     fp32_s: tuple[float, float]
     tf32_s: tuple[float, float]

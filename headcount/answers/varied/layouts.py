@@ -185,7 +185,7 @@ def _worst_cut(layout: Layout) -> float:
 def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, larger: Sequence[Layout] = ()) -> Facts:
     """What notes are found in, the first layout leading; so many of the simulated ones have to be known well.
 
-    `larger`: servers and fleets that were tried beside these layouts, whose users are told, too.
+    `larger`: bigger servers and fleets that were tried, too.
     """
     running = [layout for layout in layouts if layout.looked and layout.looked.plan]
     led = [*(layout for layout in running if layout.row), *(layout for layout in running if not layout.row)]

@@ -294,10 +294,9 @@ class _Run:
 
     def answer(self, cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifAnswer:
         larger = [*filter(None, more.get("others", ())), *(fleet for fleet, _ in more.get("bought", ()))]
-        verdict = _verdict(cells)
         return WhatifAnswer(
-            notes=find_notes(facts_of(cells, verdict, judged=len(cells), larger=larger), strict=strict),
-            verdict=verdict,
+            notes=find_notes(facts_of(cells, _verdict(cells), judged=len(cells), larger=larger), strict=strict),
+            verdict=_verdict(cells),
             model=self.layouts.architecture.name,
             workload=self.workload,
             slo=self.slo,
