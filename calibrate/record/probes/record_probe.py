@@ -278,10 +278,20 @@ def spread_routers(worker):
     count = 0
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
-        if {*name.split(".")[-2:]} & ROUTERS and weight is not None and weight.dim() == 2:
-            drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(count))
-            weight.data.copy_(drawn * LOGITS / (norm * weight.shape[1] ** 0.5))
-            count += 1
+        if weight is None or not {*name.split(".")[-2:]} & ROUTERS:
+            continue
+        is_packed = weight.numel() == 0  # on a CPU, for its kernel, which alone holds it
+        shape = (module.output_size, module.input_size) if is_packed else weight.shape
+        if len(shape) != 2:
+            continue
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(count))
+        drawn *= LOGITS / (norm * shape[1] ** 0.5)
+        if is_packed:
+            module.weight = torch.nn.Parameter(drawn.to(weight.dtype), requires_grad=False)
+            module.quant_method.process_weights_after_loading(module)
+        else:
+            weight.data.copy_(drawn)
+        count += 1
     for name, parameter in model.named_parameters():
         if count and name.endswith("bias"):  # of any layer: it would make all tokens alike
             parameter.data.zero_()
