@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from benchmarks.measured.settings import BLANK_VERSION, TF32_SCRIPT, Setting
+from benchmarks.measured.settings import TF32_SCRIPT, Setting
 from simulator.engines.vllm.arguments import default_async_scheduling
-from simulator.engines.vllm.compilation import FULL_DECODE_ONLY, PIECEWISE, Compilation
+from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, FULL_DECODE_ONLY, PIECEWISE, Compilation
 from simulator.engines.vllm.environment import FLOAT32_PRECISION
 
 BLACKWELL = ("b200-sxm", "b300-sxm", "gb200")
@@ -38,16 +38,19 @@ def launch_of(setting: Setting) -> Launch:
     """
     model = setting.model.partition("/")[2]
     if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh, 70b_fp4_b200_docker.sh
-        graphs = replace(FUSED, cudagraph_mode=FULL_DECODE_ONLY) if setting.gpu in BLACKWELL else None
-        return Launch(kv_cache_dtype="fp8", max_num_seqs=512, compilation=graphs)
+        is_blackwell = setting.gpu in BLACKWELL
+        return Launch(
+            kv_cache_dtype="fp8",
+            max_num_seqs=512 if is_blackwell else setting.concurrency,
+            compilation=replace(FUSED, cudagraph_mode=FULL_DECODE_ONLY) if is_blackwell else None,
+        )
     if model == "gpt-oss-120b":  # gptoss_fp4_b200.sh, gptoss_fp4_h200.sh
-        is_blackwell, is_old = setting.gpu in BLACKWELL, setting.version == BLANK_VERSION
-        hopper = Compilation(cudagraph_mode=PIECEWISE) if is_old else None  # gptoss_fp4_h200_slurm.sh of 2025-10
+        is_blackwell = setting.gpu in BLACKWELL
         return Launch(
             kv_cache_dtype="fp8" if is_blackwell else "auto",
             max_num_seqs=512,
             max_cudagraph_capture_size=2048,
-            compilation=FUSED if is_blackwell else hopper,
+            compilation=replace(FUSED, cudagraph_mode=FULL_AND_PIECEWISE) if is_blackwell else None,
         )
     if model == "MiniMax-M2.5":
         return _launch_of_minimax(setting)

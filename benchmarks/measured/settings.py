@@ -3,7 +3,7 @@
 `measured/silicon_vllm_runs.csv`: InferenceMAX runs and NVIDIA's own, as shipped with aiconfigurator-core. What a row
 leaves blank is assumed:
 
-* backend version: 0.11.0 (Llama-3.1-70B was measured in 2025-10, others are few); of a nightly build: 0.19.0;
+* backend version: 0.10.2, whose image InferenceMAX's workflows name until 2025-11-04; of a nightly build: 0.19.0;
 * precision: the checkpoint's own (Qwen3-32B: bf16).
 
 What it says of expert and attention parallelism is what a configuration asked for, multiplied up since 2026-03-27:
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 RUNS_FILE = Path("measured") / "silicon_vllm_runs.csv"
-BLANK_VERSION, NIGHTLY_VERSION = "0.11.0", "0.19.0"
+BLANK_VERSION, NIGHTLY_VERSION = "0.10.2", "0.19.0"
 KEYS = ("model", "gpu", "precision", "tp", "dp", "ep", "version", "isl", "osl", "concurrency", "script")
 TF32_SCRIPT = "2026-04-21"
 # Model, GPU, precision: from when on another launch script started the same release (InferenceX, pull requests 1047,

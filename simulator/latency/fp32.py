@@ -38,7 +38,7 @@ class _Kernels:
     tf32_of_bf16: float
 
 
-_BLACKWELL = _Kernels(fp32_s=(2.8e-9, 9.5e-9), tf32_s=(1.5e-9, 2.8e-9), tf32_of_bf16=0.09)
+_BLACKWELL = _Kernels(fp32_s=(2.7e-9, 9.5e-9), tf32_s=(1.5e-9, 2.8e-9), tf32_of_bf16=0.09)
 _OTHERS = _Kernels(fp32_s=(1.9e-9, 1.6e-9), tf32_s=(0.6e-9, 0.6e-9), tf32_of_bf16=0.33)  # an H200's
 _KERNEL_SHAPES, _KERNEL_TOKENS = ((3072, 256), (6144, 128)), 32  # GateLinear: MiniMax-M2, MiniMax-M3
 

@@ -10,7 +10,7 @@ from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU, Multiply
 from kvcache.layout.state_content import recurrent_elements, state_bytes
 from kvcache.parallelism import Parallelism, pad_vocabulary
-from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS
+from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS, SUMS_IN_SWITCH
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import Tensor, layer_tensors
@@ -32,6 +32,9 @@ from simulator.latency.step_time import FloatArray
 _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
 _MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
 _SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
+# What sums of 256 KiB to 4 MiB take longer where the switch does not make them: kernel tables of eight H100, of vLLM
+# 0.14 without symmetric memory beside 0.19. Up to four GPUs vLLM's own kernel makes them, with or without it.
+_BESIDE_SWITCH_S, _WITHOUT_SWITCH = 4e-6, 4
 NORMS_EACH_HEAD = ("cohere",)  # with weights of their own (vLLM commandr.py): no rank asks another
 NVLINK, MIB = "nvlink", 2**20
 # By ranks, as in vLLM 0.32 (allreduce_rms_fusion.py).
@@ -185,7 +188,10 @@ def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
     num_parts = held.num_parts
     glue_s = num_parts / 2 * constants.glue_s + (constants.state_start_s if held.state else 0.0)
     reduced_s = all_reduce_s(rank, tokens, arch.hidden_size, fused=rank.fuses_all_reduces)
-    moved = num_parts / 2 * tokens * arch.hidden_size * constants.activation_bytes_per_element
+    # What its multiplies take and give; each part's norm reads and writes the residual, too.
+    elements = sum(tensor.count * (tensor.rows + tensor.cols) for tensor in tensors if tensor.component != "experts")
+    elements += 2 * num_parts * arch.hidden_size
+    moved = tokens * elements * constants.activation_bytes_per_element
     parts.append(
         {
             FIXED_OVERHEAD: np.where(tokens > 0, glue_s, 0.0),
@@ -283,6 +289,9 @@ def all_reduce_s(
     bulk_s = growth * message / (constants.all_reduce_link_share[link] * speed)
     moving_s = constants.all_reduce_second_stage_s[link] + bulk_s
     if link == NVLINK:
+        is_older = rank.gpu.family == "hopper" and not SUMS_IN_SWITCH.holds_in(rank.args.vllm_version)
+        if is_older and ranks > _WITHOUT_SWITCH:
+            moving_s = moving_s + _BESIDE_SWITCH_S
         most = one_stage_bytes(rank.gpu, ranks, fused=fused)
         whole_s = bulk_s  # of two ranks, both ways move as much
         if ranks > 2:

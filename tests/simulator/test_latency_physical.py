@@ -17,7 +17,7 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import Compilation
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import FOLDER, Constants, constants_for
-from simulator.latency.model import served_model
+from simulator.latency.model import ACTIVATIONS, served_model
 from simulator.latency.passes import padded_batch
 from simulator.latency.step_time import FloatArray, StepTimes
 from simulator.latency.terms import all_reduce_s
@@ -154,6 +154,34 @@ def test_an_all_reduce_reads_all_ranks_messages_whole_while_they_are_small() -> 
     fused = all_reduce_s(rank, tokens, width, ranks=8, fused=True)  # up to 1 MiB
     assert fused[:2] == pytest.approx([one, most])
     assert most < fused[2] < above
+
+
+@pytest.mark.parametrize(("ranks", "tokens", "beside_us"), [(8, 32, 4), (8, 15, 0), (4, 64, 0), (2, 512, 0)])
+def test_before_0_11_eight_gpus_add_up_larger_messages_without_the_switch(
+    ranks: int, tokens: int, beside_us: float
+) -> None:
+    """Kernel tables on eight H100, 512 KiB: 15.6 µs without symmetric memory (vLLM 0.14 there), 11.9 with (0.19)."""
+    rank, width = lone_rank("h100_sxm"), 8192
+    older = replace(rank, served=replace(rank.served, args=replace(rank.args, vllm_version="0.10.2")))
+    before_s, since_s = (all_reduce_s(each, np.array([float(tokens)]), width, ranks=ranks) for each in (older, rank))
+    assert 1e6 * (before_s - since_s) == pytest.approx([beside_us])
+
+
+def test_between_multiplies_a_rank_moves_what_its_own_multiplies_take_and_give() -> None:
+    """Llama-3.1-70B: the hidden state enters and leaves on every rank, the rest is split; norms keep the residual."""
+
+    def elements(tp: int) -> float:
+        served = served_model(load_model("llama-3.1-70b"), find_gpu("h100-sxm"), tensor_parallel_size=tp)
+        model = latency_model(served)
+        moved_s = model.causes_by_tokens[ACTIVATIONS][1024] - model.causes_by_tokens[ACTIVATIONS][512]
+        constants = constants_for(served.gpu)
+        bytes_per_s = constants.gemm_bandwidth_share["bf16"] * served.gpu.memory_bandwidth_bytes_per_s
+        return float(moved_s) * bytes_per_s / (512 * 80 * constants.activation_bytes_per_element)
+
+    whole, hidden = 8192 * 4, 8192  # entering attention and MLP, leaving both
+    split = 10240 + hidden + 2 * 28672 + 28672  # queries, keys, values; heads; gate and up; down
+    for tp in (1, 2, 8):
+        assert elements(tp) == pytest.approx(whole + split / tp + 4 * hidden, rel=1e-6)
 
 
 @given(

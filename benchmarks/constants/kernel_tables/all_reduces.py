@@ -15,16 +15,14 @@ from simulator.latency.terms import NVLINK, all_reduce_s
 
 # Messages are counted in 16-bit elements: only so A100, H100 reach NCCL's known bandwidths.
 MESSAGES = (2**10, 2**26)  # one token of the smallest model to 8192 tokens of the largest
-GRAPH_ELEMENTS = 2**21  # 512 tokens of 4096 elements
 
 
 def all_reduce_rows(data: Path, gpu: str) -> Iterator[Rows]:
-    """All-reduces: in CUDA graphs up to what a graph holds, launched beyond."""
+    """All-reduces in CUDA graphs; those launched one by one copy their message before, which a server does not."""
     table = read_table(data, gpu, "comm", "custom_allreduce")
     if table is None:
         return
-    in_graph = table["message_size"] <= GRAPH_ELEMENTS
-    table = table[(table["backend"].str.endswith("graph") == in_graph) & table["message_size"].between(*MESSAGES)]
+    table = table[table["backend"].str.endswith("graph") & table["message_size"].between(*MESSAGES)]
     rank = lone_rank(gpu)
     counts = sorted(table["num_gpus"].unique())
     table = table.sort_values(["num_gpus", "message_size"])
