@@ -3,7 +3,8 @@
 `measured/silicon_vllm_runs.csv`: InferenceMAX runs and NVIDIA's own, as shipped with aiconfigurator-core. What a row
 leaves blank is assumed:
 
-* backend version: 0.10.2, whose image InferenceMAX's workflows name until 2025-11-04; of a nightly build: 0.19.0;
+* backend version: 0.10.2, whose image InferenceMAX's workflows name until 2025-11-04 (.github/workflows/70b-tmpl.yml,
+  gptoss-tmpl.yml; commit 7103d66 took 0.11.0); of a nightly build: 0.19.0;
 * precision: the checkpoint's own (Qwen3-32B: bf16).
 
 What it says of expert and attention parallelism is what a configuration asked for, multiplied up since 2026-03-27:

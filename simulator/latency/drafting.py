@@ -27,7 +27,7 @@ from simulator.latency.terms import (
 # What the host takes to launch a drafter's pass where CUDA graphs cover its layers alone; Model Runner V2 replays whole
 # passes. By how step times grow per draft at batch 1: Llama-3.1-8B on H100 by 1.02 ms with EAGLE-3, 0.74 with EAGLE-1,
 # whose pass takes 0.6 of it on the GPU (vllm issue 20780); with another EAGLE-3 by 0.85 (vllm pull request 32628).
-# With this, simulated steps grow by 0.73 ms with EAGLE-1, by 1.12 with EAGLE-3.
+# With this, simulated steps grow by 0.71 ms with EAGLE-1, by 1.07 with EAGLE-3.
 LAUNCH_S = 0.70e-3
 # More of it where logits of a smaller vocabulary are spread over the model's (vllm pull request 25917 lists the calls).
 MAP_VOCABULARY_S = 0.36e-3

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from benchmarks.constants.kernel_tables.rows import lone_rank
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from kvcache.parallelism import Parallelism
-from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import Compilation
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import FOLDER, Constants, constants_for
@@ -130,43 +129,6 @@ def test_layers_of_more_multiplies_take_longer_to_launch() -> None:
     assert latent.floor[1025] == pytest.approx((dense_layers * 1.2 + (layers - dense_layers) * 1.5) * layer_s)
 
 
-@pytest.mark.parametrize(("gpu", "link"), [("h100_sxm", "nvlink"), ("l40s", "pcie")])
-def test_all_reduces_grow_with_the_ranks_as_their_link_does(gpu: str, link: str) -> None:
-    rank = lone_rank(gpu)
-    small, large = np.array([2048.0]), np.array([4096.0])  # beyond what any kernel does in one stage
-    bulk_s = {
-        ranks: float((all_reduce_s(rank, large, 4096, ranks=ranks) - all_reduce_s(rank, small, 4096, ranks=ranks))[0])
-        for ranks in (2, 4, 8)
-    }
-    power = rank.constants.all_reduce_rank_exponent[link]
-    assert bulk_s[4] / bulk_s[2] == pytest.approx(1.5**power)
-    assert bulk_s[8] / bulk_s[2] == pytest.approx(1.75**power)
-
-
-def test_an_all_reduce_reads_all_ranks_messages_whole_while_they_are_small() -> None:
-    rank, width = lone_rank("b200_sxm"), 8192
-    constants, link_bytes_per_s = rank.constants, rank.gpu.interconnect_bytes_per_s
-    tokens = np.array([1.0, 15.0, 16.0])  # 8 ranks: one stage below 256 KiB, 16 tokens of 16 KiB
-    one, most, above = all_reduce_s(rank, tokens, width, ranks=8)
-    share = constants.all_reduce_one_stage_share["nvlink"]
-    assert most - one == pytest.approx(7 * 14 * 2 * width / (share * link_bytes_per_s))
-    assert above - most > 0.5 * constants.all_reduce_second_stage_s["nvlink"]
-    fused = all_reduce_s(rank, tokens, width, ranks=8, fused=True)  # up to 1 MiB
-    assert fused[:2] == pytest.approx([one, most])
-    assert most < fused[2] < above
-
-
-@pytest.mark.parametrize(("ranks", "tokens", "beside_us"), [(8, 32, 4), (8, 15, 0), (4, 64, 0), (2, 512, 0)])
-def test_before_0_11_eight_gpus_add_up_larger_messages_without_the_switch(
-    ranks: int, tokens: int, beside_us: float
-) -> None:
-    """Kernel tables on eight H100, 512 KiB: 15.6 µs without symmetric memory (vLLM 0.14 there), 11.9 with (0.19)."""
-    rank, width = lone_rank("h100_sxm"), 8192
-    older = replace(rank, served=replace(rank.served, args=replace(rank.args, vllm_version="0.10.2")))
-    before_s, since_s = (all_reduce_s(each, np.array([float(tokens)]), width, ranks=ranks) for each in (older, rank))
-    assert 1e6 * (before_s - since_s) == pytest.approx([beside_us])
-
-
 def test_between_multiplies_a_rank_moves_what_its_own_multiplies_take_and_give() -> None:
     """Llama-3.1-70B: the hidden state enters and leaves on every rank, the rest is split; norms keep the residual."""
 
@@ -182,21 +144,6 @@ def test_between_multiplies_a_rank_moves_what_its_own_multiplies_take_and_give()
     split = 10240 + hidden + 2 * 28672 + 28672  # queries, keys, values; heads; gate and up; down
     for tp in (1, 2, 8):
         assert elements(tp) == pytest.approx(whole + split / tp + 4 * hidden, rel=1e-6)
-
-
-@given(
-    tokens=st.tuples(st.integers(1, 8192), st.integers(1, 8192)).map(sorted),
-    width=st.sampled_from([2, 2880, 8192]),
-    ranks=st.sampled_from([2, 4, 6, 8, 16]),
-    fused=st.booleans(),
-    gpu=st.sampled_from(["a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s"]),
-)
-def test_a_longer_message_is_never_reduced_sooner(
-    tokens: list[int], width: int, ranks: int, *, fused: bool, gpu: str
-) -> None:
-    counts = np.array(tokens, dtype=np.float64)
-    shorter, longer = all_reduce_s(lone_rank(gpu), counts, width, ranks=ranks, fused=fused)
-    assert 0 < shorter <= longer
 
 
 def test_cuda_graphs_decide_what_a_step_launches() -> None:
@@ -216,17 +163,6 @@ def test_cuda_graphs_decide_what_a_step_launches() -> None:
     assert mixed.floor[1] == 0.0
     assert times(cudagraph_mode="NONE").host_base_s == launched.host_base_s
     assert step_times(vllm_version="0.10.0", gpu="h100-sxm").host_base_s == pieces.host_base_s
-
-
-def test_all_reduces_are_fused_with_norms_as_the_release_does_unless_told() -> None:
-    def fuses(gpu: str, **given: Any) -> bool:
-        return EngineArgs(**given).fuses_all_reduces(find_gpu(gpu))
-
-    assert [fuses("h100-sxm", vllm_version=version) for version in ("0.16.0", "0.17.0")] == [False, True]
-    assert [fuses("b300-sxm", vllm_version=version) for version in ("0.17.0", "0.19.0")] == [False, True]
-    assert fuses("b200-sxm", vllm_version="0.11.0", compilation=Compilation(fuse_allreduce_rms=True))
-    assert not fuses("h100-sxm", compilation=Compilation(fuse_allreduce_rms=False))
-    assert not fuses("a100-80gb")
 
 
 def test_norms_over_the_ranks_take_kernels_and_a_sum() -> None:
@@ -268,15 +204,6 @@ def test_eager_decode_steps_are_launched_alike_on_every_gpu() -> None:
     )  # fmt: skip
     calibrated = latency_model(deployment, constants=faster).step_times
     assert calibrated.host_base_s < eager["h100-sxm"].host_base_s
-
-
-def test_all_reduces_over_pcie_say_that_they_are_those_of_l40s() -> None:
-    for gpu, is_said in (("rtx-pro-6000", True), ("l40s", False), ("h100-sxm", False)):
-        deployment = served_model(
-            architecture=load_model("llama-3.1-8b"), gpu=find_gpu(gpu), tensor_parallel_size=2,
-            max_num_batched_tokens=64, max_num_seqs=8,
-        )  # fmt: skip
-        assert any(row[0] == "all-reduces over PCIe" for row in latency_model(deployment).assumptions) is is_said
 
 
 @pytest.mark.parametrize("gpu", gpu_names())

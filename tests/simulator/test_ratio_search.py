@@ -52,7 +52,7 @@ def simulate_as(monkeypatch: pytest.MonkeyPatch, law: Law) -> list[Pair]:
             served.shown = lambda: SimpleNamespace(share=0.01 if law(*apart.counts) >= size else 0.5)
             return served
 
-        load = SimpleNamespace(unit="users", smallest=1.0, round=lambda size: float(round(size)))
+        load = SimpleNamespace(unit="users", smallest=1.0, round=lambda size: float(math.floor(size)))
         return SimpleNamespace(load=load, point=point)
 
     def row(question: CapacityQuestion, apart: Apart, fake: Any, _: Any) -> CapacityRow:

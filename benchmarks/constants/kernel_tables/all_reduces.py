@@ -18,7 +18,10 @@ MESSAGES = (2**10, 2**26)  # one token of the smallest model to 8192 tokens of t
 
 
 def all_reduce_rows(data: Path, gpu: str) -> Iterator[Rows]:
-    """All-reduces in CUDA graphs; those launched one by one copy their message before, which a server does not."""
+    """All-reduces in CUDA graphs; those launched one by one copy their message before, which a server does not.
+
+    aiconfigurator, collector/network/collect_all_reduce.py: `input_tensor.clone()`.
+    """
     table = read_table(data, gpu, "comm", "custom_allreduce")
     if table is None:
         return

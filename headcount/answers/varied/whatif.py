@@ -293,10 +293,11 @@ class _Run:
     done: list[Layout] = field(default_factory=list)
 
     def answer(self, cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifAnswer:
+        verdict = _verdict(cells)
         larger = [*filter(None, more.get("others", ())), *(fleet for fleet, _ in more.get("bought", ()))]
         return WhatifAnswer(
-            notes=find_notes(facts_of(cells, _verdict(cells), judged=len(cells), larger=larger), strict=strict),
-            verdict=_verdict(cells),
+            notes=find_notes(facts_of(cells, verdict, judged=len(cells), larger=larger), strict=strict),
+            verdict=verdict,
             model=self.layouts.architecture.name,
             workload=self.workload,
             slo=self.slo,

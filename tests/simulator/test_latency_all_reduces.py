@@ -1,0 +1,89 @@
+"""What all-reduces take: by the message, the ranks, their link and the release."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.constants.kernel_tables.rows import lone_rank
+from kvcache.models.catalog import find_gpu, load_model
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.compilation import Compilation
+from simulator.latency.forms import latency_model
+from simulator.latency.model import served_model
+from simulator.latency.terms import all_reduce_s
+
+
+@pytest.mark.parametrize(("gpu", "link"), [("h100_sxm", "nvlink"), ("l40s", "pcie")])
+def test_all_reduces_grow_with_the_ranks_as_their_link_does(gpu: str, link: str) -> None:
+    rank = lone_rank(gpu)
+    small, large = np.array([2048.0]), np.array([4096.0])  # beyond what any kernel does in one stage
+    bulk_s = {
+        ranks: float((all_reduce_s(rank, large, 4096, ranks=ranks) - all_reduce_s(rank, small, 4096, ranks=ranks))[0])
+        for ranks in (2, 4, 8)
+    }
+    power = rank.constants.all_reduce_rank_exponent[link]
+    assert bulk_s[4] / bulk_s[2] == pytest.approx(1.5**power)
+    assert bulk_s[8] / bulk_s[2] == pytest.approx(1.75**power)
+
+
+def test_an_all_reduce_reads_all_ranks_messages_whole_while_they_are_small() -> None:
+    rank, width = lone_rank("b200_sxm"), 8192
+    constants, link_bytes_per_s = rank.constants, rank.gpu.interconnect_bytes_per_s
+    tokens = np.array([1.0, 15.0, 16.0])  # 8 ranks: one stage below 256 KiB, 16 tokens of 16 KiB
+    one, most, above = all_reduce_s(rank, tokens, width, ranks=8)
+    share = constants.all_reduce_one_stage_share["nvlink"]
+    assert most - one == pytest.approx(7 * 14 * 2 * width / (share * link_bytes_per_s))
+    assert above - most > 0.5 * constants.all_reduce_second_stage_s["nvlink"]
+    fused = all_reduce_s(rank, tokens, width, ranks=8, fused=True)  # up to 1 MiB
+    assert fused[:2] == pytest.approx([one, most])
+    assert most < fused[2] < above
+
+
+@pytest.mark.parametrize(("ranks", "tokens", "beside_us"), [(8, 32, 4), (8, 15, 0), (4, 64, 0), (2, 512, 0)])
+def test_before_0_11_eight_gpus_add_up_larger_messages_without_the_switch(
+    ranks: int, tokens: int, beside_us: float
+) -> None:
+    """Kernel tables on eight H100, 512 KiB: 15.6 µs without symmetric memory (vLLM 0.14 there), 11.9 with (0.19)."""
+    rank, width = lone_rank("h100_sxm"), 8192
+    older = replace(rank, served=replace(rank.served, args=replace(rank.args, vllm_version="0.10.2")))
+    before_s, since_s = (all_reduce_s(each, np.array([float(tokens)]), width, ranks=ranks) for each in (older, rank))
+    assert 1e6 * (before_s - since_s) == pytest.approx([beside_us])
+
+
+@given(
+    tokens=st.tuples(st.integers(1, 8192), st.integers(1, 8192)).map(sorted),
+    width=st.sampled_from([2, 2880, 8192]),
+    ranks=st.sampled_from([2, 4, 6, 8, 16]),
+    fused=st.booleans(),
+    gpu=st.sampled_from(["a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s"]),
+)
+def test_a_longer_message_is_never_reduced_sooner(
+    tokens: list[int], width: int, ranks: int, *, fused: bool, gpu: str
+) -> None:
+    counts = np.array(tokens, dtype=np.float64)
+    shorter, longer = all_reduce_s(lone_rank(gpu), counts, width, ranks=ranks, fused=fused)
+    assert 0 < shorter <= longer
+
+
+def test_all_reduces_are_fused_with_norms_as_the_release_does_unless_told() -> None:
+    def fuses(gpu: str, **given: Any) -> bool:
+        return EngineArgs(**given).fuses_all_reduces(find_gpu(gpu))
+
+    assert [fuses("h100-sxm", vllm_version=version) for version in ("0.16.0", "0.17.0")] == [False, True]
+    assert [fuses("b300-sxm", vllm_version=version) for version in ("0.17.0", "0.19.0")] == [False, True]
+    assert fuses("b200-sxm", vllm_version="0.11.0", compilation=Compilation(fuse_allreduce_rms=True))
+    assert not fuses("h100-sxm", compilation=Compilation(fuse_allreduce_rms=False))
+    assert not fuses("a100-80gb")
+
+
+def test_all_reduces_over_pcie_say_that_they_are_those_of_l40s() -> None:
+    for gpu, is_said in (("rtx-pro-6000", True), ("l40s", False), ("h100-sxm", False)):
+        deployment = served_model(
+            architecture=load_model("llama-3.1-8b"), gpu=find_gpu(gpu), tensor_parallel_size=2,
+            max_num_batched_tokens=64, max_num_seqs=8,
+        )  # fmt: skip
+        assert any(row[0] == "all-reduces over PCIe" for row in latency_model(deployment).assumptions) is is_said
