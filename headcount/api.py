@@ -10,10 +10,13 @@ Each function is the one that the command of the same name calls. Engine argumen
 unit in their name have none, times are in seconds.
 """
 
-from boundary.arguments import checked
-from boundary.limits import limits_raised
 from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
+from files.arguments import checked
+from files.limits import limits_raised
 from headcount.answers.answer import Answer, Progress, Verdict
+from headcount.answers.autoscaling.disaggregation import DisaggregationAnswer, disaggregated_capacity
+from headcount.answers.autoscaling.heterogeneous_fleet import FleetAnswer, fleet
+from headcount.answers.autoscaling.over_time import OverTimeAnswer, simulate_over_time
 from headcount.answers.capacity import CapacityAnswer, capacity
 from headcount.answers.check import CheckAnswer, check
 from headcount.answers.check_steps import StepsCheckAnswer
@@ -21,17 +24,14 @@ from headcount.answers.fit import FitAnswer, fit
 from headcount.answers.memory import MemoryAnswer, memory
 from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
 from headcount.answers.notes import Note, RefusedError, Severity
-from headcount.answers.operated.apart import ApartAnswer, capacity_apart
-from headcount.answers.operated.over_time import OverTimeAnswer, simulate_over_time
-from headcount.answers.operated.unlike_pools import FleetAnswer, fleet
 from headcount.answers.plan import PlanAnswer, plan
 from headcount.answers.read import ReadAnswer, read
 from headcount.answers.simulate import SimulateAnswer, simulate
+from headcount.answers.sweeps.compare import CompareAnswer, compare
+from headcount.answers.sweeps.diff import DiffAnswer, diff
+from headcount.answers.sweeps.optimize import OptimizeAnswer, optimize
+from headcount.answers.sweeps.whatif import WhatifAnswer, whatif
 from headcount.answers.training_memory import TrainingMemoryAnswer, training_memory
-from headcount.answers.varied.compare import CompareAnswer, compare
-from headcount.answers.varied.diff import DiffAnswer, diff
-from headcount.answers.varied.optimize import OptimizeAnswer, optimize
-from headcount.answers.varied.whatif import WhatifAnswer, whatif
 from headcount.answers.workloads.describe import DescribeAnswer, describe
 from headcount.answers.workloads.fit import FitTraceAnswer, fit_trace
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
@@ -50,15 +50,72 @@ from workloads.synthetic import closed_load, open_load
 from workloads.traces.trace_file import TraceFile
 
 __all__ = [
-    "SLO", "Answer", "ApartAnswer", "CapacityAnswer", "CheckAnswer", "CompareAnswer", "Deployment", "DescribeAnswer",
-    "DiffAnswer", "EngineArgs", "FitAnswer", "FitTraceAnswer", "Fleet", "FleetAnswer", "MemoryAnswer",
-    "MemoryComparison", "Note", "OptimizeAnswer", "OverTimeAnswer", "PlanAnswer", "Pool", "Progress", "ReadAnswer",
-    "RefusedError", "Result", "Severity", "SimulateAnswer", "Simulation", "StepsCheckAnswer", "TraceFile",
-    "TrainingMemoryAnswer", "Verdict", "View", "WhatifAnswer", "capacity", "capacity_apart", "check", "closed_load",
-    "compare", "describe", "diff", "find_gpu", "fit", "fit_trace", "fleet", "gpu_names", "limits_raised", "load_model",
-    "load_workload", "memory", "memory_budget", "memory_comparison", "model_names", "open_load", "optimize", "plan",
-    "preset_names", "read", "read_startup_log", "request_times", "resolve", "simulate", "simulate_over_time",
-    "training_memory", "whatif", "whole_run",
+    "SLO",
+    "Answer",
+    "CapacityAnswer",
+    "CheckAnswer",
+    "CompareAnswer",
+    "Deployment",
+    "DescribeAnswer",
+    "DiffAnswer",
+    "DisaggregationAnswer",
+    "EngineArgs",
+    "FitAnswer",
+    "FitTraceAnswer",
+    "Fleet",
+    "FleetAnswer",
+    "MemoryAnswer",
+    "MemoryComparison",
+    "Note",
+    "OptimizeAnswer",
+    "OverTimeAnswer",
+    "PlanAnswer",
+    "Pool",
+    "Progress",
+    "ReadAnswer",
+    "RefusedError",
+    "Result",
+    "Severity",
+    "SimulateAnswer",
+    "Simulation",
+    "StepsCheckAnswer",
+    "TraceFile",
+    "TrainingMemoryAnswer",
+    "Verdict",
+    "View",
+    "WhatifAnswer",
+    "capacity",
+    "check",
+    "closed_load",
+    "compare",
+    "describe",
+    "diff",
+    "disaggregated_capacity",
+    "find_gpu",
+    "fit",
+    "fit_trace",
+    "fleet",
+    "gpu_names",
+    "limits_raised",
+    "load_model",
+    "load_workload",
+    "memory",
+    "memory_budget",
+    "memory_comparison",
+    "model_names",
+    "open_load",
+    "optimize",
+    "plan",
+    "preset_names",
+    "read",
+    "read_startup_log",
+    "request_times",
+    "resolve",
+    "simulate",
+    "simulate_over_time",
+    "training_memory",
+    "whatif",
+    "whole_run",
 ]  # fmt: skip
 
 _NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}

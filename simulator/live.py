@@ -231,7 +231,7 @@ class LiveFleet:
         """Copy what SGLang's trees stand on behind the first `size`; how many there are then."""
         if not self._has_sglang:
             return size
-        from simulator.core.sglang.kept_spans import keep_spans  # noqa: PLC0415  loads numba, as in `Simulation`
+        from simulator.core.sglang.running_spans import keep_spans  # noqa: PLC0415  loads numba, as in `Simulation`
 
         return int(keep_spans(self.simulation.arrays, spans, size))
 

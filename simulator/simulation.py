@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boundary.names import error_shown, value_shown
+from files.names import error_shown, value_shown
 from simulator.cancellations import Cancellations, cancellations
 from simulator.core import layout
 from simulator.core.arrays import build_arrays

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from boundary.kept import row_store
 from calibrate.interpreters.interpreters import interpreter_for
 from calibrate.interpreters.recipe import SGLANG, VLLM, Package
+from files.cache import row_store
 
 settings.register_profile("unhurried", settings(deadline=None))  # how fast an example runs says little
 settings.load_profile("unhurried")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("boundary", "kvcache", "workloads", "simulator", "calibrate", "headcount")
+PACKAGES = ("files", "kvcache", "workloads", "simulator", "calibrate", "conformance", "headcount")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 

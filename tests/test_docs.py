@@ -12,9 +12,9 @@ import click
 import pytest
 
 import headcount as hc
-from benchmarks.pages.outputs import examples, output
 from headcount.cli.main import COMMANDS, cli
 from tests.simulator.made_up_fleets import simulate_as
+from validation.pages.outputs import examples, output
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -115,7 +115,7 @@ SHOWN = [
     ids=lambda value: name(value) if isinstance(value, Path) else "",
 )
 def test_what_a_page_shows_is_what_the_command_prints(page: Path, language: str, code: str, shown: str) -> None:
-    assert output(language, code) == shown, f"run 'python -m benchmarks.pages --outputs {name(page)}'"
+    assert output(language, code) == shown, f"run 'python -m validation.pages --outputs {name(page)}'"
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ def test_every_json_key_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
         hc.compare("llama-3.1-8b", "h100-sxm", precision=0.9, **chat),
         hc.whatif("llama-3.1-8b", "h100-sxm", vary={"users": [1]}, precision=0.9, **(chat | {"gpus": 1})),
     )
-    apart = hc.capacity_apart("llama-3.1-8b", "h100-sxm", PAIR, max_model_len=4096, **chat_alone)
+    apart = hc.disaggregated_capacity("llama-3.1-8b", "h100-sxm", PAIR, max_model_len=4096, **chat_alone)
     found = {key for answer in (*answers, apart) for key in answer.to_json()} | set(answers[2].to_json()["capacity"][0])
     found |= set(hc.fleet("llama-3.1-8b", {"h100-sxm": 1, "l40s": 1}, max_model_len=4096, **chat_alone).rows()[0])
     found |= set(answers[3].to_json()["layouts"][0]) | set(answers[4].to_json()["cells"][0])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from boundary.names import UnknownNameError
-from boundary.registry import SEARCH_PATH
 from calibrate.readers import find_format, read_measured
+from files.names import UnknownNameError
+from files.registry import SEARCH_PATH
 from headcount.answers.workloads.convert import convert
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names

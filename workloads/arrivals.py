@@ -8,7 +8,7 @@ import numpy as np
 import scipy  # whose parts load where they are first used
 from msgspec import Meta
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.distributions import (
     Distribution,
     Exponential,

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import structs
 
-from boundary.files import InputError
-from boundary.names import check_names
+from files.names import check_names
+from files.reading import InputError
 from workloads.clients import LIBRARY_TIMEOUT_S, MOST_RETRIES, WAIT_FOR_EVER, Clients
 from workloads.distributions import Exponential
 from workloads.populations.derived import scaled

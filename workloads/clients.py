@@ -11,8 +11,8 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from boundary.files import InputError
-from boundary.schema import Strict
+from files.reading import InputError
+from files.schema import Strict
 from workloads.distributions import Distribution
 from workloads.randomness import hashed_uniforms
 from workloads.requests import BoolArray, FloatArray, Int32Array, IntArray, RequestTable, Waits, with_waits

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from boundary.files import InputError
-from boundary.names import shortened
+from files.names import shortened
+from files.reading import InputError
 from workloads.distributions import FloatArray
 
 RAGPULSE: Final = (

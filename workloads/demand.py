@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Final, Literal, NamedTuple
 
-from boundary.files import InputError
-from boundary.names import check_names, readable, shortened
+from files.names import check_names, readable, shortened
+from files.reading import InputError
 
 MOST_PEOPLE: Final = 100_000_000  # of one service
 SECONDS_PER_HOUR: Final = 3600.0

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import scipy  # whose parts load where they are first used
 from msgspec import Meta, field, structs
 
-from boundary.files import InputError, shown
-from boundary.names import nearest_hint, shortened
-from boundary.schema import Share, Strict, typed
+from files.names import nearest_hint, shortened
+from files.reading import InputError, shown
+from files.schema import Share, Strict, typed
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from boundary.documents import read_toml
-from boundary.files import InputError, shown
-from boundary.names import nearest_hint, one_line, shortened
-from boundary.registry import Registry
-from boundary.schema import AtLeastOne, typed
+from files.documents import read_toml
+from files.names import nearest_hint, one_line, shortened
+from files.reading import InputError, shown
+from files.registry import Registry
+from files.schema import AtLeastOne, typed
 from workloads.fitted import MARK
 from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping

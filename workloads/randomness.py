@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from boundary.files import InputError
+from files.reading import InputError
 
 if TYPE_CHECKING:
     from workloads.streams import Keys

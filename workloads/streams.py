@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from boundary.kept.kernel_cache import compiled
+from files.cache.kernel_cache import compiled
 from workloads.requests import FloatArray, IntArray
 
 Keys = npt.NDArray[np.uint64]

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from boundary.files import InputError
-from boundary.limits import check_limit
+from files.limits import check_limit
+from files.reading import InputError
 from workloads.arrivals import POISSON, Arrivals, arrival_times
 from workloads.distributions import Distribution, Exponential, Fixed, Uniform
 from workloads.populations.population import Population

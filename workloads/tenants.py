@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import Meta
 
-from boundary.documents import read_toml
-from boundary.files import InputError, shown
-from boundary.names import check_names, shortened
-from boundary.schema import Strict, typed
+from files.documents import read_toml
+from files.names import check_names, shortened
+from files.reading import InputError, shown
+from files.schema import Strict, typed
 from workloads.randomness import hashed_uniforms
 from workloads.requests import Int32Array, RequestTable, Tenancy, Tenant
 

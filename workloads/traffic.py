@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from boundary.files import InputError
-from boundary.names import check_names, readable
+from files.names import check_names, readable
+from files.reading import InputError
 from workloads.client_changes import CLIENT_CHANGES
 from workloads.clients import Clients
 from workloads.distributions import Distribution, Fixed, RoundedUp

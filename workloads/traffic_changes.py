@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from boundary.files import InputError
-from boundary.names import readable
+from files.names import readable
+from files.reading import InputError
 from workloads.clients import LIBRARY_TIMEOUT_S
 
 LEAST_FACTOR: Final = 0.01

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundary.files import InputError, shown, unreadable
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import read_file
 from calibrate.record.recording_files import read_recording
 from calibrate.recording import Recording
+from files.reading import InputError, shown, unreadable
 
 RECORDING_FILE = "recording.json"  # marks a folder that `headcount calibrate record` wrote
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from boundary.documents import read_toml
+from files.documents import read_toml
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import LogError
 from simulator.latency.profile import OFFSETS, STEP_SCALE, Term, term_names, with_terms

@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundary.files import check_access
-from boundary.kept.private_folder import folder_bytes
-from boundary.outputs import cache_folder
 from calibrate.interpreters.interpreter_build import (
     Say,
     Steps,
@@ -25,6 +22,9 @@ from calibrate.interpreters.interpreter_build import (
     require_python,
 )
 from calibrate.interpreters.recipe import RELEASE, VLLM, Package, find_recipe, release_key, require_release
+from files.cache.private_folder import folder_bytes
+from files.outputs import cache_folder
+from files.reading import check_access
 
 IMPORT_TIMEOUT_S = 600  # 8 s on an idle machine; the first import from a cold disk takes minutes
 BUILD_STEPS = 6  # how often `install` says what it is doing

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from boundary.documents import read_toml
-from boundary.files import InputError, shown
-from boundary.registry import Registry
-from boundary.schema import Count, Strict, typed
+from files.documents import read_toml
+from files.reading import InputError, shown
+from files.registry import Registry
+from files.schema import Count, Strict, typed
 
 RELEASE = re.compile(r"^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}(\.post[0-9]{1,4})?$", re.ASCII)
 

@@ -9,12 +9,12 @@ log of steps `Recording`s, and raises ValueError that names the path. A reader o
 from pathlib import Path
 from typing import Protocol
 
-from boundary.names import UnknownNameError
-from boundary.registry import Registry
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, head_of
 from calibrate.readers.parsing.rows import MOST_TOKENS
 from calibrate.recording import Recording
+from files.names import UnknownNameError
+from files.registry import Registry
 
 
 class Reader(Protocol):

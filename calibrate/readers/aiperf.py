@@ -9,13 +9,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from boundary.names import shortened
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import aiperf_aggregate
 from calibrate.readers.parsing.files import Head, Nanoseconds, number, typed_objects
 from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.metric_values import Metrics
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
+from files.names import shortened
 
 LOOKS_LIKE = "JSON lines with metadata.request_start_ns"
 

@@ -7,11 +7,11 @@ Written by src/aiperf/exporters/metrics_json_exporter.py: `schema_version`, `aip
 from pathlib import Path
 from typing import Any
 
-from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, json_objects
 from calibrate.readers.parsing.leaves import leaves
 from calibrate.readers.parsing.metric_values import aggregated_run, is_aggregated
+from files.schema import typed
 
 LOOKS_LIKE = "JSON with aiperf_version, time_to_first_token.avg"
 

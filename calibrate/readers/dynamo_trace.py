@@ -7,13 +7,13 @@ and settings of the deployment are not in it; one run per model. Events of tools
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError, shown
-from boundary.names import shortened
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Head, typed_objects
 from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.rows import RequestRows
+from files.names import shortened
+from files.reading import InputError, shown
 
 LOOKS_LIKE = "JSON lines with event.schema"
 _SCHEMA = "dynamo.request.trace.v1"

@@ -7,11 +7,11 @@ line. It has no requests: read profile_export.json for those.
 from pathlib import Path
 from typing import Any
 
-from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, json_objects
 from calibrate.readers.parsing.leaves import leaves
 from calibrate.readers.parsing.metric_values import aggregated_run, is_aggregated
+from files.schema import typed
 
 LOOKS_LIKE = "JSON with input_config, time_to_first_token.avg"
 

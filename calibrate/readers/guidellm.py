@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from boundary.documents import read_yaml
-from boundary.files import InputError, shown
-from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Figure, Head, count, json_objects, number, numbers, result_text
 from calibrate.readers.parsing.leaves import Leaves, each, leaves
 from calibrate.readers.parsing.rows import RequestRows
+from files.documents import read_yaml
+from files.reading import InputError, shown
+from files.schema import typed
 
 LOOKS_LIKE = "JSON or YAML with benchmarks[].requests"
 _VERSIONS = (1, 2)

@@ -11,12 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from boundary.schema import Count
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import inference_perf_summary
 from calibrate.readers.parsing.files import Figure, Head, first_number, number, typed_objects
 from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
+from files.schema import Count
 
 LOOKS_LIKE = "a JSON list with start_time, end_time, info"
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Head, json_objects, numbers
 from calibrate.readers.parsing.sglang_log import check_simulated
+from files.schema import typed
 from simulator.engines.engines import SGLANG
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"

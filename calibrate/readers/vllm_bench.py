@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError, shown
-from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
 from calibrate.readers.parsing.files import Head, count, json_objects, numbers
 from calibrate.readers.parsing.leaves import Leaves
+from files.reading import InputError, shown
+from files.schema import typed
 
 LOOKS_LIKE = "JSON with tokenizer_id, duration, completed"
 _SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "quant": "quantization"}

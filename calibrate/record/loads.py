@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from boundary.schema import AtLeastOne, Count
+from files.schema import AtLeastOne, Count
 from simulator.latency.step_time import BatchSums
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from boundary.documents import read_json
 from calibrate.record.loads import Limits
 from calibrate.record.step_terms import TERMS, FloatArray
+from files.documents import read_json
 from kvcache.models.catalog import named_config
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boundary.schema import AtLeastOne, Count, Lenient, typed
 from calibrate.interpreters.interpreter_build import environment, last_line
 from calibrate.record.loads import Load
 from calibrate.record.record_model import model_folder, write_config
+from files.schema import AtLeastOne, Count, Lenient, typed
 
 PROBE = Path(__file__).parent / "probes" / "record_probe.py"
 END_TIMEOUT_S = 20  # for an engine to leave by itself

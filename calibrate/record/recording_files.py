@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta, convert
 
-from boundary.documents import read_json
-from boundary.files import InputError, read_text, shown
-from boundary.outputs import write_whole
-from boundary.schema import AtLeastOne, Count, Lenient, NotNegative, Number, Positive, typed
 from calibrate.readers.parsing.engine_options import engine_options
 from calibrate.record.loads import Load
 from calibrate.recording import STEP_COLUMNS, Recording
+from files.documents import read_json
+from files.outputs import write_whole
+from files.reading import InputError, read_text, shown
+from files.schema import AtLeastOne, Count, Lenient, NotNegative, Number, Positive, typed
 from simulator.latency.step_time import BatchSums
 
 SCHEMA_VERSION = 1

@@ -5,9 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from boundary.files import InputError, read_text, shown, text_lines
-from boundary.http import fetch_text, server_address
-from boundary.outputs import write_whole
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.metrics_text import metric_samples
 from calibrate.readers.parsing.server_metrics import PREFIX, START_TIME
@@ -15,6 +12,9 @@ from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.readers.vllm_iterations import LINE
 from calibrate.record.recording_files import KIND_SERVER, RecordingFolder
 from calibrate.record.server_series import SERIES_COLUMNS, ServerSeries
+from files.http import fetch_text, server_address
+from files.outputs import write_whole
+from files.reading import InputError, read_text, shown, text_lines
 
 SNAPSHOTS, SERIES, ITERATIONS = "metrics.txt", "series.csv", "iterations.csv"
 TOOL = "vLLM metrics"

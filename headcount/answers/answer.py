@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
 
-from boundary.outputs import check_out_files
+from files.outputs import check_out_files
 from headcount import __version__
 from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.details.inputs import inputs_json

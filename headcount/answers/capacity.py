@@ -22,8 +22,8 @@ from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.study import Study, study_json
 from headcount.answers.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.answers.notes import Facts, facts_about, find_notes
-from headcount.answers.varied.lifts import LIFTS_LEGEND, TRIED, Lift, find_lifts, lift_lines
-from headcount.questions.deployments import Subject, check_counts, engine_json, subject
+from headcount.answers.sweeps.lifts import LIFTS_LEGEND, TRIED, Lift, find_lifts, lift_lines
+from headcount.questions.deployments import ModelOnGPU, check_counts, engine_json, resolve_model_and_gpu
 from headcount.questions.loads import AskedWorkload, length_facts, trace_notes
 from headcount.questions.traffic import TrafficChanges
 from headcount.text.blocks import Block, Line
@@ -272,7 +272,7 @@ def capacity(
     if router is not None:
         check_router(router)
     runs_on = find_executor(executor, workers)
-    asked = subject(model, gpu, engine, startup_log)
+    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     load = AskedWorkload(
         workload=workload,
         think_time_s=think_time_s,
@@ -370,7 +370,7 @@ def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
     return Verdict.TARGET_MISSED if any(row.runs for row in rows) else Verdict.BAD_INPUT
 
 
-def _facts_of(asked: Subject, rows: Sequence[CapacityRow], traffic: TrafficEffects | None) -> Facts:
+def _facts_of(asked: ModelOnGPU, rows: Sequence[CapacityRow], traffic: TrafficEffects | None) -> Facts:
     best = best_row([row for row in rows if row.plan is not None] or list(rows))
     led = [best, *(row for row in rows if row is not best)]
     steps = [(row.plan, step) for row in led if row.plan and row.point and (step := row.point.mean_step) is not None]

@@ -76,9 +76,9 @@ def p95_cells(row: CapacityRow) -> tuple[str, str]:
 
 def no_capacity_reason(row: CapacityRow) -> str:
     """Why the lower end of the interval of users is 0."""
-    if row.users_low_sampling and row.users_if_pool_smaller == 0 and row.plan is not None:
+    if row.users_low_sampling and row.users_at_kv_cache_low == 0 and row.plan is not None:
         return _no_start_reason(row.plan)
-    if row.users_low_sampling and row.users_if_slower and row.users_if_ttft_longer == 0:
+    if row.users_low_sampling and row.users_at_step_time_error_high and row.users_at_ttft_error_high == 0:
         return f"not even one user is served where TTFT is {row.ttft_error:.0%} longer, which its error allows"
     if row.users_low_sampling and row.step_time_error is not None:
         longer = f"{row.step_time_error:.0%} longer, which their error allows"
@@ -110,7 +110,7 @@ def covered(rows: Sequence[CapacityRow]) -> str:
     errors = [
         (STEP_TIME_ERROR, not are_given),
         (TTFT_ERROR, any(row.ttft_error is not None for row in rows)),
-        (KV_CACHE_ERROR, any(row.users_if_pool_smaller is not None for row in rows)),
+        (KV_CACHE_ERROR, any(row.users_at_kv_cache_low is not None for row in rows)),
     ]
     return joined([f"simulation noise ({ran} replications)", *(name for name, is_covered in errors if is_covered)])
 
@@ -126,20 +126,20 @@ def error_lines(row: CapacityRow) -> list[str]:
     if row.step_time_error is not None:
         lines.append(
             f"part of the interval: step-time error alone (±{row.step_time_error:.0%}, {interval_label(row.plan)}): "
-            f"{row.users_if_slower:,} to {row.users_if_faster:,} users"
+            f"{row.users_at_step_time_error_high:,} to {row.users_at_step_time_error_low:,} users"
         )
     if row.ttft_error is not None:
         lines.append(
             f"part of the interval: TTFT's own error alone (±{row.ttft_error:.0%}: front ends, short queues): "
-            f"{row.users_if_ttft_longer:,} to {row.users_if_ttft_shorter:,} users"
+            f"{row.users_at_ttft_error_high:,} to {row.users_at_ttft_error_low:,} users"
         )
-    if row.users_if_pool_smaller is not None:
+    if row.users_at_kv_cache_low is not None:
         budget = row.plan.budget
         kv, size = ("tokens", budget.block_size) if budget.engine == "sglang" else ("blocks", 1)
         lines.append(
             f"part of the interval: size of the KV cache alone ({budget.num_gpu_blocks_low * size:,} to "
             f"{budget.num_gpu_blocks_high * size:,} {kv} per {pool_owner(budget)}): "
-            f"{row.users_if_pool_smaller:,} to {row.users_if_pool_larger:,} users"
+            f"{row.users_at_kv_cache_low:,} to {row.users_at_kv_cache_high:,} users"
         )
     return lines
 

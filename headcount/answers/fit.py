@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boundary.outputs import check_out_file, check_out_files, write_whole
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
+from files.outputs import check_out_file, check_out_files, write_whole
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
 from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.notes import Facts, find_notes

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from boundary.files import InputError
+from files.reading import InputError
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.first_page import FirstPage, risk_of
@@ -16,7 +16,7 @@ from headcount.answers.details.memory import (
     waterfall,
 )
 from headcount.answers.notes import facts_about, find_notes
-from headcount.questions.deployments import Subject, check_counts, subject
+from headcount.questions.deployments import ModelOnGPU, check_counts, resolve_model_and_gpu
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
 from headcount.text.words import host_text, longest_name, model_title, pool_text, sentence
@@ -73,7 +73,7 @@ class MemoryAnswer(Answer):
     users: tuple[int, ...] = USERS
     given_context_tokens: int | None = None  # None: the chat preset's mean
     remedies: Sequence[Remedy] = ()
-    subject: Subject | None = None
+    resolve_model_and_gpu: ModelOnGPU | None = None
     architecture_assumptions: Sequence[tuple[str, str, str]] = ()
     log: "StartupLog | None" = None
     log_terms: Sequence[LoggedTerm] = ()
@@ -140,7 +140,7 @@ class MemoryAnswer(Answer):
         budget = self.budget
         question = f"Does {model_title(budget.model)} fit on {budget.num_gpus} × {self._gpu_title} ({self.setting})?"
         if not self.fits:
-            return unfit_page(budget, self.subject, question)
+            return unfit_page(budget, self.resolve_model_and_gpu, question)
         return FirstPage(
             question=question,
             answer=self.headline,
@@ -156,7 +156,7 @@ class MemoryAnswer(Answer):
 
     @property
     def _gpu_title(self) -> str:
-        return self.budget.gpu if self.subject is None else self.subject.gpu.title
+        return self.budget.gpu if self.resolve_model_and_gpu is None else self.resolve_model_and_gpu.gpu.title
 
     def details(self) -> dict[str, Any]:
         terms = [*self.architecture_assumptions, *self.budget.assumptions]
@@ -275,12 +275,12 @@ def memory(
     `engine` are vLLM's engine arguments under their names, or with `engine="sglang"` SGLang's; `mean_context` is a
     typical conversation in tokens. Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
-    asked = subject(model, gpu, engine, startup_log)
+    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     return memory_answer(asked, users, mean_context, startup_log, strict=strict)
 
 
 def memory_answer(
-    asked: Subject,
+    asked: ModelOnGPU,
     users: Sequence[int],
     mean_context: int | None,
     log: "StartupLog | None" = None,
@@ -301,14 +301,14 @@ def memory_answer(
         users=tuple(users),
         given_context_tokens=mean_context,
         remedies=found,
-        subject=asked,
+        resolve_model_and_gpu=asked,
         architecture_assumptions=asked.architecture.assumptions,
         log=log,
         log_terms=() if log is None else _log_terms(asked, log, budget),
     )
 
 
-def _log_terms(asked: Subject, log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
+def _log_terms(asked: ModelOnGPU, log: "StartupLog", budget: MemoryBudget) -> list[LoggedTerm]:
     """What the server logged beside what would have been predicted."""
     is_sglang = isinstance(asked.args, SGLangArgs)
     given = "max_total_num_tokens" if is_sglang else "num_gpu_blocks_override"

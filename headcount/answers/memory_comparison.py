@@ -9,7 +9,7 @@ from headcount.answers.details.first_page import FirstPage, risk_of
 from headcount.answers.details.memory import NOWHERE, candidates_of, format_name, gpus_needed
 from headcount.answers.memory import MemoryAnswer, is_doubtful, memory_answer, memory_details
 from headcount.answers.notes import facts_about, find_notes
-from headcount.questions.deployments import subject
+from headcount.questions.deployments import resolve_model_and_gpu
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
 from headcount.text.words import longest_name, model_title, sentence
@@ -164,7 +164,7 @@ def memory_comparison(
 
     Arguments as for `memory`. Raises ValueError where vLLM refuses every way.
     """
-    asked = subject(model, gpu, engine, startup_log)
+    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     args = asked.args
     if args.num_gpu_blocks_override is not None:
         raise ValueError(

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from headcount.answers import plan_text
 from headcount.answers.answer import SCREENING, Answer, Progress, Verdict, Watch, question, unwatched
+from headcount.answers.autoscaling.spare import SpareTried, try_spare
 from headcount.answers.details import plan_page
 from headcount.answers.details.demand import think_time_link, tokens_link
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.answers.notes import Facts, find_notes
-from headcount.answers.operated.spare import SpareTried, try_spare
 from headcount.answers.plan_rows import FleetRow, every_row, rows_of, sized_row
-from headcount.questions.apart import PoolSizesAsked, asked_choices
 from headcount.questions.deployments import engine_json
+from headcount.questions.disaggregation import PoolSizesAsked, asked_choices
 from headcount.questions.loads import AskedWorkload, length_facts, trace_notes
 from headcount.questions.offers import names_of, read_offers
 from headcount.questions.people import People
@@ -36,7 +36,7 @@ from simulator.study.fleets.layouts import (
     variants,
 )
 from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fleets
-from simulator.study.fleets.search import Race, search_fleets
+from simulator.study.fleets.search import FleetSearch, search_fleets
 from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.points import Point
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
@@ -57,7 +57,7 @@ class PlanAnswer(Answer):
     """The cheapest fleet for these people, with the others it was compared with."""
 
     kind = "plan"
-    race: Race
+    race: FleetSearch
     demand: Demand
     people: People
     request: Request
@@ -307,7 +307,7 @@ class _Planning:
     money: Money
     explain: bool
 
-    def answer(self, race: Race, nearest: tuple[Nearest, ...] = ()) -> PlanAnswer:
+    def answer(self, race: FleetSearch, nearest: tuple[Nearest, ...] = ()) -> PlanAnswer:
         load, best = self.question.workload, race.best
         table = load.table if isinstance(load, Trace) else load
         plans = best.layout.plans if best else ()
@@ -324,9 +324,9 @@ class _Planning:
             return self.answer(race, (cheaper,) if cheaper else ())
         return self.answer(race, tuple(self._nearest(race, progress, simulations)))
 
-    def _race(self, progress: Watch, simulations: Simulations) -> Race:
+    def _race(self, progress: Watch, simulations: Simulations) -> FleetSearch:
         """The last state of the race, with progress told at each simulated load."""
-        race: Race | None = None
+        race: FleetSearch | None = None
 
         def watch(point: Point | None = None, unit: str = "") -> None:
             done = len(race.sized) if race else 0
@@ -341,7 +341,7 @@ class _Planning:
         assert race is not None, "a search yields its screening at least"
         return race
 
-    def _nearest(self, race: Race, progress: Watch, simulations: Simulations) -> Iterator[Nearest]:
+    def _nearest(self, race: FleetSearch, progress: Watch, simulations: Simulations) -> Iterator[Nearest]:
         """What would serve the users, told as it is found."""
         found = "no fleet serves these users; looking for what would"
         progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
@@ -350,7 +350,7 @@ class _Planning:
             yield each
 
 
-def _verdict(race: Race) -> Verdict:
+def _verdict(race: FleetSearch) -> Verdict:
     best = race.best
     if best is None:
         return Verdict.TARGET_MISSED
@@ -370,7 +370,7 @@ def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
     )
 
 
-def _facts_of(race: Race, traffic: TrafficEffects | None) -> Facts:
+def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
     best = race.best
     if best is None:
         return _facts(race.question, [], why_missed=plan_text.why_missed(race) if race.is_over else None)

@@ -9,7 +9,7 @@ from headcount.text.words import layout_text, pools_text
 from simulator.fleet.router import router_name
 from simulator.study.fleets.layouts import Dropped, Layout, layout_kind
 from simulator.study.fleets.screening import Screened
-from simulator.study.fleets.search import Race
+from simulator.study.fleets.search import FleetSearch
 from simulator.study.fleets.sizing import Sized
 from simulator.study.served import latency_summary
 
@@ -82,7 +82,7 @@ class FleetRow:
         return asdict(self)
 
 
-def rows_of(race: Race) -> list[FleetRow]:
+def rows_of(race: FleetSearch) -> list[FleetRow]:
     """The leading layout of each kind, cheapest first."""
     found = [_leader(race, kind) for kind in race.kinds]
     found.sort(key=lambda row: (row.usd_per_hour is None, row.usd_per_hour, -(row.users_low or 0)))
@@ -91,7 +91,7 @@ def rows_of(race: Race) -> list[FleetRow]:
     return [*found, *(_dropped_row(max(each, key=lambda drop: drop.attainment)) for each in reasons.values())]
 
 
-def every_row(race: Race) -> list[FleetRow]:
+def every_row(race: FleetSearch) -> list[FleetRow]:
     """All layouts, the dropped ones last."""
     by_screened = {id(each.screened): each for each in race.sized}
     found = [
@@ -100,7 +100,7 @@ def every_row(race: Race) -> list[FleetRow]:
     return [*found, *map(_dropped_row, race.dropped)]
 
 
-def _leader(race: Race, kind: str) -> FleetRow:
+def _leader(race: FleetSearch, kind: str) -> FleetRow:
     if (best := race.best_of(kind)) is not None:
         return sized_row(best)
     if failed := race.sized_of(kind):

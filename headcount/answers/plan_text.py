@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Final
 
-from boundary.names import readable
+from files.names import readable
 from headcount.answers.money import BreakEven, price_lines
 from headcount.answers.plan_rows import DROPPED, SCALED, SCREENED, FleetRow, rows_of, sized_row
 from headcount.text.blocks import Block, Line, Table
@@ -13,7 +13,7 @@ from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
-from simulator.study.fleets.search import Race
+from simulator.study.fleets.search import FleetSearch
 
 if TYPE_CHECKING:
     from headcount.answers.plan import PlanAnswer
@@ -304,7 +304,7 @@ def _estimated(answer: "PlanAnswer") -> str:
     return f" estimated: not simulated{', since it costs too much to win' if answer.race.is_over else ' yet'}."
 
 
-def found_line(race: Race, before: Race | None = None) -> str:
+def found_line(race: FleetSearch, before: FleetSearch | None = None) -> str:
     """What was found just now; of a fleet that was found `before` with fewer replications, that it is confirmed."""
     if race.is_over:
         return ""
@@ -318,7 +318,7 @@ def found_line(race: Race, before: Race | None = None) -> str:
     return f"{found}, ${row.usd_per_month:,.0f} a month{again}"
 
 
-def _screening(race: Race) -> str:
+def _screening(race: FleetSearch) -> str:
     count = len(race.screened) + len(race.dropped)
     if not race.screened:
         return f"screened {counted(count, 'layout')}: none should serve the users"
@@ -327,7 +327,7 @@ def _screening(race: Race) -> str:
     return f"screened {counted(count, 'layout')}; the cheapest, as estimated: {named}"
 
 
-def why_missed(race: Race) -> str:
+def why_missed(race: FleetSearch) -> str:
     """Why no fleet serves the users."""
     last = [row for row in rows_of(race) if row.state == DROPPED and row.reason]
     return (

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from boundary.outputs import check_out_file, check_out_files, whole_file
 from calibrate.check.run_figures import LATENCIES, Difference, differences, request_figures
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
 from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
+from files.outputs import check_out_file, check_out_files, whole_file
 from headcount.answers.answer import Answer, question
 from headcount.answers.details.first_page import FirstPage
 from headcount.text.blocks import Block, Line, Table

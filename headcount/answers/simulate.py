@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.answers.answer import Answer, Progress, Watch, question, unwatched
-from headcount.answers.details.apart import apart_blocks, apart_parts, apart_text
 from headcount.answers.details.assumptions import gpu_rows, of_terms
 from headcount.answers.details.deployment import deployment_json
+from headcount.answers.details.disaggregation import apart_blocks, apart_parts, apart_text
 from headcount.answers.details.first_page import (
     LATENCY_WORDS,
     FirstPage,
@@ -36,8 +36,8 @@ from headcount.answers.details.percentiles import (
 from headcount.answers.details.serving import TAILS, Served, serve
 from headcount.answers.money import usd_per_month
 from headcount.answers.notes import facts_about, find_notes
-from headcount.questions.apart import ApartPools, asked_apart
-from headcount.questions.deployments import engine_json, subject
+from headcount.questions.deployments import engine_json, resolve_model_and_gpu
+from headcount.questions.disaggregation import ApartPools, asked_apart
 from headcount.questions.loads import AskedLoad
 from headcount.questions.run_files import NO_FILES, Outputs
 from headcount.questions.traffic import TrafficChanges
@@ -54,8 +54,8 @@ from headcount.text.words import (
     settings_text,
     step_time_error,
 )
-from simulator.apart import Apart
 from simulator.deployment import Deployment, resolve
+from simulator.disaggregation import DisaggregatedDeployment
 from simulator.engines.engines import words_of
 from simulator.fleet.router import RouterFactory
 from simulator.results import Result
@@ -79,7 +79,9 @@ class SimulateAnswer(Answer):
     plan: Deployment
     replicas: int
     served: Served
-    apart: Apart | None = None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
+    apart: DisaggregatedDeployment | None = (
+        None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
+    )
     p99s: tuple[Mapping[str, float], ...] = ()  # of TAILS, of every run where there are several; the first is `served`
 
     @property
@@ -284,7 +286,7 @@ def simulate(
     and those after it, for how sure the p99 is. Raises ValueError for a bad argument, RefusedError where `strict`
     refuses a note.
     """
-    asked = subject(model, gpu, engine, startup_log)
+    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     outputs = Outputs(requests=requests_out, steps=steps_out)
     outputs.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from boundary.names import check_names
+from files.names import check_names
 from headcount.answers.answer import Answer, Verdict, question
 from headcount.answers.details.assumptions import of_terms
 from headcount.answers.details.first_page import FirstPage

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from boundary.limits import limits_raised
-from boundary.outputs import cache_folder, check_out_files
-from boundary.registry import SEARCH_PATH, search_path
+from files.limits import limits_raised
+from files.outputs import cache_folder, check_out_files
+from files.registry import SEARCH_PATH, search_path
 from headcount.cli.option_types import Option, OutPath, Reads, flag, option, read_limit
 from simulator.engines.values import FilePath, Text
 

@@ -2,7 +2,7 @@
 
 import click
 
-from boundary.names import nearest_hint
+from files.names import nearest_hint
 
 
 class NearestGroup(click.Group):

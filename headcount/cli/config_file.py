@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from boundary.documents import read_toml, read_yaml
-from boundary.files import InputError
-from boundary.names import nearest_hint, shortened
+from files.documents import read_toml, read_yaml
+from files.names import nearest_hint, shortened
+from files.reading import InputError
 from headcount.cli.option_names import Spelling, converted, spellings
 from simulator.engines.values import ONE_VALUE, IntegerList, Listed
 from simulator.engines.vllm.environment import Variables

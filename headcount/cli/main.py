@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from boundary.names import one_line, shortened
+from files.names import one_line, shortened
 from headcount import __version__
 from headcount.cli.command_group import NearestGroup
 
@@ -39,7 +39,7 @@ COMMANDS = {
 }
 
 
-OURS = ("boundary", "kvcache", "workloads", "simulator", "calibrate", "headcount")
+OURS = ("files", "kvcache", "workloads", "simulator", "calibrate", "headcount")
 FAULT = 70  # EX_SOFTWARE of BSD's sysexits.h
 
 
@@ -137,7 +137,7 @@ def _refused_by_sglang(option: str) -> str | None:
     """Why an option of SGLang's is not there, where SGLang is asked for."""
     if not any(word.rpartition("=")[2] == "sglang" for word in sys.argv):
         return None
-    from headcount.cli.pasted.sglang_args import refusal  # noqa: PLC0415  for the sake of other errors' time
+    from headcount.cli.engine_command_parser.sglang_args import refusal  # noqa: PLC0415  for the sake of other errors' time
 
     return refusal(option.lstrip("-"))
 

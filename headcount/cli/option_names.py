@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from boundary.names import shortened
+from files.names import shortened
 from headcount.cli.option_types import Reads
 from simulator.engines.values import Kind, Listed, Text
 

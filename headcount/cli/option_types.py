@@ -8,8 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from boundary.names import shortened
-from boundary.outputs import check_out_file
+from files.names import shortened
+from files.outputs import check_out_file
 from headcount.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch

@@ -14,9 +14,9 @@ from typing import Any, Final
 import click
 
 from headcount.answers.answer import Answer
-from headcount.cli.kept_answers import repeatable
 from headcount.cli.progress import listener, watched
-from headcount.cli.shown import Shown, json_text, shown
+from headcount.cli.rendered_output import Shown, json_text, shown
+from headcount.cli.saved_answers import repeatable
 from headcount.report import document
 from headcount.text.blocks import Table
 from headcount.text.drawing import draw

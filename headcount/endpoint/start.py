@@ -11,7 +11,7 @@ from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Emulation
 from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.tokens import EstimatedTokens, FileTokens
-from headcount.questions.deployments import subject
+from headcount.questions.deployments import resolve_model_and_gpu
 from simulator.deployment import resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory
@@ -68,7 +68,7 @@ def endpoint(
     """
     if not 0.01 <= served.speed <= 1000:
         raise ValueError(f"--speed is {served.speed:g}; give a number from 0.01 to 1000")
-    asked = subject(model, gpu, engine, startup_log)
+    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
     notes = find_notes(facts_about(asked, plans=[plan]), strict=strict)
     tokenizer = EstimatedTokens() if served.tokenizer is None else FileTokens(served.tokenizer)

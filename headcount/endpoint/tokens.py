@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from boundary.files import shown
+from files.reading import shown
 from workloads.requests import IntArray
 
 BYTES_PER_TOKEN: Final = 4

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import structs
 
-from boundary.names import check_names
-from boundary.schema import typed
+from files.names import check_names
+from files.schema import typed
 from simulator.engines.values import read_parameters
 from workloads.arrivals import PROCESSES, Arrivals
 

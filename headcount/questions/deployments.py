@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from boundary.names import check_names
+from files.names import check_names
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, is_other_model, load_model
 from kvcache.shape.architecture import Architecture
@@ -20,7 +20,7 @@ ENGINE_ARGUMENTS = argument_names()  # of every engine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ModelOnGPU:
     """A model on a GPU with its engine arguments; without a tensor-parallel size every one that fits is meant."""
 
     architecture: Architecture
@@ -30,14 +30,14 @@ class Subject:
     """Of the start-up log, which may change the answer."""
 
 
-def subject(
+def resolve_model_and_gpu(
     model: str,
     gpu: str,
     engine: Mapping[str, Any],
     startup_log: "StartupLog | None" = None,
     *,
     is_shared: bool = False,
-) -> Subject:
+) -> ModelOnGPU:
     """`engine` has the arguments of the engine that it names, vLLM's where it names none; what is None or absent has
     the engine's default, or what the log says. `is_shared`: arguments of other engines are for those.
 
@@ -47,7 +47,7 @@ def subject(
     architecture, found = load_model(model), find_gpu(gpu)
     asked = {**given, "engine": engine.get("engine")}
     if startup_log is None:
-        return Subject(architecture=architecture, gpu=found, args=engine_args(asked))
+        return ModelOnGPU(architecture=architecture, gpu=found, args=engine_args(asked))
     _check_model(startup_log, architecture)
     logged = {name: value for name, value in startup_log.options.items() if name in ENGINE_ARGUMENTS}
     if is_log_of_sglang := startup_log.options.get("engine") == SGLANG:
@@ -58,7 +58,7 @@ def subject(
     if args.num_gpu_blocks_override is None:
         layout = memory_budget(architecture, found, args).layout
         args = engine_args(logged | asked | {"num_gpu_blocks_override": startup_log.num_gpu_blocks(layout)})
-    return Subject(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
+    return ModelOnGPU(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
 
 
 def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
             if name not in found:
                 raise ValueError(f"--startup-log needs --{name}, which its KV cache is checked against; give both")
         engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
-        asked = subject(found["model"], found["gpu"], engine, startup_log)
+        asked = resolve_model_and_gpu(found["model"], found["gpu"], engine, startup_log)
         found["engine"] = engine_of(asked.args)
         own = {"num_gpu_blocks_override", "max_total_num_tokens"} & {item.name for item in fields(asked.args)}
         found |= {name: getattr(asked.args, name) for name in own}

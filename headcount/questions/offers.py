@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from boundary.names import check_names
+from files.names import check_names
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from simulator.latency.gpu_constants import has_measured_times
 from simulator.study.fleets.layouts import Offer

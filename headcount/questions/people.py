@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from boundary.names import readable
+from files.names import readable
 from headcount.text.units import clock
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from boundary.outputs import check_out_file, whole_file
+from files.outputs import check_out_file, whole_file
 from simulator.cancellations import is_cancelled
 from simulator.results import request_times
 from simulator.simulation import Simulation

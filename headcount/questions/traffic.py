@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from boundary.names import check_names, shortened
+from files.names import check_names, shortened
 from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber
 from workloads.clients import MOST_RETRIES
 from workloads.traffic_changes import CHANGES, Amount

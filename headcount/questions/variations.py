@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from boundary.names import UnknownNameError, check_names, one_line, shortened
+from files.names import UnknownNameError, check_names, one_line, shortened
 from headcount.questions.traffic import read_amount
 from kvcache.gpus.gpu import find_gpu
 from simulator.engines.argument import arguments_of

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boundary.outputs import check_out_file, write_whole
-from boundary.registry import Registry
-from boundary.schema import typed
+from files.outputs import check_out_file, write_whole
+from files.registry import Registry
+from files.schema import typed
 from headcount.report.charts.chart import Chart
 from headcount.report.parts import Part
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from boundary.documents import parse_json
-from boundary.files import InputError, read_text
-from boundary.outputs import write_whole
+from files.documents import parse_json
+from files.outputs import write_whole
+from files.reading import InputError, read_text
 from headcount.report import document
 
 _INSIDE = re.compile(r'<script type="application/json" id="answer">(.*?)</script>', re.DOTALL)

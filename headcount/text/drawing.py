@@ -8,7 +8,7 @@ from html import escape
 from rich.console import Console
 from rich.text import Text
 
-from boundary.names import printable
+from files.names import printable
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.tables import print_table
 

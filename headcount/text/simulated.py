@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boundary.names import one_line, shortened
+from files.names import one_line, shortened
 from headcount.text.blocks import Table
 from headcount.text.units import percent, seconds
 from headcount.text.words import cancelled_text

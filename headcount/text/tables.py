@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from boundary.names import printable
+from files.names import printable
 from headcount.text.blocks import Table
 
 GAP = 2  # blanks after a column

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from boundary.names import readable
+from files.names import readable
 from headcount.text.units import GIB, counted, percent, seconds
 from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs

@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
-from boundary.outputs import cache_folder
+from files.outputs import cache_folder
 from headcount.web import pages
 from headcount.web.fields import QUESTIONS, fields_of
 from headcount.web.guard import REPORT_POLICY, Guard

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from boundary.names import check_names
+from files.names import check_names
 from headcount.cli.main import cli
 from headcount.cli.option_types import OutPath, Reads
 from kvcache.models.catalog import gpu_names, model_names, quantization_names

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from boundary.kept.private_folder import private_folder
-from boundary.outputs import write_whole
-from boundary.telling import tell_once
-from headcount.web.kept import Kept
+from files.cache.private_folder import private_folder
+from files.outputs import write_whole
+from files.warn_once import warn_once
+from headcount.web.saved_jobs import Kept
 from headcount.web.worker import Answered
 
 MOST_KEPT: Final = 500  # answers; the oldest are forgotten
@@ -45,7 +45,7 @@ class History:
                 write_whole(folder / f"{key}.html", found.report)
                 write_whole(folder / f"{key}.json", msgspec.json.encode(found.kept).decode())
             except (OSError, ValueError) as error:
-                tell_once(f"answers cannot be kept: {error}")
+                warn_once(f"answers cannot be kept: {error}")
                 self._unwritten[key] = found.report
             while len(self._kept) > MOST_KEPT:
                 self._forget(next(iter(self._kept)))

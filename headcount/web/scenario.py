@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlencode
 
-from boundary.names import check_names, printable, shortened
+from files.names import check_names, printable, shortened
 from headcount import __version__
 from headcount.web.fields import QUESTIONS, Field, fields_of
 from simulator.study.store.origin import origin

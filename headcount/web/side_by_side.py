@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headcount.web.kept import FIGURES, Kept, figure_text
+from headcount.web.saved_jobs import FIGURES, Kept, figure_text
 
 MOST: Final = 4
 

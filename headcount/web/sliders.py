@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headcount.web.history import History
-from headcount.web.kept import FIGURES, Kept, figure_text
+from headcount.web.saved_jobs import FIGURES, Kept, figure_text
 from headcount.web.scenario import Scenario, read_scenario
 
 _USERS: Final = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import BinaryIO, Final
 
-from boundary.kept.private_folder import private_folder
+from files.cache.private_folder import private_folder
 from headcount.web.scenario import Scenario
 
 MOST_BYTES: Final = 4 << 30  # of all uploads; the oldest make room

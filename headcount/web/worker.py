@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from boundary.files import reads_confined_to
-from boundary.names import one_line
-from boundary.registry import search_path
+from files.names import one_line
+from files.reading import reads_confined_to
+from files.registry import search_path
 from headcount.answers.answer import Answer, Progress
 from headcount.answers.simulate import simulate
 from headcount.cli.main import OURS, is_meant
 from headcount.report.document import render
 from headcount.text.blocks import Block, Table
 from headcount.web.fields import QUESTIONS, command_of, fields_of
-from headcount.web.kept import Kept, kept_of
+from headcount.web.saved_jobs import Kept, kept_of
 from headcount.web.scenario import Scenario
 from simulator.study.executors.processes import begin_worker
 

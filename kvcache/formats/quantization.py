@@ -9,9 +9,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from boundary.documents import read_toml
-from boundary.registry import Registry, remembered
-from boundary.schema import AtLeastOne, Count, NotNegative, table
+from files.documents import read_toml
+from files.registry import Registry, remembered
+from files.schema import AtLeastOne, Count, NotNegative, table
 from kvcache.errors import SplitError
 from kvcache.gpus.gpu import GPU, Multiply
 from kvcache.releases import DESC_ACT, precedes

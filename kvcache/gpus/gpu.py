@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from boundary.documents import read_toml
-from boundary.registry import Registry
-from boundary.schema import AtLeastOne, Positive, table
+from files.documents import read_toml
+from files.registry import Registry
+from files.schema import AtLeastOne, Positive, table
 
 GPUS = Registry(what="GPU", section="gpus", folder=Path(__file__).parent, suffix=".toml")
 Multiply = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4"]

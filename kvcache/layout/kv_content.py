@@ -4,7 +4,7 @@ Source: vLLM 0.32.0, config/cache.py (`CacheDType`), v1/kv_cache_interface.py, `
 v1/attention/backends/triton_attn.py, flashinfer.py.
 """
 
-from boundary.names import shortened
+from files.names import shortened
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention

@@ -53,7 +53,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Residuals:
-    """What `benchmarks/constants/memory.py` found: the spread where it was measured, how it grows elsewhere."""
+    """What `validation/constants/memory.py` found: the spread where it was measured, how it grows elsewhere."""
 
     measured: Spread
     beyond: Mapping[str, Spread]

@@ -26,7 +26,7 @@ V2_RUNNER_SOURCE = "counted from the source of vLLM {} (Model Runner V2, `_dummy
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What the start-up logs say of the profiling run; `benchmarks/constants/memory.py` repeats the fit."""
+    """What the start-up logs say of the profiling run; `validation/constants/memory.py` repeats the fit."""
 
     # The sampler: bytes per sequence × vocabulary entry.
     sampler_bytes_per_logit: float = 14.70  # 16-bit logits, their fp32 copy, probabilities, noise

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from boundary.documents import read_json
-from boundary.files import InputError, shown
-from boundary.names import UnknownNameError, one_line, shortened
-from boundary.registry import LONGEST_NAME, Registry
-from boundary.schema import table, typed
+from files.documents import read_json
+from files.names import UnknownNameError, one_line, shortened
+from files.reading import InputError, shown
+from files.registry import LONGEST_NAME, Registry
+from files.schema import table, typed
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.builds import Build, possible_builds, why_not_modelled

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, get_type_hints
 
-from boundary.arguments import check_argument
+from files.arguments import check_argument
 from kvcache.training.activations import RECOMPUTE
 from kvcache.training.states import LORA_TARGETS, Precision, find_optimizer, find_precision
 

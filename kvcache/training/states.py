@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundary.documents import read_toml
-from boundary.registry import Registry, remembered
-from boundary.schema import Count, NotNegative, table
+from files.documents import read_toml
+from files.registry import Registry, remembered
+from files.schema import Count, NotNegative, table
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer

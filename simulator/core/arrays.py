@@ -14,7 +14,7 @@ from simulator.core.gateway.layout import CLIENT
 from simulator.core.layout import NONE, Arrays
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
-from simulator.core.vllm.apart.arrays import apart_arrays
+from simulator.core.vllm.disaggregation.arrays import apart_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
 from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
@@ -61,7 +61,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         **routing_arrays(router, table, fleet, contents),
         **gateway_arrays(fleet, table),
         running=np.zeros((engines, seqs), np.int32),
-        calendar=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
+        decode_fast_forward=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
         last_steps=np.zeros((engines, rows), np.int32),
         tables=(np.empty if in_segments else np.zeros)((engines * rows, max(of.row_words for of in pools)), np.int32),

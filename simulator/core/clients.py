@@ -17,7 +17,7 @@ from simulator.core.layout import (
     TIMED_OUT,
     WHOLE_ANSWER,
 )
-from simulator.core.vllm.apart import reading, writing
+from simulator.core.vllm.disaggregation import reading, writing
 
 
 @kernel

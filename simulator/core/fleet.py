@@ -37,8 +37,8 @@ from simulator.core.layout import (
 )
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
-from simulator.core.vllm import calendar, pool, queue
-from simulator.core.vllm.apart import deciding, reading, writing
+from simulator.core.vllm import decode_fast_forward, pool, queue
+from simulator.core.vllm.disaggregation import deciding, reading, writing
 from simulator.core.vllm.host_tier import offload, polling
 
 # -- arrivals
@@ -384,7 +384,7 @@ def advance(a: Any, until_s: float, max_instants: int) -> int:
             return STALLED
     if reason != PAUSED:  # Python looks at the requests
         for replica in range(a.replicas.shape[0]):
-            calendar.wake(a, replica, CALENDAR_STEPS)
+            decode_fast_forward.wake(a, replica, CALENDAR_STEPS)
     return reason
 
 

@@ -24,8 +24,8 @@ from numba.core.untyped_passes import DeadBranchPrune
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from boundary.collecting import rarely_collected
-from boundary.kept.kernel_cache import KernelCache
+from files.cache.kernel_cache import KernelCache
+from files.garbage import gc_relaxed
 from simulator.core.compiling.by_reference import pass_by_reference
 from simulator.core.compiling.folding import FOLDING
 from simulator.core.layout import Arrays
@@ -158,7 +158,7 @@ def _kernel(function: F, *, is_inlined: bool) -> F:
 
 class _EntryPoint(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
-        with rarely_collected():
+        with gc_relaxed():
             return super().compile(sig)
 
 

@@ -365,7 +365,9 @@ class Arrays(NamedTuple):
     router_memory: NDArray[np.int64]  # what the compiled router keeps between decisions
     router_parameters: NDArray[np.float64]  # in the order of its PARAMETERS
     running: NDArray[np.int32]  # [R, S], in admission order, but for the quiet ones
-    calendar: NDArray[np.int32]  # [R, CALENDAR_STEPS], lists of quiet requests by the step that must see them, or NONE
+    decode_fast_forward: NDArray[
+        np.int32
+    ]  # [R, CALENDAR_STEPS], lists of quiet requests by the step that must see them, or NONE
     free_rows: NDArray[np.int32]  # [R, S + 1]
     last_steps: NDArray[np.int32]  # [R, S + 1], by row: its request ends in no earlier step of its engine
     tables: NDArray[np.int32]  # [R * (S + 1), groups * blocks of the longest request], group by group

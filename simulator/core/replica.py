@@ -23,8 +23,8 @@ from simulator.core.layout import (
 )
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
-from simulator.core.vllm import blocks, calendar, ends, scheduler
-from simulator.core.vllm.apart import writing
+from simulator.core.vllm import blocks, decode_fast_forward, ends, scheduler
+from simulator.core.vllm.disaggregation import writing
 from simulator.core.vllm.host_tier import holding, offload
 
 
@@ -148,7 +148,7 @@ def take_out(a: Any, request: int, status: int, now_s: float) -> None:
         return
     if req.status == RUNNING:
         if req.quiet_since > 0:
-            calendar.wake(a, replica, CALENDAR_STEPS)
+            decode_fast_forward.wake(a, replica, CALENDAR_STEPS)
         place = 0
         while a.running[replica, place] != request:
             place += 1

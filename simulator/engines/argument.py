@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 
-from boundary.arguments import check_argument
+from files.arguments import check_argument
 from simulator.engines.values import (
     LARGEST,
     MAX_SECONDS,

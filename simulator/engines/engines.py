@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from boundary.names import check_names
+from files.names import check_names
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.tuning import TUNING as SGLANG_TUNING

@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import structs
 
-from boundary.documents import parse_json
-from boundary.names import nearest_hint, one_line, shortened
+from files.documents import parse_json
+from files.names import nearest_hint, one_line, shortened
 
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.ASCII | re.IGNORECASE)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}

@@ -1,14 +1,14 @@
 """Who computes a request's prompt where prefill and decode are apart: a prefill engine, or its decode engine itself.
 
-The compiled twin is `simulator.core.vllm.apart.deciding`.
+The compiled twin is `simulator.core.vllm.disaggregation.deciding`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from boundary.names import check_names
-from simulator.core.vllm.apart.layout import ISL_BOUNDING, ISL_OR_LOAD, PREFILL_LOAD, PREFIX_BASED
+from files.names import check_names
+from simulator.core.vllm.disaggregation.layout import ISL_BOUNDING, ISL_OR_LOAD, PREFILL_LOAD, PREFIX_BASED
 from simulator.fleet.router import Parameter, parameter_values
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from boundary.names import check_names, shortened
-from boundary.schema import AtLeastOne, NotNegative, Strict, typed
+from files.names import check_names, shortened
+from files.schema import AtLeastOne, NotNegative, Strict, typed
 from simulator.engines.values import Duration, read_parameters
 
 Kind = Literal["crash", "node", "zone", "update"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from boundary.names import UnknownNameError, nearest_hint
+from files.names import UnknownNameError, nearest_hint
 from simulator.fleet.router import Parameter, parameter_values
 
 UTILIZATION_DETECTOR: Final = "utilization-detector"

@@ -72,7 +72,7 @@ class Operation:
         self._wanted = given.first
         self._updating = 0  # replicas that an update has taken and not yet given back
         for event in given.events:
-            self.plane.env.process(self._befalls(event))
+            self.plane.env.process(self._apply_event(event))
         if given.scaler is not None:
             self.plane.env.process(self._scales(find_scaler(given.scaler)()))
 
@@ -92,7 +92,7 @@ class Operation:
             yield self.plane.env.timeout(scaler.period_s)
             yield self.plane.env.timeout(0)  # replicas that are ready or gone at this instant come first
             seen = metrics.observed(self._wanted)
-            self._wanted = seen.bounded(int(scaler.wanted(seen)))
+            self._wanted = seen.bounded(int(scaler.desired_replicas(seen)))
             self._follow()
 
     def _follow(self) -> None:
@@ -100,7 +100,7 @@ class Operation:
 
     # -- events
 
-    def _befalls(self, event: Event) -> Process:
+    def _apply_event(self, event: Event) -> Process:
         yield self.plane.env.timeout(event.time_s)
         if event.kind == "update":
             yield from self._update()
@@ -135,7 +135,7 @@ class Metrics:
         self._simulation, self._replicas, self._given = simulation, replicas, given
         self._before_s, self._arrived, self._in_flight_s = 0.0, 0, 0.0
 
-    def observed(self, wanted: int) -> Observed:
+    def observed(self, desired_replicas: int) -> Observed:
         """The metrics of this instant."""
         now_s, state = self._simulation.now_s, self._simulation.arrays.replicas
         cursor, ready = self._simulation.arrays.cursor[0], tuple(self._replicas.slots(State.READY))
@@ -147,7 +147,7 @@ class Metrics:
         found = Observed(
             time_s=now_s,
             elapsed_s=elapsed_s,
-            replicas=wanted,
+            replicas=desired_replicas,
             min_replicas=self._given.min_replicas,
             max_replicas=self._given.max_replicas,
             ready=ready,

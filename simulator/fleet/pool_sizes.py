@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from boundary.names import check_names, shortened
+from files.names import check_names, shortened
 
 SERVE, PREFILL, DECODE = ROLES = ("serve", "prefill", "decode")  # a pool that serves does both
 TOGETHER = "together"

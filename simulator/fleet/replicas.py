@@ -112,13 +112,13 @@ class Replicas:
 
     # -- what is done to them
 
-    def scale_to(self, wanted: int) -> None:
+    def scale_to(self, desired_replicas: int) -> None:
         """Start as many as are missing and have a slot; let go of the others, those that came last first."""
-        for slot in self.slots(State.ABSENT)[: max(wanted - self.num_wanted, 0)]:
+        for slot in self.slots(State.ABSENT)[: max(desired_replicas - self.num_wanted, 0)]:
             self.start(slot)
         leaving = sorted(self.slots(State.STARTING), reverse=True)
         leaving += sorted(self.slots(State.READY), key=lambda slot: (-self._ready_s[slot], -slot))
-        for slot in leaving[: max(self.num_wanted - wanted, 0)]:
+        for slot in leaving[: max(self.num_wanted - desired_replicas, 0)]:
             self.drain(slot)
 
     def start(self, slot: int) -> None:
@@ -192,7 +192,7 @@ class Replicas:
                     arrays.caches[engine] = self._blank_cache
                     arrays.chunk_buckets[engine] = 0
                 arrays.fences[first : first + count] = arrays.handed_out[first : first + count] = 0
-            arrays.calendar[engine] = layout.NONE
+            arrays.decode_fast_forward[engine] = layout.NONE
             arrays.engine_views[engine] = self._blank[1][engine]
         self._enter(slot, state)
         self._give_up_empty_node(slot // self.each_node)

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from boundary.names import UnknownNameError, error_shown, nearest_hint, readable, value_shown
-from boundary.registry import Registry
-from boundary.schema import typed
+from files.names import UnknownNameError, error_shown, nearest_hint, readable, value_shown
+from files.registry import Registry
+from files.schema import typed
 from simulator.core.layout import ROUTER_WORDS
 from simulator.engines.vllm.speculation import draft_hash
 from simulator.fleet.view import BASIC, Upkeep, View

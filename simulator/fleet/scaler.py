@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from boundary.names import error_shown, value_shown
-from boundary.registry import Registry
-from boundary.schema import typed
+from files.names import error_shown, value_shown
+from files.registry import Registry
+from files.schema import typed
 from simulator.engines.values import read_parameters
 
 SCALERS = Registry(
@@ -64,9 +64,9 @@ class Observed:
         found: tuple[float, ...] = getattr(self, metric)
         return found
 
-    def bounded(self, wanted: int) -> int:
+    def bounded(self, desired_replicas: int) -> int:
         """Within the fleet's limits."""
-        return min(max(wanted, self.min_replicas), self.max_replicas)
+        return min(max(desired_replicas, self.min_replicas), self.max_replicas)
 
 
 class Scaler(Protocol):
@@ -75,7 +75,7 @@ class Scaler(Protocol):
     @property
     def period_s(self) -> float: ...
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         """How many replicas; `seen.replicas` leaves the fleet as it is."""
 
 

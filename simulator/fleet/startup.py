@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
-from boundary.schema import NotNegative, Strict, typed
+from files.schema import NotNegative, Strict, typed
 from kvcache.memory.terms import num_cuda_graph_sizes
 from kvcache.shape.parameters import total_parameters
 from simulator.deployment import Deployment

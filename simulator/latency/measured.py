@@ -10,7 +10,7 @@ from kvcache.releases import release_key
 from kvcache.shape.architecture import Architecture
 from simulator.latency.model import ServedModel
 
-FILE = Path(__file__).with_suffix(".toml")  # written by benchmarks/accuracy --write-spreads
+FILE = Path(__file__).with_suffix(".toml")  # written by validation/accuracy --write-spreads
 Shape = tuple[int, int, int]
 
 

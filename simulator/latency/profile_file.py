@@ -7,10 +7,10 @@ import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
-from boundary.documents import read_toml, toml_lines, toml_value
-from boundary.files import InputError, shown
-from boundary.names import shortened
-from boundary.schema import AtLeastOne, Count, NotNegative, Number, Strict, typed
+from files.documents import read_toml, toml_lines, toml_value
+from files.names import shortened
+from files.reading import InputError, shown
+from files.schema import AtLeastOne, Count, NotNegative, Number, Strict, typed
 from simulator.engines.engines import ENGINES, VLLM
 from simulator.latency.model import RANGED, LogError
 from simulator.latency.profile import OFFSETS, LatencyProfile, Range, Term, term_names

@@ -15,7 +15,7 @@ from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import Tensor, layer_tensors
 from simulator.engines.engines import AnyArgs
-from simulator.latency.deals import Dealt, deal, fullest_rank, tiles_at_least
+from simulator.latency.expert_routing import ExpertLoad, assign_tokens, fullest_rank, tiles_at_least
 from simulator.latency.fp32 import FP32_BYTES, fp32_column_s, fp32_flops_per_s
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import (
@@ -330,7 +330,7 @@ def handover_s(rank: Rank, tokens: FloatArray) -> FloatArray:
 
 
 def experts(
-    rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor], *, dealt: Dealt | None = None
+    rank: Rank, tokens: FloatArray, mixture: Experts, tensors: list[Tensor], *, dealt: ExpertLoad | None = None
 ) -> dict[str, FloatArray]:
     """One layer's routed experts: the distinct ones are read, then computed tile by tile of the tokens that chose them.
 
@@ -349,7 +349,7 @@ def experts(
     # Kernels size tiles by the tokens of all ranks over the experts of their own, so by more than an expert's mean.
     exponent, tiles = constants.distinct_expert_exponent, share * tiles_at_least(rank.gpu, weight_format)
     evenly = rank.args.routes_evenly
-    deals = [dealt] if dealt else deal(mixture, np.maximum(tokens, 1.0), tiles, exponent, evenly=evenly)
+    deals = [dealt] if dealt else assign_tokens(mixture, np.maximum(tokens, 1.0), tiles, exponent, evenly=evenly)
     one_s = one / (constants.expert_bandwidth_share[weight_format] * rank.bandwidth)
     read_s = share * deals[0].distinct * (one_s + constants.expert_read_s[weight_format])
     peak = rank.gpu.flops_per_s.get(dtype, rank.bf16_flops)

@@ -4,19 +4,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simulator.study.knee import FEW, LEAST_MISSES, Knee, comparable_misses, find_knee
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
+from simulator.study.slo_crossing import FEW, LEAST_MISSES, SLOCrossing, comparable_misses, find_knee
 
 SCREENING_REPLICATIONS = 2  # at most; one suffices where it has SCREENED_REQUESTS
 SCREENED_REQUESTS = 8_000
 SCREENED_WITHIN = 1.15  # loads on both sides of the target that end a screening lie this close to each other
-HOPELESS = 0.5  # share of requests that miss
+MAX_MISS_SHARE = 0.5  # share of requests that miss
 SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.05  # between the two loads that are replicated
-CLEARLY = 1.5  # times more or fewer misses than the target: mostly chance shows less
-LEAP = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
+CLEAR_MISS_RATIO = 1.5  # times more or fewer misses than the target: mostly chance shows less
+STEEPEST_SLOPE = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 130_000  # of each load, before its interval is looked at
 FEWEST, FIRST_MOST = 6, 48  # replications of a load by then
@@ -26,10 +26,10 @@ LOCATING = (24_000, 80_000)  # requests of loads that may turn out to lie beside
 MAX_MOVE = 1.25  # from there at once: few replications may show a line that is all but flat
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
 COARSE_REQUESTS = 20_000  # of each load of it
-BESIDE, MOST_BESIDE = 1.05, 3  # so near to such a capacity one load tells it; so many are tried
+NEIGHBOUR_SPACING, MAX_NEIGHBOURS = 1.05, 3  # so near to such a capacity one load tells it; so many are tried
 QUICK_REPLICATIONS = 4  # of a large fleet, where each has many requests
 QUICK_MOST, QUICK_REQUESTS = 60, 200_000  # at most so many replications, or requests of a load
-UNLUCKY = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
+WORST_HOUR_MISS_RATIO = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
 MAX_SIZE = 2.0**22
 
 
@@ -40,7 +40,7 @@ class Capacity:
     low: float
     mean: float
     high: float
-    knee: Knee | None = None
+    knee: SLOCrossing | None = None
     pair: tuple[Point, ...] = ()
     """The two loads around it that were replicated."""
 
@@ -146,17 +146,17 @@ def _capacity_beside(evaluator: Evaluator, guess: float, base: Capacity, count: 
     The base's line says what so few replications show too many or too few of.
     """
     knee, known = base.knee, base.better_known
-    if knee is None or known is None or knee.slope > LEAP:
+    if knee is None or known is None or knee.slope > STEEPEST_SLOPE:
         return None
     known_misses = known.shown().first(count).share
     expected = knee.slope * (math.log(known.size) - knee.log_size)  # of the long run, as logarithms above the target
     size = evaluator.load.round(guess)
-    for _ in range(MOST_BESIDE):
+    for _ in range(MAX_NEIGHBOURS):
         misses = evaluator.point(size, count).shown().first(count).share
         if not misses or not known_misses:
             return None
         away = -(expected + math.log(misses / known_misses)) / knee.slope
-        if abs(away) <= math.log(BESIDE):
+        if abs(away) <= math.log(NEIGHBOUR_SPACING):
             return size * math.exp(away)
         size = evaluator.load.round(size * math.exp(min(max(away, -math.log(MAX_MOVE)), math.log(MAX_MOVE))))
         if size < evaluator.load.smallest:
@@ -187,7 +187,7 @@ class _Around:
         """The two loads around the capacity."""
         return self._point(self.low), self._point(self.high)
 
-    def knee(self, count: int) -> Knee | None:
+    def knee(self, count: int) -> SLOCrossing | None:
         """Where the target is met, from so many replications of each; None if the smallest load misses it."""
         seen: set[tuple[float, float]] = set()
         while True:
@@ -223,7 +223,7 @@ class _Around:
 
         Of close ones nobody knows that: chance gave them more or less work than expected.
         """
-        served, missed = _bracket(shares, target, CLEARLY)
+        served, missed = _bracket(shares, target, CLEAR_MISS_RATIO)
         if not 0 < served < missed < math.inf or served < mean < missed:
             return None
         is_known = missed / served > SPACING**2 or not self.low <= mean <= self.high
@@ -247,21 +247,21 @@ class _Around:
     def _point(self, size: float) -> Point:
         return self.evaluator.point(size, self.replicated[size])
 
-    def _estimate(self) -> Knee:
+    def _estimate(self) -> SLOCrossing:
         return _knee_of([self._point(size) for size in self.replicated], self.evaluator)
 
 
 def _leaps(shares: dict[float, float], served: float, missed: float, target: float) -> bool:
     """Whether misses grow so fast from one load to the other that a line between them says little."""
     few = max(shares[served], LEAST_MISSES * target)
-    return math.log(shares[missed] / few) > LEAP * math.log(missed / served)
+    return math.log(shares[missed] / few) > STEEPEST_SLOPE * math.log(missed / served)
 
 
-def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> Knee:
+def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> SLOCrossing:
     return find_knee([point.shown() for point in points], 1 - evaluator.slo.attainment, hours_met=evaluator.hours_met)
 
 
-def _rounded(evaluator: Evaluator, knee: Knee, points: tuple[Point, ...]) -> Capacity:
+def _rounded(evaluator: Evaluator, knee: SLOCrossing, points: tuple[Point, ...]) -> Capacity:
     """Sizes that can be asked for; an end below the smallest load is 0."""
     load, interval = evaluator.load, knee.interval()
     low, mean, high = (
@@ -288,13 +288,13 @@ class _Screening:
     @property
     def target(self) -> float:
         target = 1 - self.evaluator.slo.attainment
-        return target if self.evaluator.hours_met is None else target / UNLUCKY
+        return target if self.evaluator.hours_met is None else target / WORST_HOUR_MISS_RATIO
 
     def misses(self, size: float) -> float:
         """Of one replication where most requests miss, or it has many and no queue that may grow."""
         first = self.evaluator.point(size, 1)
         is_enough = first.mean("num_requests") >= SCREENED_REQUESTS and not first.queue_may_grow
-        if is_enough or first.shown().share > HOPELESS:
+        if is_enough or first.shown().share > MAX_MISS_SHARE:
             return first.shown().share
         return self.evaluator.point(size, SCREENING_REPLICATIONS).shown().share
 
@@ -313,7 +313,9 @@ class _Screening:
             if missed <= load.smallest:
                 return 0.0
             beside = served if missed == math.inf else missed
-            if (not served or missed == math.inf) and 1 / CLEARLY <= shares[beside] / self.target <= CLEARLY:
+            if (not served or missed == math.inf) and 1 / CLEAR_MISS_RATIO <= shares[
+                beside
+            ] / self.target <= CLEAR_MISS_RATIO:
                 return max(beside * math.pow(self.target / shares[beside], 1 / SLOPE), load.smallest)
             following = self._next(shares, served, missed)
             if following is None:

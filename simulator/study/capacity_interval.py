@@ -17,9 +17,9 @@ from simulator.study.slo import SLO
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
 TTFT_MATTERS = 0.05  # requests near the limit on TTFT over those that may miss, from which on users are searched
-SLOWER, FASTER = "users_if_slower", "users_if_faster"
-LATER, SOONER = "users_if_ttft_longer", "users_if_ttft_shorter"
-SMALLER, LARGER = "users_if_pool_smaller", "users_if_pool_larger"
+SLOWER, FASTER = "users_at_step_time_error_high", "users_at_step_time_error_low"
+LATER, SOONER = "users_at_ttft_error_high", "users_at_ttft_error_low"
+SMALLER, LARGER = "users_at_kv_cache_low", "users_at_kv_cache_high"
 
 
 def interval_of_users(sampled: Mapping[str, int], within: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,23 +6,23 @@ from typing import Any, Final
 
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
-from simulator.apart import Apart
 from simulator.deployment import Deployment, layouts
+from simulator.disaggregation import DisaggregatedDeployment
 from simulator.engines.engines import AnyArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
-from simulator.study.binding import not_served, step_causes, what_binds
+from simulator.study.bottleneck import not_served, step_causes, what_binds
 from simulator.study.capacity import PRECISION, Capacity, find_capacity, screen_capacity
 from simulator.study.capacity_interval import interval_of_users, users_at, users_within_errors
-from simulator.study.estimate import Estimate, estimate_users, estimated_users, met_in_service
-from simulator.study.knee import Knee
+from simulator.study.estimate import Estimate, estimate_users, estimated_users, stationary_load
 from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
 from simulator.study.served import safe_point, served_json
 from simulator.study.slo import SLO
+from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
@@ -88,8 +88,9 @@ RANKED = 1.25  # estimates that differ by more than this are ranked rightly (doc
 _FIGURES = (
     "gpus", "replicas", "tp", "pp", "dp", "users", "users_low", "users_high", "users_low_sampling",
     "users_high_sampling", "precision", "replications",
-    "users_if_slower", "users_if_faster", "step_time_error", "users_if_ttft_longer", "users_if_ttft_shorter",
-    "ttft_error", "users_if_pool_smaller", "users_if_pool_larger", "binding", "reason", "usd_per_hour",
+    "users_at_step_time_error_high", "users_at_step_time_error_low", "step_time_error",
+    "users_at_ttft_error_high", "users_at_ttft_error_low", "ttft_error",
+    "users_at_kv_cache_low", "users_at_kv_cache_high", "binding", "reason", "usd_per_hour",
     "usd_per_million_output_tokens",
 )  # fmt: skip
 ROUGH: Final = 0.25  # half of the sampling interval, as a share of the users
@@ -123,29 +124,29 @@ class CapacityRow:
     replications: int = 0  # of each load around the capacity
     is_precise: bool = True  # whether that share is as small as was asked for
     # At the far ends of the 90 % interval of step times; None where times are given, or nobody is served.
-    users_if_slower: int | None = None
-    users_if_faster: int | None = None
+    users_at_step_time_error_high: int | None = None
+    users_at_step_time_error_low: int | None = None
     step_time_error: float | None = None  # by what share steps may be longer, or their inverse shorter
     # At the far ends of TTFT's own error, beside that of the steps; None where it hardly matters, too.
-    users_if_ttft_longer: int | None = None
-    users_if_ttft_shorter: int | None = None
+    users_at_ttft_error_high: int | None = None
+    users_at_ttft_error_low: int | None = None
     ttft_error: float | None = None
-    users_if_pool_smaller: int | None = None  # at the ends of the interval of KV blocks; None where they hardly differ
-    users_if_pool_larger: int | None = None
+    users_at_kv_cache_low: int | None = None  # at the ends of the interval of KV blocks; None where they hardly differ
+    users_at_kv_cache_high: int | None = None
     # Where single hours have to meet the SLO: users if the long run had to, and the users over them, paired.
     users_long_run: int | None = None
     hours_over_long_run: Interval | None = None
     reason: str | None = None
     binding: str | None = None
     plan: Deployment | None = None  # None: the model does not fit
-    apart: Apart | None = None  # whose answers `plan` computes; None: every replica does both
+    apart: DisaggregatedDeployment | None = None  # whose answers `plan` computes; None: every replica does both
     point: Point | None = None  # what the loads next to `users` showed, together
     safe_point: Point | None = None  # what the load of `users_low` showed; None where it was not simulated
     curve: tuple[Point, ...] = ()  # every load simulated, by size
     curve_users: tuple[float, ...] = ()
     step_causes: dict[str, float] | None = None
     usd_per_hour: float | None = None  # without a list price
-    knee: Knee | None = None  # what a paired ratio with another row takes
+    knee: SLOCrossing | None = None  # what a paired ratio with another row takes
     screened: tuple[Screened, ...] = ()  # every tensor-parallel size that was looked at
 
     @property
@@ -156,7 +157,7 @@ class CapacityRow:
     @property
     def is_near_ttft_limit(self) -> bool:
         """Whether TTFT's own error takes more than half of the users, as where a lone prompt takes what is allowed."""
-        return self.users_if_ttft_longer is not None and 2 * self.users_if_ttft_longer < self.users
+        return self.users_at_ttft_error_high is not None and 2 * self.users_at_ttft_error_high < self.users
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `headcount capacity --json`, units in each."""
@@ -212,13 +213,13 @@ def capacity_rows(
     `estimated` gets each GPU count with about how many users it serves, before anything is simulated.
     """
     found_over_estimate: dict[int, float] = {}
-    how = How(watcher=watcher, simulations=simulations or Simulations(), estimated=estimated)
+    how = RunContext(watcher=watcher, simulations=simulations or Simulations(), estimated=estimated)
     for gpus in question.gpus:
         yield _row(question, gpus, found_over_estimate, how)
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
+class RunContext:
     """Shows what is simulated to a watcher; knows where it runs, and where it is kept."""
 
     watcher: Watcher | None = None
@@ -226,7 +227,7 @@ class How:
     estimated: Callable[[int, int], None] = lambda *_: None
 
 
-def _row(question: CapacityQuestion, gpus: int, found_over_estimate: dict[int, float], how: How) -> CapacityRow:
+def _row(question: CapacityQuestion, gpus: int, found_over_estimate: dict[int, float], how: RunContext) -> CapacityRow:
     plans = plans_of(question, gpus)
     runnable = {tp: plan for tp, plan in plans.items() if isinstance(plan, Deployment)}
     if not runnable:
@@ -292,11 +293,11 @@ def plans_of(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | st
     return {tp: plan if isinstance(plan, str) else plan.with_step_times(factor) for tp, plan in found.items()}
 
 
-def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, how: How) -> Evaluator:
+def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, how: RunContext) -> Evaluator:
     """Simulates loads on so many replicas."""
     return Evaluator(
         fleet=replace(plan.fleet(replicas, question.router), flow_control=read_flow_control(question.flow_control)),
-        load=met_in_service(question.load(plan), plan, replicas, question.slo),
+        load=stationary_load(question.load(plan), plan, replicas, question.slo),
         slo=question.slo,
         hours_met=question.hours_met,
         watcher=how.watcher,

@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 from simulator.deployment import Deployment
 from simulator.engines.engines import words_of
 from simulator.latency.model import AverageStep
-from simulator.study.binding import BLOCKED_SHARE, largest_cause
+from simulator.study.bottleneck import BLOCKED_SHARE, largest_cause
 from simulator.study.loads import Load, UserLoad
 from simulator.study.mean_steps import MeanSteps, Steps
 from simulator.study.slo import SLO
@@ -48,7 +48,7 @@ class Estimate:
     tpot_s: float
     kv_usage: float
     attainment: float
-    binding: str  # in the words of `simulator.study.binding.what_binds`
+    binding: str  # in the words of `simulator.study.bottleneck.what_binds`
     answers: AnswerTimes
 
 
@@ -79,7 +79,7 @@ def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO, 
     )
 
 
-def met_in_service(load: Load, deployment: Deployment, replicas: int, slo: SLO) -> Load:
+def stationary_load(load: Load, deployment: Deployment, replicas: int, slo: SLO) -> Load:
     """The load as the long run has it where answers take as long as the estimate says; a trace has its own times."""
     if not isinstance(load, UserLoad):
         return load

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from simulator.cancellations import Cancellations
 from simulator.fleet.fleet import Fleet
 from simulator.latency.model import AverageStep, average_step
-from simulator.study.knee import Shown
 from simulator.study.loads import HOUR_S, Load
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
 from simulator.study.running.task import Task
 from simulator.study.slo import SLO
+from simulator.study.slo_crossing import LoadSample
 from simulator.study.statistics import Interval, t_interval
 from simulator.tenants import TenantFigures, pooled
 
@@ -57,10 +57,10 @@ class Point:
         measured_s = self.mean("horizon_s") - self.mean("warmup_s")
         return self.interval("queue_slope_per_s").mean * measured_s > MATERIAL_GROWTH * self.mean("in_flight")
 
-    def shown(self) -> Shown:
+    def shown(self) -> LoadSample:
         """What the estimate of the capacity takes from it; where the queue grows, all requests miss in the long run."""
         missed = np.array([1 - replication.attainment for replication in self.replications])
-        return Shown(
+        return LoadSample(
             size=self.size,
             misses=np.ones_like(missed) if self.queue_grows else missed,
             requests=np.maximum([float(replication.num_requests) for replication in self.replications], 1.0),

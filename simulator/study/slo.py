@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from boundary.arguments import check_argument
-from boundary.names import UnknownNameError, nearest_hint
+from files.arguments import check_argument
+from files.names import UnknownNameError, nearest_hint
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]

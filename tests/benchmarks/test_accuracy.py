@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.accuracy import intervals, page
-from benchmarks.accuracy.closed_loops import compare, errors_of
-from benchmarks.accuracy.knees import knees
-from benchmarks.markdown import DOCS
-from benchmarks.measured.settings import Setting, read_settings
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import served_model
 from tests.benchmarks.data import DATA, needs_data
+from validation.accuracy import intervals, page
+from validation.accuracy.closed_loops import compare, errors_of
+from validation.accuracy.slo_crossings import knees
+from validation.markdown import DOCS
+from validation.measured.settings import Setting, read_settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = "".join(path.read_text(encoding="utf-8") for path in page.PAGES)
@@ -30,7 +30,7 @@ SLACK = 1.35  # a median of so many varies by about a sixth: two of that
 
 
 def test_the_tables_of_the_pages_are_those_of_the_stored_results() -> None:
-    assert page.filled(PAGE, RESULTS) == PAGE, "run 'python -m benchmarks.accuracy --pages' again"
+    assert page.filled(PAGE, RESULTS) == PAGE, "run 'python -m validation.accuracy --pages' again"
     assert [name for name in page.TABLES if PAGE.count(f"generated: {name} -->") != 1] == []
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_client
 from headcount.endpoint.start import Served, endpoint
 from tests.headcount.test_endpoint import metrics, running
+from validation import bench_client
 
 pytestmark = pytest.mark.slow
 REQUESTS, STEP_S = 8, 0.01

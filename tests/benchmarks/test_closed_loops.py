@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.closed_loops import DENSE_MODELS, compare
-from benchmarks.measured.closed_loops import load_of, simulate
-from benchmarks.measured.launches import Launch, launch_of
-from benchmarks.measured.settings import TF32_SCRIPT, Setting, read_settings
 from tests.benchmarks.data import DATA, needs_data
+from validation.accuracy.closed_loops import DENSE_MODELS, compare
+from validation.measured.closed_loops import load_of, simulate
+from validation.measured.launches import Launch, launch_of
+from validation.measured.settings import TF32_SCRIPT, Setting, read_settings
 
 DENSE_ROWS, TPOT_BAR_PERCENT, TTFT_BAR_PERCENT = 12, 12.0, 30.0
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.accuracy.drafts import drafts
+from validation.accuracy.drafts import drafts
 
 
 def test_published_tpots_with_drafts_are_near_and_the_best_number_of_drafts_is_the_measured_one() -> None:

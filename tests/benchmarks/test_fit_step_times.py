@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.constants import derivatives
-from benchmarks.constants import step_times as fitting
-from benchmarks.constants.cases import Case
-from benchmarks.constants.derivatives import constants_texts
-from benchmarks.constants.kernel_priors import prior_for
 from calibrate.measured_run import MeasuredRun
 from kvcache.models.catalog import find_gpu
 from simulator.latency.covariance import FOLDER as COVARIANCES
 from simulator.latency.covariance import MOST_OF_PEAK, covariance_of
 from simulator.latency.gpu_constants import constants_for
+from validation.constants import derivatives
+from validation.constants import step_times as fitting
+from validation.constants.cases import Case
+from validation.constants.derivatives import constants_texts
+from validation.constants.kernel_priors import prior_for
 
 COLUMNS = (("hopper", ("gemm_bandwidth_share", "bf16")), ("hopper", ("glue_s", None)), ("", fitting.OLDER))
 WIDE = fitting.Prior(np.zeros(3), 25.0 * np.eye(3), np.full(3, np.inf))

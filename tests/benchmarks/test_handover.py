@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.handover import HANDOVER_S, STEP_S, handover_s, transfers
-from simulator.apart import DISPATCH_S
+from simulator.disaggregation import DISPATCH_S
 from simulator.fleet.fleet import Handover
+from validation.kv_transfer import HANDOVER_S, STEP_S, handover_s, transfers
 
 
 def test_transfers_take_what_mooncake_measured_within_10_percent() -> None:

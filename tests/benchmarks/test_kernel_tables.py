@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.constants.kernel_tables.__main__ import main
-from benchmarks.constants.kernel_tables.experts import dealt
-from benchmarks.constants.kernel_tables.fits import fit_gpu, fit_older
-from benchmarks.constants.kernel_tables.priors import prior_text
-from benchmarks.constants.kernel_tables.tables import available, read_table
 from kvcache.models.catalog import find_gpu
 from simulator.latency.gpu_constants import constants_for
+from validation.constants.kernel_tables.__main__ import main
+from validation.constants.kernel_tables.experts import dealt
+from validation.constants.kernel_tables.fits import fit_gpu, fit_older
+from validation.constants.kernel_tables.priors import prior_text
+from validation.constants.kernel_tables.tables import available, read_table
 
 pytest.importorskip("pyarrow", reason="the tables are parquet files")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.constants.memory_fit import Judged, fit_constants, fit_residuals, held_out, judge
-from benchmarks.measured.servers import LoggedServer, read_logged_servers
 from kvcache.memory.interval import shipped_residuals
 from kvcache.memory.terms import FITTED
 from tests.benchmarks.data import DATA
+from validation.constants.memory_fit import Judged, fit_constants, fit_residuals, held_out, judge
+from validation.measured.servers import LoggedServer, read_logged_servers
 
 TABLE = DATA / "measured" / "kv_capacity.csv"
 pytestmark = pytest.mark.skipif(not TABLE.is_file(), reason="the folder of public measurements is absent")

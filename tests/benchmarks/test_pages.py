@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy import page as accuracy_page
-from benchmarks.accuracy.__main__ import RESULTS as ACCURACY
-from benchmarks.markdown import DOCS, filled
-from benchmarks.pages.__main__ import outdated
-from benchmarks.pages.fidelity import MEANINGS, fidelity_tables
 from calibrate.interpreters.recipe import find_recipe
+from validation.accuracy import page as accuracy_page
+from validation.accuracy.__main__ import RESULTS as ACCURACY
+from validation.markdown import DOCS, filled
+from validation.pages.__main__ import outdated
+from validation.pages.fidelity import MEANINGS, fidelity_tables
 
 RESULTS = [
     json.loads(path.read_text(encoding="utf-8")) for path in sorted((DOCS / "measurements" / "results").glob("*.json"))
@@ -22,7 +22,7 @@ ENGINES = [result for result in RESULTS if "attention" in result]
 
 
 def test_pages_are_what_the_code_says() -> None:
-    assert outdated(write=False) == [], "run 'python -m benchmarks.pages'"
+    assert outdated(write=False) == [], "run 'python -m validation.pages'"
 
 
 def test_a_page_and_its_tables_have_the_same_names() -> None:
@@ -81,4 +81,4 @@ def test_an_option_without_a_meaning_is_told(tmp_path: Path) -> None:
 def test_the_tables_of_accuracy_are_those_of_the_stored_figures(path: Path) -> None:
     results = json.loads(ACCURACY.read_text(encoding="utf-8"))
     text = path.read_text(encoding="utf-8")
-    assert accuracy_page.filled(text, results) == text, "run python -m benchmarks.accuracy --pages"
+    assert accuracy_page.filled(text, results) == text, "run python -m validation.accuracy --pages"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.markdown import DOCS
-from benchmarks.pages.pictures import drawn, illustrated
+from validation.markdown import DOCS
+from validation.pages.pictures import drawn, illustrated
 
 QUESTIONS = DOCS / "how-to" / "questions.md"
 FOLDER = DOCS / "pictures" / "questions"

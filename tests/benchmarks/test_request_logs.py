@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.cycles import judge_cycles
-from benchmarks.accuracy.open_runs import judge_rtx
-from benchmarks.measured.request_logs import H100_PROMPTS, found_in_cache, h100_runs, rtx_replays
 from calibrate.check.runs import check_run
 from tests.benchmarks.data import DATA
+from validation.accuracy.cycles import judge_cycles
+from validation.accuracy.open_runs import judge_rtx
+from validation.measured.request_logs import H100_PROMPTS, found_in_cache, h100_runs, rtx_replays
 
 CYCLE_MEAN_PERCENT = 2.0
 CYCLE_MEDIAN_PERCENT = 1.5  # found: 0.9 – 1.3; a repeated load's own scatter is a median of 0.4 – 0.8

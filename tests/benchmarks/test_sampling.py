@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from benchmarks.sampling import CASES, answer
 from simulator.study.statistics import t_interval
+from validation.sampling import CASES, answer
 
 SEEDS = range(12)
 

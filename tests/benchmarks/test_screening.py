@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from benchmarks.screening.__main__ import STORED, compare, ranking
-from benchmarks.screening.cases import cases
+from validation.screening.__main__ import STORED, compare, ranking
+from validation.screening.cases import cases
 
 SEARCHED = json.loads(STORED.read_text(encoding="utf-8"))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks.accuracy.sglang import RESULT
-from benchmarks.constants.kernel_tables.engines import RELEASES, TABLES, compare
-from benchmarks.measured.sglang_runs import FILE, R1, arguments_of, judged, read_sglang_settings, simulate
 from headcount.answers.notes import step_times_of_sglang
 from simulator.latency.evidence import SGLANG_TPOT, SGLANG_TTFT
+from validation.accuracy.sglang import RESULT
+from validation.constants.kernel_tables.engines import RELEASES, TABLES, compare
+from validation.measured.sglang_runs import FILE, R1, arguments_of, judged, read_sglang_settings, simulate
 
 ROW = {
     "backend": "sglang", "backend_version": "0.5.9", "model_path": R1, "system": "h200_sxm", "precision": "fp8",

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.markdown import filled
-from benchmarks.worked_examples.__main__ import Judged, counts, differing_table, judge, read_rows, wrong_table
-from benchmarks.worked_examples.claims import Claim, claims
-from benchmarks.worked_examples.quantities import GIB, LLAMA, budget, weights_gb
 from tests.benchmarks.data import DATA, needs_data
+from validation.markdown import filled
+from validation.worked_examples.__main__ import Judged, counts, differing_table, judge, read_rows, wrong_table
+from validation.worked_examples.claims import Claim, claims
+from validation.worked_examples.quantities import GIB, LLAMA, budget, weights_gb
 
 PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "worked-examples.md"
 
@@ -33,7 +33,7 @@ def test_the_page_is_written_by_the_benchmark() -> None:
         "wrong": lambda: wrong_table(judged),
         "differing": lambda: differing_table(judged),
     }
-    assert page == filled(page, tables), "run 'python -m benchmarks.worked_examples' with --page"
+    assert page == filled(page, tables), "run 'python -m validation.worked_examples' with --page"
 
 
 @pytest.mark.parametrize(

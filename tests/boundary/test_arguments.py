@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import headcount as hc
-from boundary.arguments import check_argument
+from files.arguments import check_argument
 
 
 @pytest.mark.parametrize(

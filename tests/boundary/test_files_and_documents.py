@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.documents import json_values, parse_json, read_json, read_toml, read_yaml
-from boundary.files import InputError, read_text, text_lines
-from boundary.limits import Limits, limits, limits_raised, reference_rows
+from files.documents import json_values, parse_json, read_json, read_toml, read_yaml
+from files.limits import Limits, limits, limits_raised, reference_rows
+from files.reading import InputError, read_text, text_lines
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(),

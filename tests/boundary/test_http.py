@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from boundary.files import InputError
-from boundary.http import fetch_text
-from boundary.limits import limits_raised
+from files.http import fetch_text
+from files.limits import limits_raised
+from files.reading import InputError
 
 Answer = Callable[[socket.socket], None]
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -13,8 +13,8 @@ from typing import Any
 import numba
 import pytest
 
-from boundary.kept import kernel_cache
-from boundary.telling import tell_once
+from files.cache import kernel_cache
+from files.warn_once import warn_once
 from tests.headcount.told import PROGRESS
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
@@ -34,7 +34,7 @@ class Machine:
 
     def run(self, source: Path | None = None) -> tuple[bool, list[str]]:
         """Whether the kernel was loaded, and what was told."""
-        tell_once.cache_clear()
+        warn_once.cache_clear()
         kernel_cache._folder.cache_clear()
         self.caplog.clear()
         spec = importlib.util.spec_from_file_location("small", source or self.source)
@@ -55,7 +55,7 @@ class Machine:
 def machine(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setenv("HEADCOUNT_CACHE_DIR", str(tmp_path / "cache"))
     yield Machine(tmp_path, caplog)
-    tell_once.cache_clear()
+    warn_once.cache_clear()
     kernel_cache._folder.cache_clear()
 
 

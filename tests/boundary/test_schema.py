@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 from msgspec import field
 
-from boundary.files import InputError
-from boundary.schema import AtLeastOne, Number, Positive, Strict, table, typed
+from files.reading import InputError
+from files.schema import AtLeastOne, Number, Positive, Strict, table, typed
 
 Mode = Literal["fast", "steady"]
 

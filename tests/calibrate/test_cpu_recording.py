@@ -1,6 +1,6 @@
 """A recording of real vLLM, 0.32 on a CPU: what its designed loads predict about other traffic in the same engine.
 
-`benchmarks/cpu_vllm.py` made this one (4 layers of width 512, random weights).
+`validation/cpu_vllm.py` made this one (4 layers of width 512, random weights).
 """
 
 from pathlib import Path
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import cpu_vllm as cpu
 from calibrate.record.design import expected_table
 from calibrate.record.recording_files import read_recording
+from validation import cpu_vllm as cpu
 
 FOLDER = Path(__file__).parent / "recordings" / "cpu-small"
 PIECES = [cpu.traffic(1000 + number) for number in range(cpu.NUM_PIECES)]

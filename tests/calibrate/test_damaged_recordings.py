@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from boundary.files import InputError
 from calibrate.fit.inputs import read_inputs
 from calibrate.record.recording_files import read_recording
 from calibrate.record.watch_server import read_server_recording
+from files.reading import InputError
 
 RECORDED = Path(__file__).parent / "recordings" / "cpu-small"
 

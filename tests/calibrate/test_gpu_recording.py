@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.recorded_steps import FOLDER
 from calibrate.check.replay import measured_figures, replay, simulated_figures
 from calibrate.check.steps import CHUNKS, DECODES, check_steps, recorded_deployment
 from calibrate.fit.steps import errors_percent, fit_steps, steps_of
@@ -15,6 +14,7 @@ from kvcache.gpus.gpu import find_gpu
 from kvcache.models.catalog import load_model
 from simulator.engines.memory import memory_budget
 from simulator.latency.gpu_constants import constants_for
+from validation.recorded_steps import FOLDER
 
 # The largest error in % of a batch of decodes, and of steps full of prompt tokens.
 LARGEST = {"h200-llama-3.1-8b": (8, 6.5), "h200-qwen3-30b-a3b": (20, 18), "h200-qwen3-32b-fp8": (15, 6)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.conformance import probes
+from conformance import probes
 
 PROBE = Path(probes.__file__).parent / "push_worker_probe.py"
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boundary.names import UnknownNameError
 from calibrate.check.run_figures import differences, request_figures
 from calibrate.measured_run import REQUEST_COLUMNS, MeasuredRun
 from calibrate.readers import READERS, find_format, read_file, read_measured, read_recordings, reader
+from files.names import UnknownNameError
 from tests.calibrate.one_run import RUN, only, written
 from tests.calibrate.result_writers import ALL, Run, Sent, Written, finished, sglang_result, vllm_result, write_vllm
 

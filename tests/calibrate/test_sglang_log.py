@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.readers.parsing.startup_log import read_startup_log
-from headcount.questions.deployments import subject
+from headcount.questions.deployments import resolve_model_and_gpu
 
 ARGUMENTS = (
     "model_path='meta-llama/Meta-Llama-3.1-8B-Instruct', kv_cache_dtype='auto', quantization=None, "
@@ -56,7 +56,7 @@ def test_settings_and_sizes_are_read_and_the_fullest_rank_decides(tmp_path: Path
 
 def test_the_server_is_simulated_as_it_runs(tmp_path: Path) -> None:
     log = read_startup_log(written(tmp_path, log_text()))
-    args = subject("llama-3.1-8b", "h100-sxm", {}, log).args
+    args = resolve_model_and_gpu("llama-3.1-8b", "h100-sxm", {}, log).args
     assert args.max_total_num_tokens == 950_123
     assert not args.async_scheduling
 
@@ -84,7 +84,7 @@ def test_what_a_server_does_not_ask_for_is_no_reason_to_refuse(tmp_path: Path) -
 def test_another_size_than_the_log_s_is_refused(tmp_path: Path) -> None:
     log = read_startup_log(written(tmp_path, log_text()))
     with pytest.raises(ValueError, match="--tensor-parallel-size 2, not 4"):
-        subject("llama-3.1-8b", "h100-sxm", {"tensor_parallel_size": 4, "engine": "sglang"}, log)
+        resolve_model_and_gpu("llama-3.1-8b", "h100-sxm", {"tensor_parallel_size": 4, "engine": "sglang"}, log)
 
 
 @pytest.mark.parametrize(

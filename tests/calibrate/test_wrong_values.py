@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from boundary.files import InputError
 from calibrate.readers import find_format, read_file
 from calibrate.readers.parsing.startup_log import read_startup_log
+from files.reading import InputError
 from tests.calibrate.one_run import RUN, only, written
 from tests.calibrate.result_writers import (
     ALL,

@@ -50,7 +50,7 @@ def test_the_law_sees_a_fault(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr("boundary.files._read_bounded", broken)
+    monkeypatch.setattr("files.reading._read_bounded", broken)
     assert any(found.fault for found in fuzzer.unharmed())
 
 

@@ -130,11 +130,11 @@ def test_every_note_says_how_much_it_matters() -> None:
 
 def test_a_limit_on_ttft_within_its_error_is_told() -> None:
     row = CapacityRow(
-        gpus=8, tp=8, replicas=1, users=61, users_low=22, users_high=105, users_if_ttft_longer=30, ttft_error=0.31
+        gpus=8, tp=8, replicas=1, users=61, users_low=22, users_high=105, users_at_ttft_error_high=30, ttft_error=0.31
     )
     assert row.is_near_ttft_limit
-    assert not replace(row, users_if_ttft_longer=31).is_near_ttft_limit
-    assert not replace(row, users_if_ttft_longer=None).is_near_ttft_limit
+    assert not replace(row, users_at_ttft_error_high=31).is_near_ttft_limit
+    assert not replace(row, users_at_ttft_error_high=None).is_near_ttft_limit
     (note,) = find_notes(Facts(near_limit=[("8 GPUs", row)]))
     assert note.code == "ttft-near-limit"
     assert note.text.startswith("8 GPUs: 30 of 61 users if TTFT is 31% longer")

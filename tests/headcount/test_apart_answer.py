@@ -9,7 +9,7 @@ from tests.headcount.conftest import FOUR_AT_ONCE
 @pytest.mark.slow
 def test_more_engines_that_compute_answers_serve_more_users_where_answers_bind() -> None:
     pools = [{"prefill": "1", "decode": count} for count in ("1", "2")]
-    one, two = (hc.capacity_apart("llama-3.1-8b", "h100-sxm", each, **FOUR_AT_ONCE) for each in pools)
+    one, two = (hc.disaggregated_capacity("llama-3.1-8b", "h100-sxm", each, **FOUR_AT_ONCE) for each in pools)
     assert 0 < one.users_low <= one.users <= one.users_high
     assert 2 * one.users <= two.users < 3 * one.users  # two queues together waste less than each alone
     assert [row["role"] for row in two.rows()] == ["prefill", "decode"]
@@ -23,7 +23,7 @@ def test_more_engines_that_compute_answers_serve_more_users_where_answers_bind()
 
 
 def test_nobody_served_is_a_target_missed() -> None:
-    answer = hc.capacity_apart(
+    answer = hc.disaggregated_capacity(
         "llama-3.1-8b", "h100-sxm", {"prefill": "1", "decode": "1"}, **FOUR_AT_ONCE | {"step_s": 2.0}
     )
     assert answer.verdict is hc.Verdict.TARGET_MISSED

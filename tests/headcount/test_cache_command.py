@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from boundary import outputs
-from boundary.kept import row_store
+from files import outputs
+from files.cache import row_store
 from simulator.study import replication
 from simulator.study.store.store import kept_simulations
 from tests.headcount.conftest import SHORT_ANSWERS

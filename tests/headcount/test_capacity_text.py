@@ -8,7 +8,7 @@ import pytest
 
 from headcount.answers.capacity import CapacityAnswer
 from headcount.answers.notes import Facts, find_notes
-from headcount.answers.varied.lifts import Lift
+from headcount.answers.sweeps.lifts import Lift
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import resolve
 from simulator.engines.engines import AnyArgs
@@ -68,24 +68,30 @@ def test_times_that_were_given_are_in_no_interval() -> None:
 
 
 def test_the_step_times_part_of_the_interval_is_said() -> None:
-    text = told(users_low=70, step_time_error=0.2, users_if_slower=75, users_if_faster=110)
+    text = told(users_low=70, step_time_error=0.2, users_at_step_time_error_high=75, users_at_step_time_error_low=110)
     assert "part of the interval: step-time error alone (±20%, 90 % of measured servers): 75 to 110 users" in text
     assert "covers simulation noise (24 replications) and step-time error. Best estimate" in text
     assert "judgement" not in text
 
 
 def test_ttft_s_own_part_of_the_interval_is_said() -> None:
-    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
-    ttft = {"ttft_error": 0.36, "users_if_ttft_longer": 80, "users_if_ttft_shorter": 95}
+    errors = {"step_time_error": 0.2, "users_at_step_time_error_high": 75, "users_at_step_time_error_low": 110}
+    ttft = {"ttft_error": 0.36, "users_at_ttft_error_high": 80, "users_at_ttft_error_low": 95}
     text = told(users_low=70, **errors, **ttft)
     assert "part of the interval: TTFT's own error alone (±36%: front ends, short queues): 80 to 95 users" in text
     assert "covers simulation noise (24 replications), step-time error and TTFT's own error. Best" in text
-    text = told(users_low=0, users_low_sampling=80, **errors, **ttft | {"users_if_ttft_longer": 0})
+    text = told(users_low=0, users_low_sampling=80, **errors, **ttft | {"users_at_ttft_error_high": 0})
     assert "not even one user is served where TTFT is 36% longer, which its error allows" in text
 
 
 def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
-    text = told(gpu="mi300x", users_low=40, step_time_error=0.67, users_if_slower=50, users_if_faster=140)
+    text = told(
+        gpu="mi300x",
+        users_low=40,
+        step_time_error=0.67,
+        users_at_step_time_error_high=50,
+        users_at_step_time_error_low=140,
+    )
     assert "90 % of servers, by judgement): 50 to 140 users" in text
     assert (
         "no runs of this deployment were measured; by judgement, 90 % of measured means lie within ±67% (TPOT)" in text
@@ -97,7 +103,7 @@ def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
     [(80, "not even one user is served where steps take 67% longer"), (0, "a larger --replications narrows it")],
 )
 def test_where_no_number_is_safe_to_promise_the_reason_is_told(low_sampling: int, why: str) -> None:
-    errors = {"step_time_error": 0.67, "users_if_slower": 0, "users_if_faster": 100}
+    errors = {"step_time_error": 0.67, "users_at_step_time_error_high": 0, "users_at_step_time_error_low": 100}
     text = told(users_low=0, users_low_sampling=low_sampling, **errors)
     assert "No number of users is safe to promise on 2 GPUs: " in text
     assert why in text
@@ -105,17 +111,22 @@ def test_where_no_number_is_safe_to_promise_the_reason_is_told(low_sampling: int
 
 
 def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> None:
-    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110}
-    text = told(users_low=40, users_if_pool_smaller=50, users_if_pool_larger=115, **errors)
+    errors = {"step_time_error": 0.2, "users_at_step_time_error_high": 75, "users_at_step_time_error_low": 110}
+    text = told(users_low=40, users_at_kv_cache_low=50, users_at_kv_cache_high=115, **errors)
     assert "blocks per attention replica): 50 to 115 users" in text
     assert "(24 replications), step-time error and the error of the KV cache's size. Best estimate" in text
-    text = told(users_low=0, users_low_sampling=80, users_if_pool_smaller=0, users_if_pool_larger=95, **errors)
+    text = told(users_low=0, users_low_sampling=80, users_at_kv_cache_low=0, users_at_kv_cache_high=95, **errors)
     assert "no users are served; narrow it with --startup-log" in text
 
 
 def test_where_vllm_may_not_start_the_longest_context_that_surely_does_is_told() -> None:
-    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110, "users_if_pool_larger": 115}
-    found = {"users_low": 0, "users_low_sampling": 80, "users_if_pool_smaller": 0}
+    errors = {
+        "step_time_error": 0.2,
+        "users_at_step_time_error_high": 75,
+        "users_at_step_time_error_low": 110,
+        "users_at_kv_cache_high": 115,
+    }
+    found = {"users_low": 0, "users_low_sampling": 80, "users_at_kv_cache_low": 0}
     text = told(model="gpt-oss-120b", args=EngineArgs(), **errors, **found)
     assert "vLLM would not start: they do not hold one request of max_model_len 131,072" in text
     told_length = re.search(r"lower --max-model-len to (\d+) or narrow the interval with --startup-log", text)
@@ -127,12 +138,17 @@ def test_where_vllm_may_not_start_the_longest_context_that_surely_does_is_told()
 
 
 def test_sglang_s_pool_is_told_in_tokens() -> None:
-    errors = {"step_time_error": 0.2, "users_if_slower": 75, "users_if_faster": 110, "users_if_pool_larger": 115}
+    errors = {
+        "step_time_error": 0.2,
+        "users_at_step_time_error_high": 75,
+        "users_at_step_time_error_low": 110,
+        "users_at_kv_cache_high": 115,
+    }
     args = SGLangArgs(page_size=64, context_length=2048)
-    text = told(args=args, users_low=40, users_if_pool_smaller=50, **errors)
+    text = told(args=args, users_low=40, users_at_kv_cache_low=50, **errors)
     tokens = resolve("qwen3-0.6b", "h100-sxm", args).budget.num_gpu_blocks_low * 64
     assert f"size of the KV cache alone ({tokens:,} to " in text
-    text = told(args=args, users_low=0, users_low_sampling=80, users_if_pool_smaller=0, **errors)
+    text = told(args=args, users_low=0, users_low_sampling=80, users_at_kv_cache_low=0, **errors)
     assert f"at the low end of the KV tokens' interval ({tokens:,}) no users are served" in text
 
 

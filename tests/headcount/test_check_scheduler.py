@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import sglang_scheduler
-from calibrate.conformance.cases.scheduler_cases import CASES
-from calibrate.conformance.cases.sglang_cases import random_sglang_case
-from calibrate.conformance.checks import CHECKS
-from calibrate.conformance.sglang_scheduler import our_batches
+from conformance import sglang_scheduler
+from conformance.cases.scheduler_cases import CASES
+from conformance.cases.sglang_cases import random_sglang_case
+from conformance.checks import CHECKS
+from conformance.sglang_scheduler import our_batches
 from tests.headcount.conftest import Ran
 
 Check = Callable[..., dict[str, Any]]

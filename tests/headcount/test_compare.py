@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.varied.compare import MOST_LAYOUTS
-from headcount.answers.varied.layouts import Layouts
-from headcount.answers.varied.pages import spoken
-from headcount.answers.varied.ranking import SORTS, ranked
+from headcount.answers.sweeps.compare import MOST_LAYOUTS
+from headcount.answers.sweeps.layouts import Layouts
+from headcount.answers.sweeps.pages import spoken
+from headcount.answers.sweeps.ranking import SORTS, ranked
 from headcount.questions.loads import AskedWorkload
 from headcount.questions.offers import catalog_names
 from headcount.questions.variations import Axis, axes_of, choices, value_text, varied

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from simulator.study.capacity_table import CapacityQuestion, How, capacity_rows
-from simulator.study.fleets.unlike import PoolAlone, serve_together
+from simulator.study.capacity_table import CapacityQuestion, RunContext, capacity_rows
+from simulator.study.fleets.heterogeneous_fleet import PoolAlone, serve_together
 from tests.headcount.conftest import SHORT_ANSWERS
 from workloads.load import load_workload
 from workloads.populations.population import Population
@@ -31,7 +31,7 @@ def test_two_pools_that_are_alike_serve_what_one_pool_of_both_serves() -> None:
     question = asked(1, router="shortest-expected-delay")
     (row,) = capacity_rows(question)
     pool = PoolAlone(question=question, row=row)
-    together = serve_together([pool, pool], How())
+    together = serve_together([pool, pool], RunContext())
     (both,) = capacity_rows(replace(question, gpus=(2,), router="least-outstanding"))
     assert together.figures["users"] == pytest.approx(both.users, rel=0.03)
     assert [inside.share for inside in together.in_fleet] == pytest.approx([0.5, 0.5], abs=0.05)

@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.conformance.probes import FOLDER
-from calibrate.conformance.probing import answers
+from conformance.components.probes import FOLDER
+from conformance.probing import answers
 from headcount.endpoint.app import make_app
 from headcount.endpoint.start import Served, endpoint
 

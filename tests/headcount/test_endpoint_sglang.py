@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.conformance.probes import FOLDER
-from calibrate.conformance.probing import answers
+from conformance.components.probes import FOLDER
+from conformance.probing import answers
 from headcount.endpoint.answers import Answers, Asked
 from headcount.endpoint.app import make_app
 from headcount.endpoint.contents import Tokens

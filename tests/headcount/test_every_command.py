@@ -10,7 +10,7 @@ import click
 import pytest
 
 import headcount as hc
-from boundary.limits import limits
+from files.limits import limits
 from headcount.answers import capacity
 from headcount.cli.command import Command
 from headcount.cli.commands import memory
@@ -123,8 +123,8 @@ def test_long_help_stands_under_headings() -> None:
         shown = command.get_help(click.Context(command, info_name=command.name))
         described = [line for line in shown.splitlines() if line.startswith("  -")]
         if len(described) > 15:
-            subject = {"describe": "Trace", "generate": "Traffic"}.get(str(command.name), "Deployment")
-            assert f"\n{subject}:\n" in shown, command.name
+            heading = {"describe": "Trace", "generate": "Traffic"}.get(str(command.name), "Deployment")
+            assert f"\n{heading}:\n" in shown, command.name
             assert "\nOutput:\n" in shown
             assert "\nOther options:\n" in shown
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from headcount.answers.details.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
 from headcount.answers.details.first_page import Bought, FirstPage, alone_risk
-from headcount.answers.details.sure import Headroom, all_at_once, confirmed_first, sureness
 
 
 def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
@@ -17,18 +17,18 @@ def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
         for name, less in (("TPOT limit", 0.999), ("think time", 0.9))
     ]
     room, details = Headroom(needed=None, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
-    (told,) = confirmed_first(details, room)
+    (told,) = top_assumptions(details, room)
     assert told == (
         "A user's pause before the next message: 50 ms. If this alone is 20% shorter: 90 users instead of 100."
     )
-    assert all_at_once(details, room) == ""
+    assert combined_sensitivity(details, room) == ""
 
 
 @pytest.mark.parametrize(("needed", "enough"), [(90, "90 users, still enough"), (91, "90 users, too few for 91")])
 def test_an_assumption_is_judged_by_what_is_needed(needed: int, enough: str) -> None:
     swings = [{"name": "step times", "value": "as simulated", "less": 1.2, "more": 0.9}]
     room = Headroom(needed=needed, low=100, users=110, high=120)
-    (told,) = confirmed_first({"swing": 0.2, "tornado": swings}, room)
+    (told,) = top_assumptions({"swing": 0.2, "tornado": swings}, room)
     assert enough in told and "If this alone is 20% slower" in told
 
 
@@ -37,11 +37,14 @@ def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> Non
     costs = {"context length": 0.9, "length of answers": 0.75, "think time": 0.5, "step times": 0.25}
     swings = [{"name": name, "value": "2", "less": 1.1, "more": left} for name, left in costs.items()]
     room, details = Headroom(needed=10, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
-    assert [int(re.findall(r"(\d+) users", told)[0]) for told in confirmed_first(details, room)] == [25, 50, 75]
-    assert all_at_once(details, room) == "All 3 changes of 20% at once, by estimate: about 9 users, too few for 10."
-    assert confirmed_first(details, room, ["Quality: not judged."])[0] == "Quality: not judged."
-    left = all_at_once(details, room, ["Quality: not judged."])
-    told = confirmed_first(details, room, ["Quality: not judged."], leads="think time")
+    assert [int(re.findall(r"(\d+) users", told)[0]) for told in top_assumptions(details, room)] == [25, 50, 75]
+    assert (
+        combined_sensitivity(details, room)
+        == "All 3 changes of 20% at once, by estimate: about 9 users, too few for 10."
+    )
+    assert top_assumptions(details, room, ["Quality: not judged."])[0] == "Quality: not judged."
+    left = combined_sensitivity(details, room, ["Quality: not judged."])
+    told = top_assumptions(details, room, ["Quality: not judged."], leads="think time")
     assert [each.partition(":")[0] for each in told] == [
         "A user's pause before the next message", "Quality", "Speed of the servers",
     ]  # fmt: skip
@@ -53,7 +56,7 @@ def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> Non
     [(None, ""), (90, "That is 10 more than the 90 needed."), (101, "That is too few for the 101 asked for.")],
 )
 def test_how_sure_it_is_does_not_speak_of_the_share_that_the_promise_allows(needed: float | None, more: str) -> None:
-    said = sureness(Headroom(needed=needed, low=100, users=110, high=120))
+    said = confidence_text(Headroom(needed=needed, low=100, users=110, high=120))
     assert more in said and "%" not in said
 
 
@@ -100,6 +103,6 @@ def test_servers_that_depend_on_each_other_fail_by_their_part(counts: list[int],
 def test_where_ttft_s_own_error_matters_the_page_says_that_it_is_covered(
     ttft_error: float | None, is_said: bool
 ) -> None:
-    row: Any = SimpleNamespace(step_time_error=0.15, ttft_error=ttft_error, users_if_pool_smaller=None, plan=None)
-    said = sureness(Headroom(needed=None, low=100, users=110, high=120), row)
+    row: Any = SimpleNamespace(step_time_error=0.15, ttft_error=ttft_error, users_at_kv_cache_low=None, plan=None)
+    said = confidence_text(Headroom(needed=None, low=100, users=110, high=120), row)
     assert ("and that of how soon answers begin (another ±36%)" in said) == is_said

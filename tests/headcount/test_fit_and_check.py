@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.recorded_steps import FOLDER
 from calibrate.check.replay import replay
 from calibrate.fit.inputs import read_inputs
 from calibrate.measured_run import MeasuredRun
@@ -21,6 +20,7 @@ from simulator.latency.profile import LatencyProfile, Term, digest_of, with_term
 from simulator.latency.profile_file import profile_text, read_profile
 from tests.calibrate.recorded import closed_run, measured_closed_run, recording
 from tests.headcount.test_startup_log_option import LOG
+from validation.recorded_steps import FOLDER
 
 DEPLOYMENT = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--max-num-seqs", 128, "--max-num-batched-tokens", 2048)
 LOAD = ("--concurrency", 4, "--input-len", 128, "--output-len", 8)

@@ -11,7 +11,7 @@ import pytest
 
 import headcount as hc
 from headcount.answers.notes import NOTES, Facts
-from headcount.answers.varied.candidates import candidates
+from headcount.answers.sweeps.candidates import candidates
 from headcount.questions.variations import value_text
 from kvcache.models.catalog import find_gpu
 from tests.headcount.conftest import figures

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from boundary.outputs import check_out_file, write_whole
+from files.outputs import check_out_file, write_whole
 from headcount.answers.read import ReadAnswer
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from boundary.outside import takes_part
+from files.dependencies import record_dependency
 from headcount.answers import capacity as module
 from headcount.answers.answer import Answer, Progress, Verdict
 from headcount.answers.notes import Note, Severity
-from headcount.cli import kept_answers
+from headcount.cli import saved_answers as kept_answers
 from headcount.text.blocks import Block, Line, Table
 from simulator.study.store.origin import Origin
 
@@ -49,7 +49,7 @@ class Asked:
     def __call__(self, *, progress: Any, **_: Any) -> Answer:
         self.times += 1
         for each in self.outside:
-            takes_part(each)
+            record_dependency(each)
         progress(Progress(done=0, total=2, found="1 GPU: found"))
         notes = (
             Note(code="a", severity=Severity.WARNING, text="take care"),

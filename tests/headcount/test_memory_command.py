@@ -15,7 +15,7 @@ import pytest
 
 from headcount.answers.details.memory import candidates_of, gpus_needed
 from headcount.answers.memory import MemoryAnswer, memory
-from headcount.questions.deployments import subject
+from headcount.questions.deployments import resolve_model_and_gpu
 
 Run = Callable[..., Any]
 ON = ("--gpu", "h100-sxm")
@@ -176,7 +176,7 @@ def test_sizes_and_formats_are_compared(headcount: Run) -> None:
 @pytest.mark.parametrize("gpu", ["h100-sxm", "l4"])
 def test_every_way_that_is_said_to_fit_does(model: str, gpu: str) -> None:
     """The first screen of what does not fit as asked, beside each way asked alone."""
-    said = gpus_needed(candidates_of(subject(model, gpu, {})))
+    said = gpus_needed(candidates_of(resolve_model_and_gpu(model, gpu, {})))
     ways = re.findall(r"(\d+)(?: GPUs?)?(?: with ([^;]+))?", said.removeprefix("it needs "))
     assert ways
     for size, names in ways:

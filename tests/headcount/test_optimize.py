@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.answers.varied.optimize import space
-from headcount.answers.varied.racing import ROUNDS, leader, race
-from simulator.study.knee import Knee
+from headcount.answers.sweeps.optimize import space
+from headcount.answers.sweeps.racing import ROUNDS, leader, race
+from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 from tests.headcount.conftest import SHORT_ANSWERS, figures
 
@@ -159,9 +159,9 @@ class Racer:
         return _knee(self).over(_knee(other))
 
 
-def _knee(racer: Racer) -> Knee:
+def _knee(racer: Racer) -> SLOCrossing:
     noise = 0.02 * np.random.default_rng(sum(map(ord, racer.name))).standard_normal(ROUNDS[-1])
-    return Knee(log_size=racer.log_users, log_sizes=racer.log_users + noise[: racer.ran[-1]])
+    return SLOCrossing(log_size=racer.log_users, log_sizes=racer.log_users + noise[: racer.ran[-1]])
 
 
 def test_those_clearly_behind_run_least_and_the_close_ones_and_the_base_most() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boundary.outputs import check_out_file, whole_file, write_whole
+from files.outputs import check_out_file, whole_file, write_whole
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 LOAD = ("--input-len", "100", "--output-len", "10", "--concurrency", "2")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy.outsider import command_line, typed
-from benchmarks.measured.settings import read_settings
 from tests.headcount.conftest import Ran
+from validation.accuracy.outsider import command_line, typed
+from validation.measured.settings import read_settings
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.operated.over_time import OverTimeAnswer
+from headcount.answers.autoscaling.over_time import OverTimeAnswer
 from headcount.cli.commands import simulate
 from simulator.fleet.scaler import SCALERS
 from tests.headcount.conftest import SHORT_ANSWERS

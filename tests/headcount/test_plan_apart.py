@@ -115,7 +115,7 @@ def test_ratios_are_compared_paired_with_each_other_and_with_engines_that_do_bot
 def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
     answer = hc.compare("llama-3.1-8b", "h100-sxm", pools="prefill=1,decode=2", **FOUR_AT_ONCE)
     compared = answer.to_json()["layouts"][0]
-    alone = hc.capacity_apart("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **FOUR_AT_ONCE)
+    alone = hc.disaggregated_capacity("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **FOUR_AT_ONCE)
     assert compared["users"] == pytest.approx(alone.users, rel=0.03)
     assert compared["gpus"] == 3
     assert "while it is down, nobody is served" in answer.first_page().risk  # engines that depend on each other

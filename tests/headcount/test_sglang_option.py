@@ -161,7 +161,7 @@ def test_a_kv_cache_smaller_than_the_context_has_a_number_to_sign(headcount: Run
         "sglang", "--replications", "4", "--latency-model", "constant", "--json",
     )  # fmt: skip
     row = figures(ran.out)["capacity"][0]
-    assert 0 < row["users_if_pool_smaller"] <= row["users"] <= row["users_if_pool_larger"]
+    assert 0 < row["users_at_kv_cache_low"] <= row["users"] <= row["users_at_kv_cache_high"]
     assert row["users_low"] > 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.varied.whatif_page import _failure_text
+from headcount.answers.sweeps.whatif_page import _failure_text
 from headcount.questions.variations import read_varied, varied
 from tests.headcount.conftest import SHORT_ANSWERS
 from workloads.traffic_changes import Amount
@@ -126,7 +126,7 @@ def test_a_context_is_named_average_in_the_question_the_answer_and_every_row() -
 
 
 def test_a_context_beyond_the_longest_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headcount.answers.varied.layouts.simulated", lambda *_: pytest.fail("simulated"))
+    monkeypatch.setattr("headcount.answers.sweeps.layouts.simulated", lambda *_: pytest.fail("simulated"))
     with pytest.raises(ValueError, match=r"context is 8,192 tokens on average, beyond the longest .* 4,096"):
         hc.whatif("qwen3-0.6b", "h100-sxm", gpus=1, vary={"context": "8K"}, **QUICK)
 

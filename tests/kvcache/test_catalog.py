@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.models import quantized_names
-from boundary.names import UnknownNameError
+from conformance.models import quantized_names
+from files.names import UnknownNameError
 from kvcache.gpus.gpu import GPUS, read_gpu
 from kvcache.models.builds import Build, builds
 from kvcache.models.catalog import (

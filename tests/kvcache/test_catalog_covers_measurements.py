@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from boundary.names import UnknownNameError
+from files.names import UnknownNameError
 from kvcache.models.catalog import find_gpu, load_model
 
 MEASURED = Path(__file__).parents[2] / "../shared/data/measured"

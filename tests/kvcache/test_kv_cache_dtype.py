@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.models import quantized_names
+from conformance.models import quantized_names
 from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
 from kvcache.formats.quantization import resolve_quantization
 from kvcache.layout.kv_content import KV_CACHE_DTYPES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.models import with_attention
+from conformance.models import with_attention
 from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.kv_layout import KVLayout, kv_layout

@@ -138,7 +138,7 @@ def test_expert_parallelism_gives_whole_experts_to_ranks() -> None:
 
 @pytest.mark.parametrize(("tp", "dp"), [(1, 2), (2, 2), (2, 4), (4, 1)])
 def test_attention_replicas_share_experts_but_nothing_else(tp: int, dp: int) -> None:
-    """As `python -m benchmarks.conformance weights` found in vLLM 0.32: attention by TP, experts by TP × DP."""
+    """As `python -m conformance.components weights` found in vLLM 0.32: attention by TP, experts by TP × DP."""
     arch = load_model("deepseek-v3")
 
     def held(component: str, **settings: Any) -> int:

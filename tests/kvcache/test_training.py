@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.models import with_attention
+from conformance.models import with_attention
 from kvcache.models.catalog import load_model
 from kvcache.parallelism import Parallelism
 from kvcache.shape.parameters import Tensor

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance.apart import readable_apart_steps
-from calibrate.conformance.cases.apart_cases import ApartCase, apart_case
+from conformance.cases.disaggregation_cases import ApartCase, apart_case
+from conformance.disaggregation import readable_apart_steps
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.view import View
 from simulator.simulation import Simulation

@@ -12,9 +12,9 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from conformance.reference.vllm.kv_cache_manager import BlockTables
+from conformance.reference.vllm.scheduler import Plan, Request, Scheduler
 from simulator.core import layout
-from simulator.engines.vllm.kv_cache_manager import BlockTables
-from simulator.engines.vllm.scheduler import Plan, Request, Scheduler
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.operation import Operations
 from simulator.fleet.router import Router, find_router

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import simpy
 
+from conformance.reference.vllm.scheduler import Request
 from simulator.core import layout
-from simulator.engines.vllm.scheduler import Request
 from simulator.fleet.flow_control import CONCURRENCY_DETECTOR, ROUND_ROBIN, FlowControl
 
 if TYPE_CHECKING:

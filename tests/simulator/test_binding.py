@@ -13,7 +13,7 @@ from kvcache.models.catalog import find_gpu, load_model
 from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
 from simulator.engines.engines import engine_args
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.binding import first_missed, longer_limits, not_served, reached, what_binds
+from simulator.study.bottleneck import first_missed, longer_limits, not_served, reached, what_binds
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
 from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
@@ -134,8 +134,8 @@ def test_where_only_tpot_is_limited_a_queue_of_most_users_is_the_limit() -> None
     assert row.binding == "queue: max_num_seqs"
     assert row.point is not None
     assert 0.25 * row.users < row.point.mean("waiting") <= 0.6 * row.users
-    assert row.users_if_faster is not None
-    assert row.users < row.users_if_faster < 3 * row.users
+    assert row.users_at_step_time_error_low is not None
+    assert row.users < row.users_at_step_time_error_low < 3 * row.users
 
 
 def test_a_load_of_which_no_request_is_decided_is_a_queue() -> None:

@@ -20,9 +20,9 @@ from simulator.study.capacity import (
     find_capacity,
     screen_capacity,
 )
-from simulator.study.knee import Knee, Shown, find_knee
 from simulator.study.points import Point
 from simulator.study.slo import SLO
+from simulator.study.slo_crossing import LoadSample, SLOCrossing, find_knee
 
 TARGET = SLO(attainment=0.95)
 
@@ -142,7 +142,7 @@ def test_the_interval_holds_the_true_capacity_as_often_as_it_says() -> None:
     assert sum(each.mean for each in found) / 300 == pytest.approx(500.0, rel=0.005)
 
 
-def knee_of(known: KnownLoad, *, correct: bool) -> Knee:
+def knee_of(known: KnownLoad, *, correct: bool) -> SLOCrossing:
     points = [known.point(size, 24).shown() for size in (480.0, 520.0)]
     plain = [replace(each, surplus=np.zeros((24, 1))) for each in points]
     return find_knee(points if correct else plain, 0.05)
@@ -157,7 +157,8 @@ def test_a_request_counts_the_same_in_a_crowded_replication_as_in_an_empty_one()
     """One of three replications has half of all requests, and all of the misses."""
     crowds, few = np.array([2.0, 1.0, 1.0]), np.array([0.04, 0.0, 0.0])
     points = [
-        Shown(size=size, misses=size / 100 * few, requests=crowds, surplus=np.zeros((3, 1))) for size in (98.0, 102.0)
+        LoadSample(size=size, misses=size / 100 * few, requests=crowds, surplus=np.zeros((3, 1)))
+        for size in (98.0, 102.0)
     ]
     assert points[0].share == pytest.approx(0.98 * 0.02)
     assert math.exp(find_knee(points, 0.02).log_size) == pytest.approx(100.0, rel=1e-3)
@@ -269,11 +270,13 @@ def test_where_only_the_queue_grows_that_is_the_limit() -> None:
 def test_a_load_with_few_replications_does_not_decide_the_interval(seed: int) -> None:
     luck = np.exp(1.2 * np.random.default_rng(seed).standard_normal(200) - 1.2**2 / 2)
     known = [
-        Shown(size=size, misses=np.minimum(0.05 * size**8 * luck, 1), requests=np.ones(200), surplus=np.zeros((200, 1)))
+        LoadSample(
+            size=size, misses=np.minimum(0.05 * size**8 * luck, 1), requests=np.ones(200), surplus=np.zeros((200, 1))
+        )
         for size in (1.0, 1.05)
     ]
     misses = np.array([0, 0, 0, 0, 0, 0.4])  # a rare burst in one of six
-    located = Shown(size=0.9, misses=misses, requests=np.ones(6), surplus=np.zeros((6, 1)))
+    located = LoadSample(size=0.9, misses=misses, requests=np.ones(6), surplus=np.zeros((6, 1)))
     alone, together = find_knee(known, 0.05), find_knee([*known, located], 0.05)
     assert together.half_width <= 2 * alone.half_width
     assert together.interval().mean == pytest.approx(alone.interval().mean, rel=0.02)
@@ -287,7 +290,7 @@ def test_a_quantity_that_hardly_varies_does_not_decide_the_interval() -> None:
         drawn = np.exp(30 * work + 0.4 * rng.standard_normal(8))
         surplus = np.column_stack([work, pairs])
         shown = [
-            Shown(size=size, misses=0.05 * size**40 * drawn[:n], requests=np.ones(n), surplus=surplus[:n])
+            LoadSample(size=size, misses=0.05 * size**40 * drawn[:n], requests=np.ones(n), surplus=surplus[:n])
             for size, n in ((0.98, 5), (1.0, 8), (1.02, 5))
         ]
         assert find_knee(shown, 0.05).half_width < 0.05

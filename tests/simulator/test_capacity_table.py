@@ -27,9 +27,10 @@ DESIGN_KEYS = {
 FURTHER_KEYS = {
     "users_long_run", "hours_over_long_run",
     "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
-    "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_if_slower",
-    "screened", "users_if_faster", "step_time_error", "users_if_ttft_longer", "users_if_ttft_shorter", "ttft_error",
-    "users_if_pool_smaller", "users_if_pool_larger", "dp", "pp", "precision", "replications", "at_users_low",
+    "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_at_step_time_error_high",
+    "screened", "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
+    "users_at_ttft_error_low", "ttft_error", "users_at_kv_cache_low", "users_at_kv_cache_high", "dp", "pp", "precision",
+    "replications", "at_users_low",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -180,21 +181,25 @@ def test_a_question_without_an_answer_is_refused(changes: dict[str, Any], messag
 
 def test_the_interval_of_users_holds_sampling_and_step_times() -> None:
     (row,) = capacity_rows(question(gpus=(1,)))
-    assert row.users_if_slower is not None and row.users_if_faster is not None and row.step_time_error is not None
-    assert row.users_low <= min(row.users_low_sampling, row.users_if_slower)
-    assert row.users_if_slower <= row.users <= row.users_if_faster
-    assert row.users_high >= max(row.users_high_sampling, row.users_if_faster)
+    assert (
+        row.users_at_step_time_error_high is not None
+        and row.users_at_step_time_error_low is not None
+        and row.step_time_error is not None
+    )
+    assert row.users_low <= min(row.users_low_sampling, row.users_at_step_time_error_high)
+    assert row.users_at_step_time_error_high <= row.users <= row.users_at_step_time_error_low
+    assert row.users_high >= max(row.users_high_sampling, row.users_at_step_time_error_low)
     assert 0.05 < row.step_time_error < 0.5
 
 
 def test_where_ttft_binds_its_own_error_is_in_the_interval_as_a_limit_that_is_as_much_shorter() -> None:
     base = question(gpus=(1,))
     (row,) = capacity_rows(base)
-    assert row.users_if_ttft_longer is not None and row.ttft_error is not None and row.plan is not None
-    assert row.users_low <= row.users_if_ttft_longer < row.users
+    assert row.users_at_ttft_error_high is not None and row.ttft_error is not None and row.plan is not None
+    assert row.users_low <= row.users_at_ttft_error_high < row.users
     limit_s = base.slo.ttft_s / (1 + row.ttft_error)
     (under,) = capacity_rows(replace(base, slo=replace(base.slo, ttft_s=limit_s)))
-    assert row.users_if_ttft_longer == pytest.approx(under.users, rel=0.05)
+    assert row.users_at_ttft_error_high == pytest.approx(under.users, rel=0.05)
 
 
 @pytest.mark.parametrize("ttft_s", [None, 600.0])
@@ -202,7 +207,7 @@ def test_where_ttft_hardly_matters_the_interval_leaves_its_error_out(ttft_s: flo
     slow = EngineArgs(tensor_parallel_size=1, max_num_seqs=64, max_model_len=2048)
     (row,) = capacity_rows(question(gpus=(1,), args=slow, slo=SLO(ttft_s=ttft_s, tpot_s=0.011)))
     assert row.users and row.step_time_error is not None
-    assert row.ttft_error is row.users_if_ttft_longer is row.users_if_ttft_shorter is None
+    assert row.ttft_error is row.users_at_ttft_error_high is row.users_at_ttft_error_low is None
 
 
 @given(st.lists(st.integers(0, 5000), min_size=3, max_size=3), st.lists(st.integers(0, 5000), min_size=2, max_size=2))
@@ -212,13 +217,15 @@ def test_an_interval_reaches_at_least_as_far_as_each_of_its_sources(sampled: lis
     drawn = {"low": low, "mean": users, "high": high}
     alone = interval_of_users(drawn, {})
     assert (alone["users_low"], alone["users_high"]) == (low, high)
-    both = interval_of_users(drawn, {"users_if_slower": slower, "users_if_faster": faster})
+    both = interval_of_users(drawn, {"users_at_step_time_error_high": slower, "users_at_step_time_error_low": faster})
     assert 0 <= both["users_low"] <= min(low, slower)
     assert both["users_high"] >= max(high, faster)
-    pool = {"users_if_pool_smaller": slower, "users_if_pool_larger": faster}
+    pool = {"users_at_kv_cache_low": slower, "users_at_kv_cache_high": faster}
     three = interval_of_users(drawn, both | pool)
     assert three["users_low"] <= both["users_low"] <= both["users_high"] <= three["users_high"]
-    four = interval_of_users(drawn, both | pool | {"users_if_ttft_longer": slower, "users_if_ttft_shorter": faster})
+    four = interval_of_users(
+        drawn, both | pool | {"users_at_ttft_error_high": slower, "users_at_ttft_error_low": faster}
+    )
     assert four["users_low"] <= three["users_low"] <= three["users_high"] <= four["users_high"]
     exact = interval_of_users({"low": users, "mean": users, "high": users}, both)
     assert (exact["users_low"], exact["users_high"]) == (slower, faster)
@@ -230,7 +237,7 @@ def test_times_that_were_given_leave_sampling_alone() -> None:
     )
     (row,) = capacity_rows(question(gpus=(1,), args=given_times))
     assert (row.users_low, row.users_high) == (row.users_low_sampling, row.users_high_sampling)
-    assert row.step_time_error is row.users_if_slower is None
+    assert row.step_time_error is row.users_at_step_time_error_high is None
 
 
 @pytest.mark.slow
@@ -249,12 +256,12 @@ def test_a_pool_that_is_hardly_known_widens_the_interval_of_users() -> None:
     }
     (row,) = capacity_rows(question(**asked))
     assert row.plan is not None and row.plan.budget.num_gpu_blocks_low < 0.9 * row.plan.budget.num_gpu_blocks
-    assert row.users_if_pool_smaller is not None and row.users_if_pool_larger is not None
-    assert row.users_low <= row.users_if_pool_smaller < row.users <= row.users_if_pool_larger <= row.users_high
+    assert row.users_at_kv_cache_low is not None and row.users_at_kv_cache_high is not None
+    assert row.users_low <= row.users_at_kv_cache_low < row.users <= row.users_at_kv_cache_high <= row.users_high
 
 
 def test_a_pool_that_is_given_leaves_its_error_out() -> None:
     (row,) = capacity_rows(
         question(gpus=(1,), args=EngineArgs(tensor_parallel_size=1, max_num_seqs=2, num_gpu_blocks_override=2000))
     )
-    assert row.users_if_pool_smaller is row.users_if_pool_larger is None
+    assert row.users_at_kv_cache_low is row.users_at_kv_cache_high is None

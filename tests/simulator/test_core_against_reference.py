@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from conformance.reference.vllm.scheduler import Plan
 from simulator.core import layout
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.scheduler import Plan
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.operation import Operation, Operations

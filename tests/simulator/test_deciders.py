@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.conformance.apart import EngineCore, core_apart_steps, difference_of
-from calibrate.conformance.cases import apart_cases
-from calibrate.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
-from calibrate.conformance.cases.scheduler_cases import MAX_STEPS
-from calibrate.conformance.probes.apart_loop import Apart, BusyLoop
-from calibrate.conformance.probes.engine_loop import POLL_S, Load
+from conformance.cases import disaggregation_cases as apart_cases
+from conformance.cases.disaggregation_cases import ApartCase, apart_case, simulate_apart
+from conformance.cases.scheduler_cases import MAX_STEPS
+from conformance.disaggregation import EngineCore, core_apart_steps, difference_of
+from conformance.probes.disaggregation_loop import BusyLoop, DisaggregatedDeployment
+from conformance.probes.engine_loop import POLL_S, Load
 from simulator.core.layout import FINISHED, NONE
-from simulator.core.vllm.apart.arrays import deciding
+from simulator.core.vllm.disaggregation.arrays import deciding
 from simulator.engines.vllm.connectors.pulling import Network
 from simulator.fleet.deciders import RULES, Decider, Seen, read_decider
 from simulator.fleet.fleet import Fleet
@@ -68,7 +68,7 @@ def random_decider(rng: np.random.Generator) -> Decider:
 def test_both_twins_decide_as_the_originals_on_random_states() -> None:
     import numba  # noqa: PLC0415  takes long to load
 
-    from simulator.core.vllm.apart import deciding as core  # noqa: PLC0415  the same
+    from simulator.core.vllm.disaggregation import deciding as core  # noqa: PLC0415  the same
 
     computes_here: Any = numba.njit(core.computes_here.py_func)  # type: ignore[attr-defined]
     rng = np.random.default_rng(20261124)
@@ -141,7 +141,7 @@ def test_a_decider_that_keeps_nothing_here_changes_no_bit() -> None:
         assert runs[0] == runs[1]
 
 
-class DecidedApart(Apart):
+class DecidedApart(DisaggregatedDeployment):
     """A request goes at once to the decode engine that was looked at when it came, or there after its prefill."""
 
     def __init__(self, load: Any, loops: Any, network: Any, case: dict[str, Any], here: set[int]) -> None:

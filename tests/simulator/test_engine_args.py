@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.pages.options import reference_rows
 from headcount.cli.commands.simulate import command as simulate_command
-from headcount.cli.pasted.vllm_args import read_vllm_args
+from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from kvcache.errors import SplitError
 from kvcache.memory.settings import max_in_flight_tokens
 from kvcache.models.catalog import find_gpu, load_model
@@ -22,6 +21,7 @@ from simulator.deployment import layouts, resolve
 from simulator.engines.argument import arguments_of
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import engine_config
+from validation.pages.options import reference_rows
 
 LLAMA, GEMMA, H100 = load_model("llama-3.1-8b"), load_model("gemma-3-12b"), find_gpu("h100-sxm")
 ADDED = """
@@ -38,7 +38,7 @@ arguments.EngineArgs = More
 
 import json, sys
 import headcount as hc
-from benchmarks.pages.options import reference_rows
+from validation.pages.options import reference_rows
 from click.testing import CliRunner
 from headcount.cli.main import cli
 from headcount.cli.options import deployment_options

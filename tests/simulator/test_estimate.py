@@ -14,7 +14,7 @@ from kvcache.models.catalog import find_gpu
 from simulator.deployment import Deployment, resolve
 from simulator.study import traffic
 from simulator.study.capacity import screen_capacity
-from simulator.study.estimate import ROUGHLY, Estimate, estimate_users, met_in_service
+from simulator.study.estimate import ROUGHLY, Estimate, estimate_users, stationary_load
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.points import Evaluator
 from simulator.study.slo import SLO
@@ -196,7 +196,7 @@ def test_where_nothing_is_served_nobody_knows_how_long_answers_take() -> None:
 
 def test_a_trace_has_times_of_its_own() -> None:
     load = trace()
-    assert met_in_service(load, deployment(), 1, SLO()) is load
+    assert stationary_load(load, deployment(), 1, SLO()) is load
 
 
 # -- what a cache may hold

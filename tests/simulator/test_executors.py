@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from boundary.names import UnknownNameError
+from files.names import UnknownNameError
 from simulator.study.executors.processes import Executor as Processes
 from simulator.study.running.executor import EXECUTORS, Executor, find_executor
 from simulator.study.running.simulations import Simulations

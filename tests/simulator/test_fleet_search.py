@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_table import CapacityQuestion
 from simulator.study.fleets import sizing
-from simulator.study.fleets.search import OPTIMISM, OUT_OF_THE_RACE, Race, screen_all, search_fleets
+from simulator.study.fleets.search import MAX_COST_RATIO, OPTIMISM, FleetSearch, screen_all, search_fleets
 from simulator.study.fleets.sizing import LOSS_GROWS, MOST_SERVERS, kept
 from simulator.study.slo import SLO
 from tests.simulator.made_up_fleets import fleet_question, simulate_as
@@ -22,11 +22,11 @@ def linear(question: CapacityQuestion, servers: int) -> int:
     return PER_SERVER[question.gpu.name] * servers
 
 
-def answer(users: float, *gpus: str, spare: int = 0) -> Race:
+def answer(users: float, *gpus: str, spare: int = 0) -> FleetSearch:
     return list(search_fleets(fleet_question(*(gpus or PER_SERVER), users=users, spare=spare)))[-1]
 
 
-def cost(race: Race) -> float:
+def cost(race: FleetSearch) -> float:
     assert race.best is not None
     return race.best.usd_per_hour
 
@@ -112,7 +112,7 @@ def test_a_gpu_that_costs_far_too_much_is_not_simulated(monkeypatch: pytest.Monk
     asked = simulate_as(monkeypatch, linear)
     race = answer(5000, "l40s", "gb300")
     least = min(each.usd_per_hour_if(OPTIMISM) for each in race.screened_of("gb300"))
-    assert least > OUT_OF_THE_RACE * cost(race)
+    assert least > MAX_COST_RATIO * cost(race)
     assert {gpu for gpu, _, _ in asked} == {"l40s"}
 
 

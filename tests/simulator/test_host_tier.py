@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.conformance.cases.scheduler_cases import offloading_case
-from calibrate.conformance.offloading import EngineCore, readable_offloading_steps
-from calibrate.conformance.our_steps import core_steps
-from calibrate.conformance.probes.engine_loop import Load, run_with_transfers
+from conformance.cases.scheduler_cases import offloading_case
+from conformance.offloading import EngineCore, readable_offloading_steps
+from conformance.our_steps import core_steps
+from conformance.probes.engine_loop import Load, run_with_transfers
+from conformance.reference.vllm.connectors.offloading import OffloadingConnector
+from conformance.reference.vllm.connectors.offloading_scheduler import OffloadingScheduler
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.connectors.host_cache import (
     ARC,
@@ -24,8 +26,6 @@ from simulator.engines.vllm.connectors.host_cache import (
     RankedLRUCachePolicy,
 )
 from simulator.engines.vllm.connectors.host_tier import HostLink, HostTier, Transfer, Transfers
-from simulator.engines.vllm.connectors.offloading import OffloadingConnector
-from simulator.engines.vllm.connectors.offloading_scheduler import OffloadingScheduler
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from simulator.engines.vllm.speculation import Speculation
 

@@ -8,20 +8,20 @@ import pytest
 from scipy.special import ndtri
 
 import headcount as hc
-from simulator.study.knee import Knee, Shown, find_knee
+from simulator.study.slo_crossing import LoadSample, SLOCrossing, find_knee
 from tests.headcount.conftest import SHORT_ANSWERS
 
 TARGET, SLOPE, SIGMA = 0.05, 4.0, 0.5  # the long run meets the target at load 100
 
 
-def knee(hours_met: float | None, *, hours: float = 1.0, sigma: float = SIGMA, count: int = 800) -> Knee:
+def knee(hours_met: float | None, *, hours: float = 1.0, sigma: float = SIGMA, count: int = 800) -> SLOCrossing:
     rng = np.random.default_rng(5)
     shown = []
     for size in (80.0, 86.0):
         mean = TARGET * (size / 100) ** SLOPE
         misses = mean * np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
         shown.append(
-            Shown(size=size, misses=misses, requests=np.ones(count), surplus=np.zeros((count, 1)), hours=hours)
+            LoadSample(size=size, misses=misses, requests=np.ones(count), surplus=np.zeros((count, 1)), hours=hours)
         )
     return find_knee(shown, TARGET, hours_met=hours_met)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator.core
-from calibrate.conformance.cases.sglang_cases import STEP_S
+from conformance.cases.sglang_cases import STEP_S
 from kvcache.layout.kv_layout import KVGroup
 from simulator.core.compiling.forms import EMPTY, FORMS
 from simulator.core.layout import Arrays

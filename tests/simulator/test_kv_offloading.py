@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.names import UnknownNameError
+from files.names import UnknownNameError
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.memory.budget import MemoryBudget

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.conformance.apart import core_apart_steps, difference_of, readable_apart_steps
-from calibrate.conformance.cases.apart_cases import apart_case, simulate_apart
+from conformance.cases.disaggregation_cases import apart_case, simulate_apart
+from conformance.disaggregation import core_apart_steps, difference_of, readable_apart_steps
+from conformance.reference.vllm.connectors.pulling_scheduler import PullingScheduler
+from conformance.reference.vllm.connectors.pushing import PushNetwork
 from simulator.core.layout import ABANDONED, FINISHED, NOT_ARRIVED, TIMED_OUT
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER, Nic, Pull, Pulls
-from simulator.engines.vllm.connectors.pulling_scheduler import PullingScheduler
-from simulator.engines.vllm.connectors.pushing import PushNetwork
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.deciders import read_decider
 from simulator.fleet.fleet import DECODE, PREFILL, Fleet, Handover, Pool

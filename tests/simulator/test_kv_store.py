@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, offloading_case
-from calibrate.conformance.probes.apart_loop import Apart, BusyLoop
-from calibrate.conformance.probes.engine_loop import POLL_S, Load
-from calibrate.conformance.store import EngineCore
-from kvcache.layout.block_pool import BlockPool
+from conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, offloading_case
+from conformance.probes.disaggregation_loop import BusyLoop, DisaggregatedDeployment
+from conformance.probes.engine_loop import POLL_S, Load
+from conformance.reference.block_pool import BlockPool
+from conformance.reference.vllm.connectors.store import Copies, Copy, KVStore, StoreConnector, StoreLink
+from conformance.reference.vllm.connectors.store_scheduler import StorePlan
+from conformance.reference.vllm.kv_cache_manager import BlockTables
+from conformance.reference.vllm.scheduler import Request
+from conformance.store import EngineCore
 from simulator.core import layout
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.host_cache import LRU
 from simulator.engines.vllm.connectors.host_tier import HostTier
-from simulator.engines.vllm.connectors.store import Copies, Copy, KVStore, StoreConnector, StoreLink
-from simulator.engines.vllm.connectors.store_scheduler import StorePlan
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
-from simulator.engines.vllm.kv_cache_manager import BlockTables
-from simulator.engines.vllm.scheduler import Request
 from simulator.fleet.events import Event
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import ROUTERS
@@ -77,7 +77,7 @@ class StoreCore(EngineCore):
 
 @dataclass
 class InTurn:
-    """Lets `Apart` give each request to the next of all engines."""
+    """Lets `DisaggregatedDeployment` give each request to the next of all engines."""
 
     sources: dict[int, int] = field(default_factory=dict)
 
@@ -94,9 +94,9 @@ def readable_steps(case: SchedulerCase, num_engines: int) -> list[list[dict[str,
         for number in range(num_engines)
     ]
     rows = InTurn(dict.fromkeys(range(case.table.num_requests), 0))
-    return Apart(load, loops, rows, {"num_prefill": 0, "pushes": False, "dispatch_s": 0.0, "lease_s": 0.0}).run(
-        MAX_STEPS
-    )
+    return DisaggregatedDeployment(
+        load, loops, rows, {"num_prefill": 0, "pushes": False, "dispatch_s": 0.0, "lease_s": 0.0}
+    ).run(MAX_STEPS)
 
 
 def core_steps(case: SchedulerCase, num_engines: int) -> list[list[dict[str, Any]]]:

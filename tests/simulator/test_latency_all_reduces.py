@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.constants.kernel_tables.rows import lone_rank
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import Compilation
 from simulator.latency.forms import latency_model
 from simulator.latency.model import served_model
 from simulator.latency.terms import all_reduce_s
+from validation.constants.kernel_tables.rows import lone_rank
 
 
 @pytest.mark.parametrize(("gpu", "link"), [("h100_sxm", "nvlink"), ("l40s", "pcie")])

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.constants.kernel_tables.rows import lone_rank
 from kvcache.shape.tensors import Tensor
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import Rank, gemm
 from tests.simulator.physical_times import step_times
+from validation.constants.kernel_tables.rows import lone_rank
 
 TF32 = ("VLLM_FLOAT32_MATMUL_PRECISION=high",)
 # Tokens: µs of [tokens, 6144] by [6144, 256] on GB200 in fp32, as TF32 (vLLM's pull request 47973). Other kernels

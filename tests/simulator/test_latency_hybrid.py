@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.models import with_attention
+from conformance.models import with_attention
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes
 from kvcache.models.catalog import find_gpu, load_model

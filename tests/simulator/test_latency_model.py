@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boundary.names import UnknownNameError
+from files.names import UnknownNameError
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool

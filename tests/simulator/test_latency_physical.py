@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.constants.kernel_tables.rows import lone_rank
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from kvcache.parallelism import Parallelism
 from simulator.engines.vllm.compilation import Compilation
@@ -21,6 +20,7 @@ from simulator.latency.passes import padded_batch
 from simulator.latency.step_time import FloatArray, StepTimes
 from simulator.latency.terms import all_reduce_s
 from tests.simulator.physical_times import BUDGET, SEQS, decode_s, physical_step_times, prefill_s, step_times
+from validation.constants.kernel_tables.rows import lone_rank
 
 MEASURED = Path(__file__).parents[2] / "docs" / "measurements" / "results" / "accuracy.json"
 

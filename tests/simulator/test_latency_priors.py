@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.closed_loops import compare
-from benchmarks.constants.kernel_priors import PRIORS, prior_for
-from benchmarks.measured.closed_loops import simulate
-from benchmarks.measured.settings import read_settings
 from kvcache.models.catalog import find_gpu, gpu_names, load_model
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, served_model
 from simulator.latency.step_time import BatchSums
+from validation.accuracy.closed_loops import compare
+from validation.constants.kernel_priors import PRIORS, prior_for
+from validation.measured.closed_loops import simulate
+from validation.measured.settings import read_settings
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

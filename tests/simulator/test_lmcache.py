@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.conformance.cases.scheduler_cases import lmcache_case
-from calibrate.conformance.lmcache import readable_lmcache_steps
-from calibrate.conformance.our_steps import core_steps
+from conformance.cases.scheduler_cases import lmcache_case
+from conformance.lmcache import readable_lmcache_steps
+from conformance.our_steps import core_steps
+from conformance.reference.vllm.connectors.lmcache import ChunkCache, LMCacheConnector
+from conformance.reference.vllm.connectors.lmcache_scheduler import LMCacheScheduler
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import Deployment, resolve
 from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.connectors.lmcache import ChunkCache, LMCacheConnector
-from simulator.engines.vllm.connectors.lmcache_scheduler import LMCacheScheduler
 from simulator.engines.vllm.engine import with_release_rules
 from simulator.results import whole_run
 from simulator.simulation import Simulation

@@ -288,7 +288,7 @@ def test_an_autoscaler_sees_the_gateway_s_queue() -> None:
     class Looks:
         period_s = 2.0
 
-        def wanted(self, found: Observed) -> int:
+        def desired_replicas(self, found: Observed) -> int:
             seen.append((found.held, found.in_flight_mean))
             return 1
 

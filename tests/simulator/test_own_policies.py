@@ -26,7 +26,7 @@ class Router:
 '''
 SCALER = '''"""All replicas for a while, then hardly any."""
 
-from boundary.schema import Strict
+from files.schema import Strict
 
 
 class Settings(Strict, frozen=True, kw_only=True):

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.conformance.apart import core_apart_steps, difference_of, readable_apart_steps
-from calibrate.conformance.cases.apart_cases import ApartCase, apart_case, simulate_apart
-from simulator.engines.vllm.connectors.connector_scheduler import ConnectorScheduler
+from conformance.cases.disaggregation_cases import ApartCase, apart_case, simulate_apart
+from conformance.disaggregation import core_apart_steps, difference_of, readable_apart_steps
+from conformance.reference.vllm.connectors.connector_scheduler import ConnectorScheduler
+from conformance.reference.vllm.connectors.pulling_scheduler import PullingScheduler
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER, Network, Nic, Pull, Pulls
-from simulator.engines.vllm.connectors.pulling_scheduler import PullingScheduler
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import DECODE, PREFILL, Fleet, Handover, Pool
 from simulator.fleet.router import ROUTERS

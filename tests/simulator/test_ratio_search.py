@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.apart import Apart, Between
+from simulator.disaggregation import DisaggregatedDeployment, PoolLink
 from simulator.fleet.deciders import read_decider
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
 from simulator.study.fleets import ratio
-from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
-from simulator.study.fleets.layouts import ApartAsked, FleetQuestion
+from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.layouts import DisaggregationSearch, FleetQuestion
 from simulator.study.fleets.ratio import OFF, Pair, RatioSizing, screened_apart
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import search_fleets
@@ -26,8 +26,8 @@ from tests.simulator.made_up_fleets import Served, fleet_question
 Law = Callable[[int, int], int]  # users to sign for, of so many prefill and so many decode engines
 
 
-def asked(users: float, apart: ApartAsked | None = None, **more: Any) -> FleetQuestion:
-    return fleet_question("h100-sxm", users=users, apart=apart or ApartAsked(), **more)
+def asked(users: float, apart: DisaggregationSearch | None = None, **more: Any) -> FleetQuestion:
+    return fleet_question("h100-sxm", users=users, apart=apart or DisaggregationSearch(), **more)
 
 
 def pair_of(question: FleetQuestion) -> Screened:
@@ -45,7 +45,7 @@ def simulate_as(monkeypatch: pytest.MonkeyPatch, law: Law) -> list[Pair]:
     """Lets a formula stand in for simulations; the list fills with the pairs whose capacity was searched."""
     searched: list[Pair] = []
 
-    def evaluator(_: CapacityQuestion, apart: Apart, __: How) -> Any:
+    def evaluator(_: CapacityQuestion, apart: DisaggregatedDeployment, __: RunContext) -> Any:
         def point(size: float, _: int) -> Any:
             served: Any = Served()
             served.size = size
@@ -55,7 +55,7 @@ def simulate_as(monkeypatch: pytest.MonkeyPatch, law: Law) -> list[Pair]:
         load = SimpleNamespace(unit="users", smallest=1.0, round=lambda size: float(math.floor(size)))
         return SimpleNamespace(load=load, point=point)
 
-    def row(question: CapacityQuestion, apart: Apart, fake: Any, _: Any) -> CapacityRow:
+    def row(question: CapacityQuestion, apart: DisaggregatedDeployment, fake: Any, _: Any) -> CapacityRow:
         searched.append(apart.counts)
         low = law(*apart.counts)
         return CapacityRow(
@@ -91,7 +91,7 @@ def test_no_pair_that_costs_less_serves_the_users(
     first = math.ceil(screened.needed[0]), math.ceil(screened.needed[1])
     if sum(first) > MOST_SERVERS:
         return
-    found = RatioSizing(question, screened, 8, MOST_USERS, How()).run(first)
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run(first)
     assert found.users() >= users
     if found.is_whole:
         fewest = min(p + d for p, d in product(range(1, 20), repeat=2) if law(p, d) >= users)
@@ -103,9 +103,9 @@ def test_with_a_decider_pairs_with_far_fewer_prefill_engines_than_estimated_are_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     simulate_as(monkeypatch, lambda prefill, decode: min(1000 * prefill, 100 * decode))
-    question = asked(500, ApartAsked(between=Between(decider=read_decider("isl_bounding"))))
+    question = asked(500, DisaggregationSearch(between=PoolLink(decider=read_decider("isl_bounding"))))
     screened = replace(pair_of(question), needed=(6.0, 5.0))
-    found = RatioSizing(question, screened, 8, MOST_USERS, How()).run((6, 5))
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((6, 5))
     assert (found.prefill_servers, found.servers) == (1, 6)
 
 
@@ -128,7 +128,7 @@ def test_a_pair_with_fewer_of_both_than_one_that_fails_is_never_searched(monkeyp
     searched = simulate_as(monkeypatch, lambda prefill, decode: min(110 * prefill, 70 * decode))
     question = asked(500)
     screened = replace(pair_of(question), needed=(4.0, 6.0))
-    found = RatioSizing(question, screened, 8, MOST_USERS, How()).run((4, 6))
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((4, 6))
     assert (found.prefill_servers, found.servers) == (5, 13)
     assert len(searched) == len(set(searched)) <= 4
 
@@ -138,7 +138,7 @@ def test_large_fleets_are_scaled_from_a_part_of_the_same_ratio(monkeypatch: pyte
     simulate_as(monkeypatch, lambda prefill, decode: min(200 * prefill, 100 * decode))
     question = asked(20_000)
     screened = replace(pair_of(question), needed=(100.0, 200.0))
-    found = RatioSizing(question, screened, 8, MOST_USERS, How()).run((100, 200))
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((100, 200))
     assert not found.is_whole
     assert found.row.replicas <= MOST_SERVERS + 1
     assert found.users() >= 20_000
@@ -167,11 +167,11 @@ def test_the_ratio_is_that_of_all_pairs_simulated_one_by_one(users: int) -> None
     apart = layout.apart
     assert apart is not None
     first = screened.prefill_servers, screened.servers - screened.prefill_servers
-    found = RatioSizing(question, screened, 4, MOST_USERS, How()).run(first)
+    found = RatioSizing(question, screened, 4, MOST_USERS, RunContext()).run(first)
     capacity = question.capacity_of(layout, 1, replications=4)
 
     def serves(pair: Pair) -> bool:
-        evaluator = evaluator_of_apart(capacity, apart.sized(*pair), How())
+        evaluator = evaluator_of_apart(capacity, apart.sized(*pair), RunContext())
         searched = apart_capacity(capacity, apart.sized(*pair), evaluator, users)
         return apart_row(capacity, apart.sized(*pair), evaluator, searched).users_low >= users
 

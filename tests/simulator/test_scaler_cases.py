@@ -25,9 +25,9 @@ from tests.simulator.observed_fleets import observed
     ],
 )
 def test_hpa_decides_as_kubernetes_own_cases(
-    values: tuple[float, ...], target: float, replicas: int, wanted: int
+    values: tuple[float, ...], target: float, replicas: int, desired_replicas: int
 ) -> None:
-    assert hpa.replicas_for(values, target, replicas, 0.1) == wanted
+    assert hpa.replicas_for(values, target, replicas, 0.1) == desired_replicas
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ def test_hpa_decides_as_kubernetes_own_cases(
     [(8_600, 2_150, 3, 4), (8_600, 2_867, 5, 3), (20_000, 5_000, 3, 4), (6_000, 2_000, 5, 3), (8_600, 2_867, 3, 3)],
 )
 def test_hpa_of_a_fleet_s_metric_decides_as_kubernetes_own_cases(
-    total: float, target: float, replicas: int, wanted: int
+    total: float, target: float, replicas: int, desired_replicas: int
 ) -> None:
     """PerPodCMExternal and PerPodCMObject, up and down."""
-    assert hpa.replicas_for_total(total, target, replicas, 0.1) == wanted
+    assert hpa.replicas_for_total(total, target, replicas, 0.1) == desired_replicas
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,12 @@ def test_hpa_scales_down_to_the_most_of_five_minutes(
 
 def test_hpa_adds_four_replicas_or_as_many_as_there_are_in_15_s() -> None:
     scaler = find_scaler("hpa")()
-    assert scaler.wanted(observed(replicas=2, running=1000)) == 6
-    assert scaler.wanted(observed(time_s=15, replicas=6, running=1000)) == 12
-    assert scaler.wanted(observed(time_s=15, replicas=12, running=1000, most=100)) == 12, "all of this period is used"
-    assert scaler.wanted(observed(time_s=30, replicas=12, running=1000, most=20)) == 20
+    assert scaler.desired_replicas(observed(replicas=2, running=1000)) == 6
+    assert scaler.desired_replicas(observed(time_s=15, replicas=6, running=1000)) == 12
+    assert scaler.desired_replicas(observed(time_s=15, replicas=12, running=1000, most=100)) == 12, (
+        "all of this period is used"
+    )
+    assert scaler.desired_replicas(observed(time_s=30, replicas=12, running=1000, most=20)) == 20
 
 
 def test_replicas_that_start_count_as_idle_for_hpa() -> None:
@@ -79,14 +81,17 @@ def test_replicas_that_start_count_as_idle_for_hpa() -> None:
 
 def test_keda_wakes_a_fleet_at_its_poll_and_lets_it_sleep_after_the_cooldown() -> None:
     scaler = find_scaler("keda")()
-    asleep = [scaler.wanted(observed(time_s=time_s, replicas=0, ready=0, held=time_s >= 15)) for time_s in (0, 15, 30)]
+    asleep = [
+        scaler.desired_replicas(observed(time_s=time_s, replicas=0, ready=0, held=time_s >= 15))
+        for time_s in (0, 15, 30)
+    ]
     assert asleep == [0, 0, 1]
-    idle = [scaler.wanted(observed(time_s=time_s, replicas=1)) for time_s in range(45, 391, 15)]
+    idle = [scaler.desired_replicas(observed(time_s=time_s, replicas=1)) for time_s in range(45, 391, 15)]
     assert idle.index(0) == (360 - 45) // 15, "the last active poll was at 30 s, 330 s later the cooldown is over"
 
 
 def test_keda_wants_one_replica_for_each_threshold_of_the_queue() -> None:
-    assert keda.Scaler(keda.Settings()).wanted(observed(replicas=3, waiting=7)) == 5  # 21 wait, 5 for each
+    assert keda.Scaler(keda.Settings()).desired_replicas(observed(replicas=3, waiting=7)) == 5  # 21 wait, 5 for each
 
 
 # -- Knative: TestAutoscalerScale and others of autoscaler_test.go, with rates of 10 and a target of its own
@@ -117,9 +122,9 @@ def decider(target: float, ready: int, **more: float) -> knative_kpa.Decider:
     ],
 )
 def test_kpa_decides_as_knative_s_own_cases(
-    target: float, ready: int, averages: tuple[float, float], wanted: int
+    target: float, ready: int, averages: tuple[float, float], desired_replicas: int
 ) -> None:
-    assert decider(target, ready).desired(*averages, ready=ready, now_s=100.0) == wanted
+    assert decider(target, ready).desired(*averages, ready=ready, now_s=100.0) == desired_replicas
 
 
 def test_kpa_with_small_rates_moves_by_one_at_least() -> None:
@@ -128,10 +133,10 @@ def test_kpa_with_small_rates_moves_by_one_at_least() -> None:
 
 
 @pytest.mark.parametrize(("stable", "panic", "wanted"), [(50, 30, 50), (20, 30, 30)])
-def test_kpa_in_panic_takes_the_larger_of_both_windows(stable: float, panic: float, wanted: int) -> None:
+def test_kpa_in_panic_takes_the_larger_of_both_windows(stable: float, panic: float, desired_replicas: int) -> None:
     found = decider(1, 1)
     found.panic_s = 95.0
-    assert found.desired(stable, panic, ready=5, now_s=100.0) == wanted
+    assert found.desired(stable, panic, ready=5, now_s=100.0) == desired_replicas
 
 
 def test_kpa_never_goes_down_in_panic_and_leaves_it_after_the_stable_window() -> None:
@@ -179,8 +184,8 @@ def policy(least: int = 1, most: int = 1000, **given: float) -> Callable[..., in
 
 
 @pytest.mark.parametrize(("factor", "wanted"), [(10.0, 10), (0.5, 1)])
-def test_ray_wakes_from_zero_by_its_factor(factor: float, wanted: int) -> None:
-    assert policy(upscaling_factor=factor)(1, 0, 0) == wanted
+def test_ray_wakes_from_zero_by_its_factor(factor: float, desired_replicas: int) -> None:
+    assert policy(upscaling_factor=factor)(1, 0, 0) == desired_replicas
 
 
 def test_ray_goes_to_zero_by_way_of_one_and_never_sticks() -> None:
@@ -216,12 +221,12 @@ def test_ray_scales_once_a_wish_has_lasted(to_zero_s: float | None) -> None:
     decide = policy(0, target_ongoing_requests=1.0, **delays)
     tick = 0
 
-    def lasts(total: float, target: int, wanted: int) -> float:
+    def lasts(total: float, target: int, desired_replicas: int) -> float:
         nonlocal tick
         first = tick
         while (found := decide(total, target, target, now_s=tick / 10)) == target:
             tick += 1
-        assert found == wanted
+        assert found == desired_replicas
         tick += 1
         return (tick - 1 - first) / 10
 
@@ -258,11 +263,13 @@ def test_wva_decides_as_llm_d_s_own_cases(replicas: list[tuple[float, float]], s
 
 def test_wva_decides_nothing_while_a_replica_starts_and_its_hpa_waits_four_minutes() -> None:
     scaler = find_scaler("llm-d-wva")()
-    full = [scaler.wanted(observed(time_s=15.0 * k, replicas=2, kv_usage=0.9)) for k in range(1, 25)]
+    full = [scaler.desired_replicas(observed(time_s=15.0 * k, replicas=2, kv_usage=0.9)) for k in range(1, 25)]
     assert full[:19] == [2] * 19
     assert full[-1] == 3
     scaler = find_scaler("llm-d-wva")()
-    assert {scaler.wanted(observed(time_s=15.0 * k, replicas=3, ready=2, kv_usage=0.9)) for k in range(1, 50)} == {3}
+    assert {
+        scaler.desired_replicas(observed(time_s=15.0 * k, replicas=3, ready=2, kv_usage=0.9)) for k in range(1, 50)
+    } == {3}
 
 
 # -- AIBrix: apa_test.go
@@ -272,8 +279,8 @@ def test_wva_decides_nothing_while_a_replica_starts_and_its_hpa_waits_four_minut
     ("replicas", "use", "wanted"),
     [(2, 45, 3), (2, 35, 3), (2, 90, 4), (6, 20, 4), (6, 18, 4), (6, 10, 3), (2, 33, 2), (2, 27, 2)],
 )
-def test_apa_decides_as_aibrix_s_own_cases(replicas: int, use: float, wanted: int) -> None:
-    assert aibrix_apa.target_replicas(replicas, use, aibrix_apa.Settings(target_value=30.0)) == wanted
+def test_apa_decides_as_aibrix_s_own_cases(replicas: int, use: float, desired_replicas: int) -> None:
+    assert aibrix_apa.target_replicas(replicas, use, aibrix_apa.Settings(target_value=30.0)) == desired_replicas
 
 
 def test_apa_goes_up_and_down_by_its_rates_at_most() -> None:
@@ -296,16 +303,16 @@ def test_dynamo_adds_one_where_any_is_full_and_takes_one_where_none_is_busy(used
 def test_dynamo_by_throughput_wants_the_rate_over_that_of_one_engine() -> None:
     scaler = find_scaler("dynamo-planner:mode=throughput,engine_rps=2.5")()
     assert scaler.period_s == 180
-    assert scaler.wanted(observed(replicas=2, elapsed_s=180.0, arrived=1_800)) == 4
+    assert scaler.desired_replicas(observed(replicas=2, elapsed_s=180.0, arrived=1_800)) == 4
 
 
 def test_dynamo_waits_while_a_scaling_is_in_progress() -> None:
     scaler = find_scaler("dynamo-planner")()
-    assert scaler.wanted(observed(replicas=3, ready=2, kv_usage=1.5)) == 3
-    assert scaler.wanted(observed(replicas=3, kv_usage=0.9, queued_kv=(0.0, 0.0, 0.2))) == 4
+    assert scaler.desired_replicas(observed(replicas=3, ready=2, kv_usage=1.5)) == 3
+    assert scaler.desired_replicas(observed(replicas=3, kv_usage=0.9, queued_kv=(0.0, 0.0, 0.2))) == 4
 
 
 def test_a_schedule_repeats_every_day() -> None:
     scaler = find_scaler("schedule:8h=5,18.5h=3")()
     hours = (0, 7.99, 8, 18.49, 18.5, 24, 32)
-    assert [scaler.wanted(observed(time_s=3600 * hour)) for hour in hours] == [3, 3, 5, 5, 3, 3, 5]
+    assert [scaler.desired_replicas(observed(time_s=3600 * hour)) for hour in hours] == [3, 3, 5, 5, 3, 3, 5]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.registry import SEARCH_PATH
+from files.registry import SEARCH_PATH
 from simulator.fleet.scaler import SCALERS, Observed, Scaler, find_scaler
 from simulator.fleet.scalers import hpa
 from tests.simulator.observed_fleets import observed
@@ -26,7 +26,7 @@ def follow(scaler: Scaler, seen: list[tuple[int, int, float]], *, least: int = 1
             time_s=step * scaler.period_s, elapsed_s=scaler.period_s, replicas=replicas, running=running,
             waiting=waiting, kv_usage=kv_usage, least=least, most=most, arrived=running,
         )  # fmt: skip
-        replicas = look.bounded(scaler.wanted(look))
+        replicas = look.bounded(scaler.desired_replicas(look))
         sizes.append(replicas)
     return sizes
 
@@ -66,7 +66,7 @@ def test_more_load_never_asks_for_a_smaller_fleet_at_once(name: str) -> None:
 
 MINE = '''
 """Two more than there are."""
-from boundary.schema import AtLeastOne, Strict
+from files.schema import AtLeastOne, Strict
 
 class Settings(Strict, frozen=True, kw_only=True):
     more: AtLeastOne = 2
@@ -86,8 +86,8 @@ def test_an_autoscaler_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(SEARCH_PATH, str(tmp_path))
     (tmp_path / "scalers").mkdir()
     (tmp_path / "scalers" / "my_own.py").write_text(MINE)
-    assert find_scaler("my-own:more=3")().wanted(observed(replicas=4)) == 7
-    assert find_scaler("tests.simulator.test_scalers:MadeHere")().wanted(observed(replicas=4)) == 4
+    assert find_scaler("my-own:more=3")().desired_replicas(observed(replicas=4)) == 7
+    assert find_scaler("tests.simulator.test_scalers:MadeHere")().desired_replicas(observed(replicas=4)) == 4
 
 
 class MadeHere:
@@ -95,7 +95,7 @@ class MadeHere:
 
     period_s = 1.0
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         return seen.replicas
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.reference.vllm.kv_cache_manager import BlockTables
+from conformance.reference.vllm.scheduler import Plan, Request, Scheduler
+from conformance.reference.vllm.states import Chunk, leaves_checkpoint, tokens_up_to_state
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.kv_cache_manager import BlockTables
-from simulator.engines.vllm.scheduler import Plan, Request, Scheduler
-from simulator.engines.vllm.states import Chunk, leaves_checkpoint, tokens_up_to_state
 
 BLOCK = 16
 GATED_DELTA, MAMBA2 = (KVGroup(None, is_state=True, states_per_request=count) for count in (2, 3))

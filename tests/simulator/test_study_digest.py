@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.registry import SEARCH_PATH
+from files.registry import SEARCH_PATH
 from simulator.deployment import resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.routers import random

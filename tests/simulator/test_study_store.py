@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.kept import row_store
-from boundary.limits import limits_raised
-from boundary.telling import tell_once
+from files.cache import row_store
+from files.limits import limits_raised
+from files.warn_once import warn_once
 from simulator.study.executors.threads import Executor as Threads
 from simulator.study.replication import Replication, Timeline
 from simulator.study.running.simulations import Simulations
@@ -54,9 +54,9 @@ class Counting:
 
 @pytest.fixture(autouse=True)
 def told_anew() -> Iterator[None]:
-    tell_once.cache_clear()
+    warn_once.cache_clear()
     yield
-    tell_once.cache_clear()
+    warn_once.cache_clear()
 
 
 def ask(tasks: list[Task], base: Path) -> tuple[list[Any], list[int]]:
@@ -196,7 +196,7 @@ def unkept(kept: Store, why: str) -> str:
 
 def answers_without(kept: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture, why: str) -> None:
     tasks = small_tasks(2)
-    tell_once.cache_clear()
+    warn_once.cache_clear()
     caplog.clear()
     assert ask(tasks, tmp_path) == (all_shown(Simulations().run(tasks)), [0, 1])
     assert [record.getMessage() for record in caplog.records] == [unkept(kept, why)]

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How
-from simulator.study.knee import Knee
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
+from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.variations.ratios import chain_ratios, common_replications, inverse, users_ratio
-from simulator.study.variations.variation import look, simulated
+from simulator.study.variations.variation import screen, simulated
 from workloads.load import load_preset
 
 LOGS = st.lists(st.floats(0.0, 6.0), min_size=3, max_size=8)
 
 
 def row(log_sizes: list[float], users: int = 100) -> CapacityRow:
-    knee = Knee(log_size=float(np.mean(log_sizes)), log_sizes=np.array(log_sizes))
+    knee = SLOCrossing(log_size=float(np.mean(log_sizes)), log_sizes=np.array(log_sizes))
     return CapacityRow(gpus=1, tp=1, replicas=1, users=users, users_low=users, users_high=users, knee=knee)
 
 
@@ -71,9 +71,9 @@ def question(**settings: object) -> CapacityQuestion:
 
 @pytest.mark.slow
 def test_what_is_slower_serves_fewer_by_estimate_and_by_simulation() -> None:
-    fast, slow = look(question(max_num_seqs=16)), look(question(max_num_seqs=8))
+    fast, slow = screen(question(max_num_seqs=16)), screen(question(max_num_seqs=8))
     assert fast.users > slow.users > 0
-    rows = [simulated(each, How()) for each in (fast, slow)]
+    rows = [simulated(each, RunContext()) for each in (fast, slow)]
     found = users_ratio(*rows)
     assert found is not None
     assert found.low > 1
@@ -82,6 +82,6 @@ def test_what_is_slower_serves_fewer_by_estimate_and_by_simulation() -> None:
 
 def test_what_does_not_run_is_a_row_with_its_reason() -> None:
     asked = question(tensor_parallel_size=3)
-    found = simulated(look(asked), How())
+    found = simulated(screen(asked), RunContext())
     assert (found.users, found.plan) == (0, None)
     assert "does not divide 1 GPU" in str(found.reason)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from headcount.questions.arrivals import read_arrivals, usage
 from workloads.arrivals import (
     POISSON,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from simulator.study.loads import UserLoad
 from tests.workloads.trace_files import shared_tokens
 from workloads.distributions import Fixed, Uniform

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from headcount.questions.traffic import read_traffic
 from workloads.client_changes import changed_clients
 from workloads.clients import LIBRARY_RETRIES, LIBRARY_TIMEOUT_S, WAIT_FOR_EVER, Clients, Library

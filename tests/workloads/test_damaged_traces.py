@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from tests.workloads.example_traces import EXAMPLES, Example, lines
 from tests.workloads.test_trace_formats import check
 from workloads.load import load_workload

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from simulator.engines.values import Share
 from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, StandIn, demand
 

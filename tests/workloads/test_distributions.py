@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.distributions import (
     Bounded,
     Distribution,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from tests.workloads.test_population import CHAT, SHORT, UNBOUNDED, contents
 from workloads.distributions import Fixed, Geometric
 from workloads.effects import traffic_effects

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.distributions import Exponential, Fixed, Geometric, Lognormal, RoundedUp
 from workloads.load import load_preset
 from workloads.populations.equilibrium import equilibrium

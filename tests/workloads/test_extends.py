@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.load import load_preset, load_workload
 from workloads.populations.population import Population
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from tests.workloads.trace_files import write
 from workloads.arrivals import MarkovModulated
 from workloads.description.arrivals import counts

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.arrivals import POISSON, GammaGaps, arrival_times
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.load import load_preset

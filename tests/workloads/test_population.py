@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.files import InputError
-from boundary.limits import limits_raised
+from files.limits import limits_raised
+from files.reading import InputError
 from workloads.distributions import (
     Exponential,
     Fixed,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.randomness import stream, uniform_rows
 
 

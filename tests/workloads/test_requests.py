@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.requests import NEXT_FREE, OPEN_END, RequestTable, independent_requests
 
 

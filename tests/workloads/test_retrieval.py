@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.distributions import Distribution, Exponential, Fixed, Geometric, Uniform
 from workloads.load import load_preset
 from workloads.populations.draws import Draws

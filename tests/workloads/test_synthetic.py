@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.arrivals import Bursty
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR
 from workloads.synthetic import closed_load, open_load, single_turn_users

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from headcount.questions.loads import with_tenants
 from workloads.load import load_preset, load_workload
 from workloads.requests import RequestTable, Tenancy, Tenant, independent_requests

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.files import InputError
-from boundary.limits import limits_raised
+from files.limits import limits_raised
+from files.reading import InputError
 from tests.workloads.trace_files import (
     AZURE,
     HEADER,

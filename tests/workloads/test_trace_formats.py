@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from tests.workloads.example_traces import EXAMPLES, Example, batched, lines, span
 from tests.workloads.trace_files import load_trace, refusal, shared_tokens, write
 from workloads.load import load_workload

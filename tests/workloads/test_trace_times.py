@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.description.arrivals import counts, earliest_arrival_s
 from workloads.load import load_preset, load_workload
 from workloads.requests import NEXT_FREE, RequestTable, independent_requests

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from tests.workloads.trace_files import load_trace, mooncake, refusal, shared_tokens, write, write_lines
 from workloads.load import load_workload
 from workloads.populations.population import Population

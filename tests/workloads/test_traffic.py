@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.files import InputError
-from boundary.names import UnknownNameError
+from files.names import UnknownNameError
+from files.reading import InputError
 from headcount.questions.traffic import TrafficChange, read_traffic
 from tests.workloads.test_population import CHAT, SHORT
 from workloads.distributions import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from tests.workloads.test_description import BLOCK, blocks_by_hand
 from tests.workloads.trace_files import load_trace
 from workloads.description.arrivals import earliest_arrival_s

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.load import load_workload
 from workloads.requests import RequestTable
 from workloads.traces.trace import Trace

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from boundary.kept.kernel_cache import compiled
+from files.cache.kernel_cache import compiled
 from workloads.requests import BoolArray, FloatArray, IntArray
 
 _ROUNDS: Final = 20  # of one pair per request

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from boundary.documents import toml_lines, toml_value
-from boundary.files import InputError, shown
-from boundary.schema import AtLeastOne, Count, NotNegative, Share, Strict, typed
+from files.documents import toml_lines, toml_value
+from files.reading import InputError, shown
+from files.schema import AtLeastOne, Count, NotNegative, Share, Strict, typed
 from workloads.distributions import Empirical, Spec, parse_distribution
 from workloads.fitted import MARK
 from workloads.fitted.cascade import MOST_HALVINGS, MOST_WINDOWS, Cascade

@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from boundary.files import InputError
-from boundary.kept.kernel_cache import compiled
+from files.cache.kernel_cache import compiled
+from files.reading import InputError
 from workloads.fitted.cascade import fit_cascade
 from workloads.fitted.copula import fit_copula
 from workloads.fitted.fitted_trace import GOES_ON, OF_WINDOWS, FittedTrace, RequestKind, Turns

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from boundary.kept.kernel_cache import compiled
+from files.cache.kernel_cache import compiled
 from workloads.fitted.sharing import latest_use, use_content
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray
 

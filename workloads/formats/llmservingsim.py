@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from boundary.schema import Lenient
+from files.schema import Lenient
 from workloads.formats.parsing.json_rows import Name, Nanoseconds, Tokens, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from boundary.schema import Lenient
+from files.schema import Lenient
 from workloads.formats.parsing.json_rows import Milliseconds, Name, Tokens, first_object, json_blocks, json_rows
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat

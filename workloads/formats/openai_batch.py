@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from boundary.schema import Lenient
+from files.schema import Lenient
 from workloads.formats.parsing.columns import ALL_AT_ONCE
 from workloads.formats.parsing.json_rows import Name, TokensOrNone, first_object, json_rows
 from workloads.formats.parsing.rows import Request, Rows

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from boundary.documents import read_json
-from boundary.schema import Lenient, typed
+from files.documents import read_json
+from files.schema import Lenient, typed
 from workloads.formats.parsing.columns import GROWS
 from workloads.formats.parsing.dates import Dates
 from workloads.formats.parsing.json_rows import TokensOrNone

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from boundary.documents import read_json
-from boundary.files import InputError, shown, text_lines
-from boundary.names import shortened
-from boundary.schema import typed
+from files.documents import read_json
+from files.names import shortened
+from files.reading import InputError, shown, text_lines
+from files.schema import typed
 from workloads.formats.parsing.cells import A_NUMBER, read_number
 from workloads.formats.parsing.rows import Rows
 from workloads.randomness import stream

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final, NoReturn
 
-from boundary.files import InputError, shown
+from files.reading import InputError, shown
 from workloads.traces.trace_format import TraceFormat
 
 
@@ -25,5 +25,5 @@ FORMAT: Final = TraceFormat(
     looks_like="a JSON list with conversations or messages (refused: it holds no tokens)",
     recognises=recognises,
     read=read,
-    source="ShareGPT_V3_unfiltered_cleaned_split.json; vLLM, benchmarks/multi_turn",
+    source="ShareGPT_V3_unfiltered_cleaned_split.json; vLLM, validation/multi_turn",
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from boundary.schema import Lenient
+from files.schema import Lenient
 from workloads.formats.parsing.json_rows import Name, Seconds, TokensOrNone, json_objects
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat, folder_files

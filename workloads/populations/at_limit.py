@@ -4,8 +4,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from boundary.files import InputError
-from boundary.schema import Strict
+from files.reading import InputError
+from files.schema import Strict
 
 GOES_ON, OPENS, BEGINS_ANEW, SUMMARY = range(4)
 """What a turn is: the next of what was said; the first of a conversation; the first after what was said was shortened;

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.distributions import (
     LAST_BELOW_1,
     Distribution,

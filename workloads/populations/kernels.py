@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from boundary.kept.kernel_cache import compiled
+from files.cache.kernel_cache import compiled
 from workloads.populations.at_limit import BEGINS_ANEW, GOES_ON, OPENS, SUMMARY
 from workloads.requests import BoolArray, FloatArray, Int32Array, IntArray
 from workloads.streams import NUMBERS_AT_ONCE, Keys, next_numbers

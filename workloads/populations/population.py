@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from boundary.files import InputError
-from boundary.limits import check_limit, how_to_raise, limits
+from files.limits import check_limit, how_to_raise, limits
+from files.reading import InputError
 from workloads.clients import WAIT_FOR_EVER, Clients
 from workloads.distributions import Distribution, Exponential, Fixed, RoundedUp, size_biased_quantile
 from workloads.populations.at_limit import BEGINS_ANEW, END, OPENS, SUMMARY, AtLimit

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import Meta, structs
 
-from boundary.files import InputError, shown
-from boundary.schema import Strict, Tokens, typed
+from files.reading import InputError, shown
+from files.schema import Strict, Tokens, typed
 from workloads.clients import Clients, Library
 from workloads.distributions import LAST_BELOW_1, Distribution, Spec, parse_distribution
 from workloads.populations.at_limit import END, AtLimit

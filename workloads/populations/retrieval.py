@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.distributions import LAST_BELOW_1, Distribution, FloatArray
 from workloads.requests import IntArray
 

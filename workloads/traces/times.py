@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from boundary.files import InputError
-from boundary.limits import check_limit
+from files.limits import check_limit
+from files.reading import InputError
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.randomness import stream
 from workloads.requests import NEXT_FREE, FloatArray, IntArray, RequestTable

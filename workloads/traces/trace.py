@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.clients import WAIT_FOR_EVER, Clients
 from workloads.requests import NEXT_FREE, FloatArray, Int32Array, IntArray, RequestTable
 

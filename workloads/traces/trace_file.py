@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from boundary.files import InputError, begins_with, shown, text_lines
-from boundary.names import check_names, shortened
+from files.names import check_names, shortened
+from files.reading import InputError, begins_with, shown, text_lines
 from workloads.formats.parsing.columns import Columns, read_columns
 from workloads.formats.parsing.columns import Source as RowSource
 from workloads.formats.parsing.csv_rows import csv_rows

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from boundary.collecting import rarely_collected
-from boundary.documents import parse_json
-from boundary.files import InputError, begins_with, shown, text_lines
-from boundary.limits import how_to_raise, limits
-from boundary.names import one_line, shortened
-from boundary.registry import Registry
+from files.documents import parse_json
+from files.garbage import gc_relaxed
+from files.limits import how_to_raise, limits
+from files.names import one_line, shortened
+from files.reading import InputError, begins_with, shown, text_lines
+from files.registry import Registry
 from workloads.requests import RequestTable
 
 PARQUET_MARK = b"PAR1"
@@ -53,7 +53,7 @@ class TraceFormat:
 
     def recorded(self, path: Path, block_size: int | None, num_rows: int | None) -> Recorded:
         """What `read` returns, also where it returns a table alone."""
-        with rarely_collected():
+        with gc_relaxed():
             found = self.read(path, block_size, num_rows)
         return Recorded(table=found) if isinstance(found, RequestTable) else found
 

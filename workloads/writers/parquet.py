@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.requests import NO_PREDECESSOR, IntArray, RequestTable, repeated
 from workloads.writing.block_ids import BlockIds, block_ids
 from workloads.writing.json_lines import lost_within_blocks

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from boundary.files import InputError
-from boundary.kept.kernel_cache import compiled
-from boundary.limits import check_limit
+from files.cache.kernel_cache import compiled
+from files.limits import check_limit
+from files.reading import InputError
 from workloads.arrivals import Arrivals, arrival_times
 from workloads.populations.population import Population
 from workloads.populations.sessions import Sessions

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from boundary.files import InputError, shown
-from boundary.registry import Registry
+from files.reading import InputError, shown
+from files.registry import Registry
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.requests import FloatArray, RequestTable
 from workloads.traces.blocks import shares_content

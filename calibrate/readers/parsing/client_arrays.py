@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError, shown
-from boundary.schema import typed
 from calibrate.readers.parsing.files import number, numbers
 from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.rows import NEEDED, RequestRows
+from files.reading import InputError, shown
+from files.schema import typed
 
 _COLUMNS = {
     "start_times": "arrival_s",

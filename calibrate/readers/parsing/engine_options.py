@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from boundary.files import InputError, shown
-from boundary.schema import AtLeastOne, Count, typed
-from boundary.schema import Number as Finite
+from files.reading import InputError, shown
+from files.schema import AtLeastOne, Count, typed
+from files.schema import Number as Finite
 from simulator.engines.argument import arguments_of
 from simulator.engines.sglang.arguments import ChunkSize, SGLangArgs
 from simulator.engines.values import Number, Switch, Text, TokenCount, WholeNumber

@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from boundary.documents import json_values
-from boundary.files import InputError, read_text, shown
-from boundary.schema import typed
+from files.documents import json_values
+from files.reading import InputError, read_text, shown
+from files.schema import typed
 
 T = TypeVar("T")
 Head = str | dict[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from boundary.schema import Lenient
 from calibrate.readers.parsing.files import Figure, number
+from files.schema import Lenient
 
 
 class Leaves(Lenient, frozen=True):

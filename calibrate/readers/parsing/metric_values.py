@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError, shown
-from boundary.names import shortened
-from boundary.schema import typed
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Figure, Head, numbers
 from calibrate.readers.parsing.leaves import Leaves, leaves
+from files.names import shortened
+from files.reading import InputError, shown
+from files.schema import typed
 
 _SECONDS_PER = {
     "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from boundary.documents import read_toml
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.histogram import Histogram
 from calibrate.readers.parsing.metrics_text import Labels
+from files.documents import read_toml
 
 Values = Mapping[tuple[str, Labels], float]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError, shown
-from boundary.names import printable, shortened
-from boundary.schema import AtLeastOne, typed
+from files.names import printable, shortened
+from files.reading import InputError, shown
+from files.schema import AtLeastOne, typed
 from simulator.engines.argument import arguments_of
 from simulator.engines.sglang.arguments import SGLangArgs
 

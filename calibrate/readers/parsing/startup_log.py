@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError, read_text, shown
-from boundary.names import shortened
-from boundary.schema import AtLeastOne, typed
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
 from calibrate.readers.parsing.sglang_log import is_sglang_log, read_arguments, read_memory, read_pool
+from files.names import shortened
+from files.reading import InputError, read_text, shown
+from files.schema import AtLeastOne, typed
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
 from simulator.engines.engines import SGLANG, VLLM

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headcount.answers.capacity_text import no_capacity_reason, p95_cells, row_layout
+from headcount.answers.details.confidence import Headroom
 from headcount.answers.details.first_page import (
     LATENCY_WORDS,
     MOST_OPTIONS,
@@ -14,7 +15,6 @@ from headcount.answers.details.first_page import (
     served_page,
     up_to,
 )
-from headcount.answers.details.sure import Headroom
 from headcount.answers.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, UPPER, model_title, reached_text, sentence

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headcount.answers.details.sure import Headroom, all_at_once, confirmed_first, sureness
+from headcount.answers.details.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
 from headcount.answers.money import price_sources
 from headcount.answers.notes import Note, Severity
 from headcount.text.populations import context_text
@@ -200,10 +200,10 @@ def served_page(
             (EACH_GETS, promise_text(slo)),
         ),
         options=options,
-        sure=f"{about}{sureness(headroom, found)}",
+        sure=f"{about}{confidence_text(headroom, found)}",
         headroom=headroom,
-        confirm=confirmed_first(answer.known_details, headroom, unsure := (*_formats_text(plan.given), *links), leads),
-        confirm_together=all_at_once(answer.known_details, headroom, unsure, leads),
+        confirm=top_assumptions(answer.known_details, headroom, unsure := (*_formats_text(plan.given), *links), leads),
+        confirm_together=combined_sensitivity(answer.known_details, headroom, unsure, leads),
         risk=risk_of(answer.notes, " ".join(filter(None, (risk, _late_text(headroom, slo))))),
         words=(*_words(name, load), *words, *rent_words(priced)),
     )

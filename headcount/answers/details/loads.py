@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.answers.details.percentiles import PERCENTILES, percentiles_json, rounded
-from simulator.study.binding import step_causes, what_binds
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow, How, evaluator_of
+from simulator.study.bottleneck import step_causes, what_binds
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext, evaluator_of
 from simulator.study.points import Point
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
@@ -36,7 +36,7 @@ def loads_json(
         return {}
     found, timeline = [], {}
     with where or Simulations() as simulations:
-        evaluator = evaluator_of(question, plan, row.replicas, How(simulations=simulations))
+        evaluator = evaluator_of(question, plan, row.replicas, RunContext(simulations=simulations))
         if row.safe_point is not None:
             evaluator.known[row.safe_point.size] = row.safe_point.replications
         for share in SHARES:

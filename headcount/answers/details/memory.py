@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headcount.answers.details.first_page import FirstPage
-from headcount.questions.deployments import Subject
+from headcount.questions.deployments import ModelOnGPU
 from headcount.text.units import GIB, counted
 from headcount.text.words import joined, longest_name
 from kvcache.memory.budget import MemoryBudget
@@ -45,7 +45,7 @@ def _needed_text(budget: MemoryBudget) -> str:
     return f"{needed / GIB:,.1f} GiB needed, it has {budget.total_bytes / GIB:,.1f}"
 
 
-def unfit_page(budget: MemoryBudget, asked: Subject | None, question: str) -> FirstPage:
+def unfit_page(budget: MemoryBudget, asked: ModelOnGPU | None, question: str) -> FirstPage:
     """The first page where it does not fit: what it needs instead."""
     needed = NOWHERE if asked is None else gpus_needed(candidates_of(asked))
     is_longest = asked is not None and budget.max_model_len == asked.architecture.max_position_embeddings
@@ -108,7 +108,7 @@ def _parts(budget: MemoryBudget) -> list[tuple[str, int]]:
     return [*found, ("unused", rest)] if rest else found
 
 
-def candidates_of(asked: Subject) -> tuple[Candidate, ...]:
+def candidates_of(asked: ModelOnGPU) -> tuple[Candidate, ...]:
     """Every way to run the model that the question leaves open."""
     args = asked.args
     size, quantization = args.tensor_parallel_size, args.quantization

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headcount.answers import plan_text
 from headcount.answers.details.assumptions import of_terms
+from headcount.answers.details.confidence import Headroom
 from headcount.answers.details.first_page import (
     Bought,
     FirstPage,
@@ -19,13 +20,12 @@ from headcount.answers.details.first_page import (
 )
 from headcount.answers.details.sensitivity import swings_apart
 from headcount.answers.details.study import Study, study_json
-from headcount.answers.details.sure import Headroom
 from headcount.answers.money import usd_per_user_month
 from headcount.answers.plan_rows import SCREENED, FleetRow
 from headcount.text.units import counted, percent, whole_dollars
 from headcount.text.words import PRECISION_REMARK, joined, model_title, sentence
 from kvcache.gpus.gpu import find_gpu
-from simulator.study.fleets.search import Race
+from simulator.study.fleets.search import FleetSearch
 from workloads.demand import LINKS, Link
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def plan_details(answer: "PlanAnswer") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _assumed_apart(race: Race) -> dict[str, Any]:
+def _assumed_apart(race: FleetSearch) -> dict[str, Any]:
     """Of the best fleet, where its prefill and decode are apart."""
     best = race.best
     apart = best.layout.apart if best is not None else None
@@ -267,7 +267,7 @@ def _assumed_apart(race: Race) -> dict[str, Any]:
     return {"assumptions": terms} | swings_apart(asked, sized)
 
 
-def _study(race: Race) -> Study | None:
+def _study(race: FleetSearch) -> Study | None:
     best = race.best
     if best is None or best.layout.apart is not None:
         return None

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from boundary.files import InputError
-from headcount.answers.varied.candidates import candidates, change_text, look_at
+from files.reading import InputError
+from headcount.answers.sweeps.candidates import candidates, change_text, screen_change
 from headcount.text.populations import mean_context_tokens
-from simulator.apart import Apart
 from simulator.deployment import Deployment
+from simulator.disaggregation import DisaggregatedDeployment
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow
-from simulator.study.fleets.unlike import PoolAlone
-from simulator.study.variations.variation import look, look_apart
+from simulator.study.fleets.heterogeneous_fleet import PoolAlone
+from simulator.study.variations.variation import screen, screen_disaggregated
 from workloads.populations.population import Population
 from workloads.populations.summary import population_summary
 from workloads.traces.trace import Trace
@@ -125,19 +125,19 @@ def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, Any]:
 
     def estimate(asked: CapacityQuestion) -> float:
         changed = {name: getattr(asked, name) for name in ("workload", "think_time_s", "slo", "step_time_factor")}
-        return sum(look(replace(_on(pool.question, pool.row), **changed)).users for pool in pools)
+        return sum(screen(replace(_on(pool.question, pool.row), **changed)).users for pool in pools)
 
     speed = speed_source([pool.plan for pool in pools])
     return Swings(question=pools[0].question, estimate=estimate, speed=speed).to_json()
 
 
-def swings_apart(question: CapacityQuestion, apart: Apart) -> dict[str, Any]:
+def swings_apart(question: CapacityQuestion, apart: DisaggregatedDeployment) -> dict[str, Any]:
     """Of pools that compute prompts and answers apart, by the estimate of both."""
 
     def estimate(asked: CapacityQuestion) -> float:
         factor = asked.step_time_factor
         both = [plan if factor == 1 else plan.with_step_times(factor) for plan in apart.plans]
-        return look_apart(asked, replace(apart, prefill=both[0], decode=both[1])).users
+        return screen_disaggregated(asked, replace(apart, prefill=both[0], decode=both[1])).users
 
     return Swings(question=question, estimate=estimate, speed=speed_source(apart.plans)).to_json()
 
@@ -160,7 +160,7 @@ class Sensitivity:
     def _swings(self) -> Swings:
         plans = [self.row.plan] if self.row.plan else []
         here, speed = _on(self.question, self.row), speed_source(plans, self.row.step_time_error)
-        return Swings(question=here, estimate=lambda asked: look(asked).users, speed=speed)
+        return Swings(question=here, estimate=lambda asked: screen(asked).users, speed=speed)
 
     def to_json(self) -> dict[str, Any]:
         """Empty where the estimate serves nobody."""
@@ -174,7 +174,7 @@ class Sensitivity:
         """Changes of one setting; estimates know nothing of routers."""
         plan, here = self.row.plan, self._swings.question
         for name, value in candidates(here, self.row, plan) if plan else ():
-            if name != "router" and (looked := look_at(here, name, value)) is not None:
+            if name != "router" and (looked := screen_change(here, name, value)) is not None:
                 yield {"change": change_text(name, value), "ratio": looked.users / self._swings.base}
 
     def _grid(self, contexts: list[tuple[float, float | None]]) -> dict[str, Any] | None:

@@ -5,19 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headcount.answers.details.apart import apart_json
+from headcount.answers.details.disaggregation import apart_json
 from headcount.answers.details.loads import samples_json
 from headcount.questions.loads import AskedLoad
 from headcount.questions.run_files import NO_FILES, Outputs
-from simulator.apart import Apart
 from simulator.core import layout
 from simulator.deployment import Deployment
+from simulator.disaggregation import DisaggregatedDeployment
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory, router_name
 from simulator.latency.model import AverageStep, average_step
 from simulator.results import Result, whole_run
 from simulator.simulation import Simulation
-from simulator.study.estimate import met_in_service
+from simulator.study.estimate import stationary_load
 from simulator.study.loads import UserLoad
 from simulator.study.replication import missed, simulate_users
 from simulator.study.slo import SLO
@@ -59,7 +59,7 @@ def serve(
     load: AskedLoad,
     outputs: Outputs = NO_FILES,
     *,
-    apart: Apart | None = None,
+    apart: DisaggregatedDeployment | None = None,
     flow_control: str | None = None,
     slo: SLO | None = None,
 ) -> Served:
@@ -80,7 +80,7 @@ def serve(
         drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
         _check_judged(slo, has_tenants=drawn.population.clients.tenants is not None)
         traffic = traffic_effects(drawn.population, longest)
-        met = met_in_service(drawn, plan, replicas, SLO())
+        met = stationary_load(drawn, plan, replicas, SLO())
         simulation, result = simulate_users(fleet, met, load.users, log_steps=log_steps)
         description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
         counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 MOST_STEPS: Final = 24  # of a staircase
 _ENDS: Final = (
-    "users", "users_low", "users_high", "users_low_sampling", "users_high_sampling", "users_if_slower",
-    "users_if_faster", "step_time_error", "users_if_ttft_longer", "users_if_ttft_shorter", "users_if_pool_smaller",
-    "users_if_pool_larger", "replications", "precision",
+    "users", "users_low", "users_high", "users_low_sampling", "users_high_sampling", "users_at_step_time_error_high",
+    "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
+    "users_at_ttft_error_low", "users_at_kv_cache_low", "users_at_kv_cache_high", "replications", "precision",
 )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boundary.registry import Registry
-from boundary.schema import typed
+from files.registry import Registry
+from files.schema import typed
 
 if TYPE_CHECKING:
-    from headcount.questions.deployments import Subject
+    from headcount.questions.deployments import ModelOnGPU
     from kvcache.shape.architecture import Architecture
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
@@ -78,7 +78,7 @@ class Facts:
     why_missed: str | None = None  # why the SLO is not met
 
 
-def facts_about(asked: "Subject", **more: Any) -> Facts:
+def facts_about(asked: "ModelOnGPU", **more: Any) -> Facts:
     """What is known of a question before anything is worked out, and `more`."""
     return Facts(
         vllm_version=asked.args.vllm_version,

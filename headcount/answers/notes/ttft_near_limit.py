@@ -10,8 +10,8 @@ SEVERITY = Severity.WARNING
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for whose, row in facts.near_limit:
         yield (
-            f"{whose}: {row.users_if_ttft_longer:,} of {row.users:,} users if TTFT is {row.ttft_error:.0%} longer, as "
-            "its error allows, because fewer users make TTFT little shorter. With a --ttft that is so much longer, far "
-            "more are safe to promise",
+            f"{whose}: {row.users_at_ttft_error_high:,} of {row.users:,} users if TTFT is "
+            f"{row.ttft_error:.0%} longer, as its error allows, because fewer users make "
+            "TTFT little shorter. With a --ttft that is so much longer, far more are safe to promise",
             "",
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from boundary.outputs import whole_file
+from files.outputs import whole_file
 from workloads.load import load_workload
 from workloads.populations.population import Population
 from workloads.requests import RequestTable

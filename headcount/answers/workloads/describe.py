@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from boundary.files import InputError
+from files.reading import InputError
 from headcount.answers.answer import Answer, question
 from headcount.answers.details.first_page import FirstPage
 from headcount.answers.details.traffic import traffic_json

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError
-from boundary.outputs import check_out_file, write_whole
+from files.outputs import check_out_file, write_whole
+from files.reading import InputError
 from headcount.answers.answer import Answer, question
 from headcount.answers.notes import Facts, find_notes
 from headcount.answers.workloads.describe import BLOCK_SIZE, CACHE_TOKENS, check_sizes

@@ -9,7 +9,7 @@ from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option
 
 if TYPE_CHECKING:
-    from boundary.kept.row_store import RowStore
+    from files.cache.row_store import RowStore
 
 
 @click.group("cache", cls=NearestGroup)
@@ -24,10 +24,10 @@ def command() -> None:
 @json_option
 def info_command(as_json: bool) -> int:
     """Say where finished simulations, answers and compiled kernels are kept, how many there are and what they take."""
-    from boundary.kept.private_folder import folder_bytes  # noqa: PLC0415
-    from boundary.outputs import cache_folder  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.kept_answers import kept_answers  # noqa: PLC0415
+    from files.cache.private_folder import folder_bytes  # noqa: PLC0415
+    from files.outputs import cache_folder  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import print_json  # noqa: PLC0415
+    from headcount.cli.saved_answers import kept_answers  # noqa: PLC0415
     from simulator.study.store.store import kept_simulations  # noqa: PLC0415
 
     folder, found = cache_folder(), dict[str, Any]()
@@ -52,9 +52,9 @@ def clear_command(kernels: bool) -> int:
     """Delete finished simulations and answers. They are computed again where a question needs them."""
     import shutil  # noqa: PLC0415  imported once the command runs
 
-    from boundary.kept.private_folder import folder_bytes  # noqa: PLC0415
-    from boundary.outputs import cache_folder  # noqa: PLC0415
-    from headcount.cli.kept_answers import kept_answers  # noqa: PLC0415
+    from files.cache.private_folder import folder_bytes  # noqa: PLC0415
+    from files.outputs import cache_folder  # noqa: PLC0415
+    from headcount.cli.saved_answers import kept_answers  # noqa: PLC0415
     from simulator.study.store.store import kept_simulations  # noqa: PLC0415
 
     folder = cache_folder()

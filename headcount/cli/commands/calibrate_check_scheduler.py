@@ -32,10 +32,10 @@ def check_scheduler_command(
     The engine's own classes decide in an interpreter that 'headcount vllm install' or 'headcount sglang install'
     builds, without a GPU: every step, what is scheduled, preempted, cached, free. Exit code 1 on any difference.
     """
-    from boundary.names import check_names  # noqa: PLC0415  imported once the command runs
-    from calibrate.conformance.checks import CHECKS, Found  # noqa: PLC0415
     from calibrate.interpreters.interpreters import interpreter_for  # noqa: PLC0415
     from calibrate.interpreters.recipe import PACKAGES  # noqa: PLC0415
+    from conformance.checks import CHECKS, Found  # noqa: PLC0415
+    from files.names import check_names  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import print_json  # noqa: PLC0415
     from headcount.cli.progress import progress_bar  # noqa: PLC0415
 

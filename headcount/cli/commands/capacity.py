@@ -58,7 +58,7 @@ def command(**values: Any) -> int:
     With --pools the answer is for those engines: some compute prompts, the others compute answers.
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
-    from headcount.questions.apart import check_alone  # noqa: PLC0415  the same
+    from headcount.questions.disaggregation import check_alone  # noqa: PLC0415  the same
 
     if values["pools"] is None:
         del values["pools"]
@@ -67,4 +67,4 @@ def command(**values: Any) -> int:
     for name, default in _OF_GPU_COUNTS.items():
         if values.pop(name) != default:
             raise ValueError(f"--{name.replace('_', '-')} goes with GPU counts; leave it out, or leave --pools out")
-    return ask_study("headcount.answers.operated.apart:capacity_apart", values, "the search")
+    return ask_study("headcount.answers.autoscaling.disaggregation:capacity_apart", values, "the search")

@@ -72,4 +72,4 @@ def command(**values: Any) -> int:
     from headcount.questions.variations import read_varied  # noqa: PLC0415
 
     values["search"] = read_varied(values["search"])
-    return ask_study("headcount.answers.varied.optimize:optimize", values, "choices")
+    return ask_study("headcount.answers.sweeps.optimize:optimize", values, "choices")

@@ -159,7 +159,7 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
         if values.pop(name) is not None:
             flag_name = name.removesuffix("_s").replace("_", "-")
             raise ValueError(f"--{flag_name} goes with one load on a fleet that does not change")
-    from headcount.answers.operated.over_time import simulate_over_time  # noqa: PLC0415
+    from headcount.answers.autoscaling.over_time import simulate_over_time  # noqa: PLC0415
 
     values |= {name: over_time[name] for name in over_time if name not in _RENAMED}
     values |= {"duration_s": over_time["duration"], "grace_period_s": over_time["grace_period"]}

@@ -63,4 +63,4 @@ def command(**values: Any) -> int:
     from headcount.questions.variations import read_varied  # noqa: PLC0415
 
     values["vary"] = read_varied(values["vary"])
-    return ask_study("headcount.answers.varied.whatif:whatif", values, "cells")
+    return ask_study("headcount.answers.sweeps.whatif:whatif", values, "cells")

@@ -5,7 +5,7 @@ from functools import singledispatch
 from itertools import pairwise
 from typing import Final
 
-from boundary.names import shortened
+from files.names import shortened
 from headcount.report.charts import svg
 from headcount.report.charts.chart import TEXTS, Bar, Bars, Chart, Grid, Limit, Lines, Series
 from headcount.report.charts.scale import Scale, scale_of

@@ -3,7 +3,7 @@
 import re
 from importlib.util import find_spec
 
-from boundary.files import InputError
+from files.reading import InputError
 from headcount.report.document import Report
 from headcount.report.formats import html
 

@@ -2,7 +2,7 @@
 
 import re
 
-from boundary.files import InputError
+from files.reading import InputError
 from headcount.report.charts.chart import Chart, Grid
 from headcount.report.charts.draw import draw
 from headcount.report.document import Report

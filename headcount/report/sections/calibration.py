@@ -11,10 +11,10 @@ TITLE = "Calibration"
 ORDER = 75
 SHOWN_BY = "headcount calibrate check"
 _ENDS = (
-    ("users_if_slower", "slower steps"), ("users_if_ttft_longer", "longer TTFT"),
-    ("users_if_pool_smaller", "fewest KV blocks"), ("users", "as simulated"),
-    ("users_if_pool_larger", "most KV blocks"), ("users_if_ttft_shorter", "shorter TTFT"),
-    ("users_if_faster", "faster steps"),
+    ("users_at_step_time_error_high", "slower steps"), ("users_at_ttft_error_high", "longer TTFT"),
+    ("users_at_kv_cache_low", "fewest KV blocks"), ("users", "as simulated"),
+    ("users_at_kv_cache_high", "most KV blocks"), ("users_at_ttft_error_low", "shorter TTFT"),
+    ("users_at_step_time_error_low", "faster steps"),
 )  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if report.get("step_time_error"):
         yield Text(text=f"{sentence(report['step_time_error'])}.")
     ends = report.get("ends")
-    if ends and ends["users_if_slower"] is not None:
+    if ends and ends["users_at_step_time_error_high"] is not None:
         known = [(said, ends[name]) for name, said in _ENDS if ends[name] is not None]
         yield Bars(
             title=f"Between {ends['users_low']:,} and {ends['users_high']:,} users, with 90 % probability",

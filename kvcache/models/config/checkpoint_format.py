@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from boundary.names import one_line, shortened
-from boundary.schema import Lenient, typed
+from files.names import one_line, shortened
+from files.schema import Lenient, typed
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Size, Word
 from kvcache.shape.architecture import DeclaredKVCache

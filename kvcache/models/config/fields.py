@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from boundary.schema import typed
+from files.schema import typed
 from kvcache.models.config.families import Family
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from boundary.names import shortened
+from files.names import shortened
 from kvcache.models.config.fields import Factor, Fields, Names, Numbers, Size
 from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
 from kvcache.shape.layer import Experts

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from boundary.schema import typed
+from files.schema import typed
 from kvcache.models.config.checkpoint_format import (
     declared_kv_cache,
     native_quantization,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from boundary.schema import Lenient, typed
+from files.schema import Lenient, typed
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
 

@@ -1,7 +1,7 @@
 """Which blocks are free, held or cached, compiled.
 
-The twin of `kvcache.layout.block_pool`: the free queue is a ring of block ids, the cache a hash table whose chains keep
-duplicates oldest first. A key is a content id with a place:
+As in `conformance.reference.block_pool`: the free queue is a ring of block ids, the cache a hash table whose chains
+keep duplicates oldest first. A key is a content id with a place:
 the block's index, counted through all groups of layers.
 """
 

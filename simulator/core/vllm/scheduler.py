@@ -1,11 +1,11 @@
-"""One step's decisions, compiled: the twin of `simulator.engines.vllm.scheduler.Scheduler`."""
+"""One step's decisions, compiled: the twin of `conformance.reference.vllm.scheduler.Scheduler`."""
 
 from typing import Any
 
 from simulator.core.jit import kernel
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING
 from simulator.core.step_log import log_step, log_word
-from simulator.core.vllm import admission, blocks, calendar, plan, pool, queue, states
+from simulator.core.vllm import admission, blocks, decode_fast_forward, plan, pool, queue, states
 from simulator.core.vllm.host_tier import holding, offload
 
 
@@ -31,7 +31,7 @@ def set_quiet_until(a: Any, replica: int, request: int) -> None:
     if p.takes_quiet_steps == 0:
         return
     req = a.requests[request]
-    req.quiet_until = calendar.quiet_until(req, p)
+    req.quiet_until = decode_fast_forward.quiet_until(req, p)
     if p.num_windows > 0:
         req.quiet_until = min(req.quiet_until, a.skip_at[req.row])
 
@@ -166,16 +166,16 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
     """Decide one step into plan `slot`; returns how many requests were preempted."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
-    is_enough, has_requests = calendar.open_step(a, replica), state.num_running + state.num_waiting > 0
+    is_enough, has_requests = decode_fast_forward.open_step(a, replica), state.num_running + state.num_waiting > 0
     state.step += 1
     state.num_fresh = 0
-    calendar.schedule_quiet(state, a.plans[replica, slot])
+    decode_fast_forward.schedule_quiet(state, a.plans[replica, slot])
     state.threshold = p.long_prefill_token_threshold
     if state.num_running + state.num_waiting <= 1 and p.threshold_spares_lone_request == 1:
         state.threshold = 0  # nobody to starve
     budget, num_preempted, any_prefills = schedule_running(a, replica, slot)
     if is_enough:
-        calendar.close_step(state, p, a.running, a.requests, a.calendar, replica)
+        decode_fast_forward.close_step(state, p, a.running, a.requests, a.decode_fast_forward, replica)
     state.block_reason = NOT_BLOCKED
     if num_preempted == 0 and p.connector > 0:
         state.block_reason = holding.schedule_waiting(a, replica, slot, budget, now_s)
@@ -187,7 +187,7 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
         plan.stagger(a, replica, slot)
     if p.connector > 0:
         offload.plan_transfers(a, replica, slot)
-    calendar.look_ahead(a, replica)
+    decode_fast_forward.look_ahead(a, replica)
     if p.in_segments == 0:
         pool.look_ahead(state, p, a.blocks, a.free_queue, a.buckets, replica)
     if a.cursor[0].log_steps == 1 and has_requests:

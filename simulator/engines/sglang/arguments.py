@@ -6,7 +6,7 @@ Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from boundary.names import check_names
+from files.names import check_names
 from kvcache.memory.static_budget import default_static_share, refuse_windows_and_states, static_budget_of
 from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
 from simulator.engines.argument import MEMORY, SCHEDULER, SimulatedArgs, argument

@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from boundary.documents import read_toml
-from boundary.names import nearest_hint, shortened
-from boundary.schema import Share, Strict, typed
+from files.documents import read_toml
+from files.names import nearest_hint, shortened
+from files.schema import Share, Strict, typed
 
 PUBLISHED = Path(__file__).parent / "acceptance.toml"
 KEYS = ("acceptance_rate", "per_position_acceptance_rate", "acceptance")

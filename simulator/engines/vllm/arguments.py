@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from boundary.names import UnknownNameError, nearest_hint, shortened
+from files.names import UnknownNameError, nearest_hint, shortened
 from kvcache.memory.settings import LMCacheMemory
 from kvcache.releases import (
     ASYNC_SCHEDULING,

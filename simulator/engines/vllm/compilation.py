@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from boundary.documents import parse_json
-from boundary.schema import Strict, typed
+from files.documents import parse_json
+from files.schema import Strict, typed
 
 NONE, PIECEWISE, FULL, FULL_DECODE_ONLY, FULL_AND_PIECEWISE = CUDAGRAPH_MODES = (
     "NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE",

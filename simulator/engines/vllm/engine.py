@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from boundary.names import shortened
+from files.names import shortened
 from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.settings import batches_in_flight

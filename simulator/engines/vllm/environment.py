@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from boundary.names import shortened
+from files.names import shortened
 from kvcache.errors import SplitError
 
 VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")

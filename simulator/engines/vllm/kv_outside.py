@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from boundary.names import UnknownNameError, nearest_hint, shortened
+from files.names import UnknownNameError, nearest_hint, shortened
 from kvcache.releases import KV_OFFLOADING
 from simulator.engines.values import Gibibytes
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from boundary.documents import parse_json
-from boundary.names import UnknownNameError, shortened
-from boundary.schema import AtLeastOne, Positive, Strict, typed
+from files.documents import parse_json
+from files.names import UnknownNameError, shortened
+from files.schema import AtLeastOne, Positive, Strict, typed
 from kvcache.memory.settings import LMCacheMemory
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 
@@ -36,7 +36,7 @@ LMCACHE_S_OWN = {
     "max_tokens_per_load": "a largest number of tokens to load",
     "priority_limit": "storing by priority",
 }
-# Those with which LMCache 0.5.6 itself fails (benchmarks/conformance/probes/lmcache_loading_probe.py).
+# Those with which LMCache 0.5.6 itself fails (conformance/components/probes/lmcache_loading_probe.py).
 LMCACHE_FAILS = {
     "enable_async_loading": "LMCache 0.5.6 frees a chunk's memory at its first hit, and its second ends the engine",
 }

@@ -7,8 +7,8 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, Literal
 
-from boundary.documents import parse_json
-from boundary.schema import AtLeastOne, Share, Strict, typed
+from files.documents import parse_json
+from files.schema import AtLeastOne, Share, Strict, typed
 from simulator.engines.vllm.acceptance import with_acceptance_rate
 
 SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")

@@ -6,7 +6,7 @@ target are those of its samples.
 
 import math
 
-from boundary.schema import NotNegative, Positive, Share, Strict
+from files.schema import NotNegative, Positive, Share, Strict
 from simulator.fleet.scaler import Observed
 from simulator.fleet.scalers.hpa import Metric, Proposals
 
@@ -29,7 +29,7 @@ class Scaler:
         self.period_s = settings.sync_period_s
         self._proposals = Proposals()
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         given, values = self.settings, seen.values(self.settings.metric)
         if not values:
             return seen.replicas

@@ -8,7 +8,7 @@ its scaling by static thresholds, `mode=throughput` predicts the rate as that of
 import math
 from typing import Literal
 
-from boundary.schema import NotNegative, Positive, Strict
+from files.schema import NotNegative, Positive, Strict
 from simulator.fleet.scaler import Observed
 
 THRESHOLDS = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}  # of held and queued KV over all: one more, one fewer
@@ -32,7 +32,7 @@ class Scaler:
         is_load = settings.mode == "load"
         self.period_s = settings.load_adjustment_interval_s if is_load else settings.throughput_adjustment_interval_s
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         given = self.settings
         if given.mode == "throughput":
             return math.ceil(seen.arrived / seen.elapsed_s / given.engine_rps) if seen.elapsed_s else seen.replicas

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from typing import Literal
 
-from boundary.schema import AtLeastOne, NotNegative, Positive, Share, Strict
+from files.schema import AtLeastOne, NotNegative, Positive, Share, Strict
 from simulator.fleet.scaler import Observed
 
 Metric = Literal["in_flight", "running", "waiting", "kv_usage"]
@@ -32,7 +32,7 @@ class Scaler:
         self.period_s = settings.sync_period_s
         self._behavior = Behavior(settings)
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         given = self.settings
         proposed = replicas_for(seen.values(given.metric), given.target_average_value, seen.replicas, given.tolerance)
         return self._behavior.limited(proposed, seen)
@@ -53,9 +53,9 @@ def replicas_for(values: tuple[float, ...], target: float, replicas: int, tolera
     with_all = sum(filled) / len(filled) / target
     if abs(1 - with_all) <= tolerance or (ratio - 1) * (with_all - 1) < 0:
         return replicas
-    wanted = math.ceil(with_all * len(filled))
-    turns = (with_all < 1 and wanted > replicas) or (with_all > 1 and wanted < replicas)
-    return replicas if turns else wanted
+    desired_replicas = math.ceil(with_all * len(filled))
+    turns = (with_all < 1 and desired_replicas > replicas) or (with_all > 1 and desired_replicas < replicas)
+    return replicas if turns else desired_replicas
 
 
 def replicas_for_total(total: float, target: float, replicas: int, tolerance: float) -> int:
@@ -75,15 +75,15 @@ class Behavior:
 
     def limited(self, proposed: int, seen: Observed) -> int:
         given, now_s = self._settings, seen.time_s
-        wanted = self._stabilized(proposed, seen.replicas, now_s)
+        desired_replicas = self._stabilized(proposed, seen.replicas, now_s)
         while self._added and self._added[0][0] <= now_s - given.scale_up_period_s:
             self._added.popleft()
         before = seen.replicas - sum(count for _, count in self._added)
         most = max(before + given.scale_up_pods, math.ceil(before * (1 + given.scale_up_percent / 100)))
-        wanted = seen.bounded(min(wanted, max(most, seen.replicas)))
-        if wanted > seen.replicas:
-            self._added.append((now_s, wanted - seen.replicas))
-        return wanted
+        desired_replicas = seen.bounded(min(desired_replicas, max(most, seen.replicas)))
+        if desired_replicas > seen.replicas:
+            self._added.append((now_s, desired_replicas - seen.replicas))
+        return desired_replicas
 
     def _stabilized(self, proposed: int, replicas: int, now_s: float) -> int:
         """Up to the least, down to the most of what was proposed within each window."""

@@ -5,7 +5,7 @@ Source: kedacore/keda, pkg/scaling; the metric and its threshold are those of pr
 
 import math
 
-from boundary.schema import NotNegative, Positive, Strict
+from files.schema import NotNegative, Positive, Strict
 from simulator.fleet.scaler import Observed
 from simulator.fleet.scalers import hpa
 
@@ -30,7 +30,7 @@ class Scaler:
         self._polled_s = -math.inf
         self._active_s: float | None = None
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         given = self.settings
         total = sum(seen.values(given.metric)) + seen.held
         replicas = seen.replicas

@@ -7,7 +7,7 @@ wait in front of the fleet where there is none; the activator's buffering beyond
 import math
 from collections import deque
 
-from boundary.schema import NotNegative, Positive, Strict
+from files.schema import NotNegative, Positive, Strict
 from simulator.fleet.scaler import Observed
 
 
@@ -36,7 +36,7 @@ class Scaler:
         self._seen: deque[tuple[float, float]] = deque()
         self._idle_since_s = math.inf
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         given = self.settings
         if self._decider is None:
             self._decider = Decider(given, ready=len(seen.ready), now_s=seen.time_s)
@@ -45,10 +45,10 @@ class Scaler:
             self._seen.popleft()
         stable = self._mean(-math.inf)
         panic = self._mean(seen.time_s - given.stable_window_s * given.panic_window_percentage / 100)
-        wanted = self._decider.desired(stable, panic, ready=len(seen.ready), now_s=seen.time_s)
-        if wanted > 0:
+        desired_replicas = self._decider.desired(stable, panic, ready=len(seen.ready), now_s=seen.time_s)
+        if desired_replicas > 0:
             self._idle_since_s = math.inf
-            return wanted
+            return desired_replicas
         self._idle_since_s = min(self._idle_since_s, seen.time_s)
         return 0 if seen.time_s - self._idle_since_s >= given.scale_to_zero_grace_period_s else min(seen.replicas, 1)
 
@@ -70,16 +70,16 @@ class Decider:
         given, ready = self._settings, max(ready, 1)
         most, least = math.ceil(given.max_scale_up_rate * ready), math.floor(ready / given.max_scale_down_rate)
         by_panic = math.ceil(panic / given.target)
-        wanted = min(max(math.ceil(stable / given.target), least), most)
+        desired_replicas = min(max(math.ceil(stable / given.target), least), most)
         if by_panic / ready >= given.panic_threshold_percentage / 100:
             self.panic_s = now_s
         elif now_s - self.panic_s > given.stable_window_s:
             self.panic_s, self._most = math.inf, 0
         if self.panic_s < math.inf:
-            self._most = wanted = max(wanted, min(max(by_panic, least), most), self._most)
+            self._most = desired_replicas = max(desired_replicas, min(max(by_panic, least), most), self._most)
         if given.scale_down_delay_s == 0:
-            return wanted
-        self._delayed.append((now_s, wanted))
+            return desired_replicas
+        self._delayed.append((now_s, desired_replicas))
         while self._delayed[0][0] <= now_s - given.scale_down_delay_s:
             self._delayed.popleft()
         return max(count for _, count in self._delayed)

@@ -6,7 +6,7 @@ horizontal pod autoscaler as its chart sets it.
 
 from collections import deque
 
-from boundary.schema import NotNegative, Positive, Share, Strict
+from files.schema import NotNegative, Positive, Share, Strict
 from simulator.fleet.scaler import Observed
 from simulator.fleet.scalers import hpa
 
@@ -40,7 +40,7 @@ class Scaler:
             )
         )
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         given = self.settings
         values = zip(seen.kv_usage, map(float, seen.waiting), strict=True)
         self._samples.append((seen.time_s, dict(zip(seen.ready, values, strict=True))))

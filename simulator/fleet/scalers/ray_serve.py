@@ -7,7 +7,7 @@ handles push their metrics, not ten times a second in between.
 import math
 from collections import deque
 
-from boundary.schema import NotNegative, Positive, Strict
+from files.schema import NotNegative, Positive, Strict
 from simulator.fleet.scaler import Observed
 
 
@@ -29,7 +29,7 @@ class Scaler:
         self._seen: deque[tuple[float, float, float]] = deque()
         self._policy = Policy(settings)
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         self._seen.append((seen.time_s, seen.elapsed_s, seen.in_flight_mean))
         while self._seen[0][0] <= seen.time_s - self.settings.look_back_period_s:
             self._seen.popleft()
@@ -55,8 +55,8 @@ class Policy:
         given = self._settings
         if ready == 0:
             return max(math.ceil(given.upscaling_factor), target) if total > 0 else target
-        wanted = min(max(self._scaled(total / given.target_ongoing_requests, ready), least), most)
-        wish = (wanted > target) - (wanted < target)
+        desired_replicas = min(max(self._scaled(total / given.target_ongoing_requests, ready), least), most)
+        wish = (desired_replicas > target) - (desired_replicas < target)
         if wish != self._wish:
             self._wish, self._since_s = wish, now_s
         if wish == 0:
@@ -65,14 +65,14 @@ class Policy:
         if wish < 0:
             to_zero_s = given.downscale_to_zero_delay_s
             delay_s = to_zero_s if target == 1 and to_zero_s is not None else given.downscale_delay_s
-            wanted = wanted if target == 1 else max(wanted, 1)
+            desired_replicas = desired_replicas if target == 1 else max(desired_replicas, 1)
         if now_s - self._since_s < delay_s:
             return target
         self._wish = 0
-        return wanted
+        return desired_replicas
 
-    def _scaled(self, wanted: float, ready: int) -> int:
-        difference = wanted - ready
+    def _scaled(self, desired_replicas: float, ready: int) -> int:
+        difference = desired_replicas - ready
         factor = self._settings.upscaling_factor if difference > 0 else self._settings.downscaling_factor
         found = math.ceil(ready + factor * difference)
-        return found - 1 if math.ceil(wanted) < ready and found == ready else found
+        return found - 1 if math.ceil(desired_replicas) < ready and found == ready else found

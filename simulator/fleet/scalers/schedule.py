@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from boundary.names import shortened
+from files.names import shortened
 from simulator.engines.values import Duration, WholeNumber
 from simulator.fleet.scaler import Observed
 
@@ -39,7 +39,7 @@ class Scaler:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         now_s = seen.time_s % DAY_S
         entries = self.settings.entries
         return next((count for from_s, count in reversed(entries) if from_s <= now_s), entries[-1][1])

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from boundary.names import value_shown
-from boundary.registry import Registry
-from boundary.schema import NotNegative, typed
+from files.names import value_shown
+from files.registry import Registry
+from files.schema import NotNegative, typed
 from simulator.latency.model import LatencyModel, ServedModel
 from simulator.latency.step_time import StepTimes
 

@@ -9,8 +9,8 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 
 from simulator.study.running.executor import processors
-from simulator.study.running.parcels import opened, parcel
 from simulator.study.running.task import Outcome, Task
+from simulator.study.running.task_pickling import opened, pickled_task
 from simulator.study.store.origin import Origin, origin
 
 
@@ -24,7 +24,7 @@ class Executor:
         return origin()
 
     def run(self, tasks: Sequence[Task]) -> Generator[tuple[int, Outcome]]:
-        parcels = [parcel(task, "processes") for task in tasks]
+        parcels = [pickled_task(task, "processes") for task in tasks]
         if self._pool is None:  # begun anew, as on every system: a copy of a process with threads may hang
             self._pool = ProcessPoolExecutor(self._workers, get_context("spawn"), initializer=begin_worker)
         places: dict[Future[Outcome | ValueError], int] = {}

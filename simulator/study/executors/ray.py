@@ -5,8 +5,8 @@ from collections.abc import Generator, Sequence
 from functools import cached_property
 from typing import Any
 
-from simulator.study.running.parcels import opened, parcel
 from simulator.study.running.task import Outcome, Task
+from simulator.study.running.task_pickling import opened, pickled_task
 from simulator.study.store.origin import Origin, origin
 
 _QUIET = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True, "include_dashboard": False}
@@ -39,7 +39,7 @@ class Executor:
             while left or places:
                 while left and len(places) < most:
                     place, task = left.pop()
-                    places[remote.remote(parcel(task, "ray"))] = place
+                    places[remote.remote(pickled_task(task, "ray"))] = place
                 for done in ray.wait(list(places))[0]:
                     place, found = places.pop(done), ray.get(done)
                     if isinstance(found, ValueError):

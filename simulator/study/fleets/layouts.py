@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from boundary.names import UnknownNameError
+from files.names import UnknownNameError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
-from simulator.apart import Apart, Between
 from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE, Deployment, layouts
+from simulator.disaggregation import DisaggregatedDeployment, PoolLink
 from simulator.engines.engines import AnyArgs
 from simulator.fleet.router import RouterFactory
 from simulator.study.capacity_table import CapacityQuestion
@@ -32,11 +32,11 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApartAsked:
+class DisaggregationSearch:
     """Engines that compute prompts and engines that compute answers are tried too, with what lies between them."""
 
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # TP of a role; every one that fits if absent
-    between: Between = field(default_factory=Between)
+    between: PoolLink = field(default_factory=PoolLink)
 
     def has(self, role: str, tp: int) -> bool:
         return role not in self.sizes or tp in self.sizes[role]
@@ -53,7 +53,7 @@ class FleetQuestion:
     think_time_s: float
     users: float
     spare: int = 0
-    apart: ApartAsked | None = None  # beside servers that do both; None: these alone
+    apart: DisaggregationSearch | None = None  # beside servers that do both; None: these alone
     slo: SLO = field(default_factory=SLO)
     router: str | RouterFactory | None = None  # None: for each layout the one that should cost clearly less
     precision: float = PRECISION
@@ -95,7 +95,7 @@ class Layout:
     offer: Offer
     plan: Deployment
     router: str | RouterFactory = LEAST_OUTSTANDING
-    apart: Apart | None = None  # whose answers `plan` computes; None: every server does both
+    apart: DisaggregatedDeployment | None = None  # whose answers `plan` computes; None: every server does both
 
     @property
     def kind(self) -> str:

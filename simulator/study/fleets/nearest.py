@@ -9,8 +9,8 @@ from typing import Final
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, total_parameters
-from simulator.study.binding import LONGER
-from simulator.study.capacity_table import How
+from simulator.study.bottleneck import LONGER
+from simulator.study.capacity_table import RunContext
 from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Offer
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import screen_all, sized
@@ -39,7 +39,7 @@ def nearest_fleets(
     simulations: Simulations | None = None,
 ) -> Iterator[Nearest]:
     """One for each kind of change that helps: router, limit, weight format, `others` GPUs, smaller model."""
-    how = How(watcher=watcher, simulations=simulations or Simulations())
+    how = RunContext(watcher=watcher, simulations=simulations or Simulations())
     for changes in (_routers, _limits, _formats, _gpus(others), _models):
         helpful = (
             (change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1]
@@ -66,7 +66,7 @@ def affinity_instead(
     first = next(iter(_screened(changed)), None)
     if first is None or first.usd_per_hour >= best.usd_per_hour:
         return None
-    how = How(watcher=watcher, simulations=simulations or Simulations())
+    how = RunContext(watcher=watcher, simulations=simulations or Simulations())
     found = sized(changed, first, COARSE_REPLICATIONS, _MOST_USERS, how)
     is_cheaper = found.servers and found.usd_per_hour < best.usd_per_hour
     return Nearest(change=f"--router {AFFINITY}", sized=found) if is_cheaper else None

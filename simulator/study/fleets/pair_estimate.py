@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from simulator.apart import Apart
 from simulator.deployment import Deployment
+from simulator.disaggregation import DisaggregatedDeployment
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.capacity_interval import safe_share
@@ -59,7 +59,7 @@ class PairEstimate:
         return self.prefill.served_s + self.handover_s + self.decode.served_s
 
 
-def estimate_pair(apart: Apart, load: Load, slo: SLO, *, stays: bool = False) -> PairEstimate:
+def estimate_pair(apart: DisaggregatedDeployment, load: Load, slo: SLO, *, stays: bool = False) -> PairEstimate:
     """Both pools with as many engines as there are, each with half of the misses that the target allows.
 
     Where a conversation `stays`, the prefill engine of its next turn is the one that has computed its last.
@@ -77,7 +77,7 @@ def estimate_pair(apart: Apart, load: Load, slo: SLO, *, stays: bool = False) ->
     )
 
 
-def estimated_users_of_pair(apart: Apart, load: Load, slo: SLO, think_time_s: float) -> int:
+def estimated_users_of_pair(apart: DisaggregatedDeployment, load: Load, slo: SLO, think_time_s: float) -> int:
     """About how many users both pools serve, to sign; 0 where one of them serves nobody."""
     found = estimate_pair(apart, load, slo)
     if any(pool.refusal for pool in found.pools):
@@ -98,7 +98,7 @@ def _pool(plan: Deployment, engines: int, load: Load, slo: SLO, role: str) -> Po
     )
 
 
-def _handover_s(apart: Apart, block_size: int, load: Load, slo: SLO, step_s: float) -> float:
+def _handover_s(apart: DisaggregatedDeployment, block_size: int, load: Load, slo: SLO, step_s: float) -> float:
     """Of a long prompt that no cache has: dispatch, read, steps of the decode engine."""
     nic = apart.nics[1]
     prompt = float(np.quantile(traffic_of(load, 1).prompt, 2 * slo.attainment - 1))

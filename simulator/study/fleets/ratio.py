@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from simulator.apart import Apart, apart_of
 from simulator.deployment import Deployment
+from simulator.disaggregation import DisaggregatedDeployment, disaggregated_deployment
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.capacity import SCREENING_REPLICATIONS
-from simulator.study.capacity_table import CapacityRow, How
-from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.capacity_table import CapacityRow, RunContext
+from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
 from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
 from simulator.study.fleets.screening import PROMISES_NOBODY, Screened, cheaper_router
@@ -19,7 +19,7 @@ from simulator.study.points import Evaluator
 Pair = tuple[int, int]  # engines that compute prompts, engines that compute answers
 
 OFF: Final = 1.5  # by what a pool may serve more than estimated: pairs with still fewer engines are not tried
-HOPELESS: Final = 2.0  # times the misses that the target allows: two runs show that a pair does not serve
+MAX_MISS_RATIO: Final = 2.0  # times the misses that the target allows: two runs show that a pair does not serve
 _ROUNDS: Final = 6
 
 
@@ -39,7 +39,7 @@ def apart_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list
             if decode.offer is not prefill.offer or _others(decode.plan) != _others(prefill.plan):
                 continue
             try:
-                apart = apart_of(prefill.plan, decode.plan, asked.between)
+                apart = disaggregated_deployment(prefill.plan, decode.plan, asked.between)
             except ValueError as error:
                 refused.append(error)
                 dropped.append(_dropped(decode, prefill.plan, str(error)))
@@ -100,7 +100,7 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     )
 
 
-def _apart(layout: Layout) -> Apart:
+def _apart(layout: Layout) -> DisaggregatedDeployment:
     assert layout.apart is not None, "a layout of two pools"
     return layout.apart
 
@@ -113,7 +113,7 @@ class RatioSizing:
     screened: Screened
     replications: int
     most_users: int
-    how: How
+    how: RunContext
     rows: dict[Pair, CapacityRow] = field(default_factory=dict)
     failed: list[Pair] = field(default_factory=list)
     evaluators: dict[Pair, Evaluator] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class RatioSizing:
         return self._bought(best)
 
     @property
-    def _apart(self) -> Apart:
+    def _apart(self) -> DisaggregatedDeployment:
         return _apart(self.screened.layout)
 
     def _gpus(self, pair: Pair) -> int:
@@ -177,7 +177,7 @@ class RatioSizing:
         evaluator, size = self._evaluator(pair), self._size(self.users, self.rows[best])
         size = max(evaluator.load.round(size), evaluator.load.smallest)
         few = evaluator.point(size, SCREENING_REPLICATIONS).shown().share
-        if few > HOPELESS * (1 - self.question.slo.attainment):
+        if few > MAX_MISS_RATIO * (1 - self.question.slo.attainment):
             return False
         return self._row(pair, size).users_low >= self.users
 

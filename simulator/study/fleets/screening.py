@@ -12,7 +12,7 @@ from simulator.study.loads import Load
 from workloads.populations.population import Population
 
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
-CLEARLY: Final = 0.9  # of the cost: below it a router is taken for its estimate
+CLEAR_COST_RATIO: Final = 0.9  # of the cost: below it a router is taken for its estimate
 _ROUNDS = 6
 PROMISES_NOBODY: Final = "estimated so near to the SLO that less than one user a server is safe to promise"
 """A fleet of more servers than users is no answer."""
@@ -85,7 +85,7 @@ def cheaper_router(
     if question.router is not None or not isinstance(question.workload, Population):
         return found
     beside = screen(replace(layout, router=AFFINITY), question)
-    return beside if _usd_per_hour(beside) < CLEARLY * _usd_per_hour(found) else found
+    return beside if _usd_per_hour(beside) < CLEAR_COST_RATIO * _usd_per_hour(found) else found
 
 
 def _usd_per_hour(found: Screened | Dropped) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from simulator.study.capacity_table import How
+from simulator.study.capacity_table import RunContext
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
 from simulator.study.fleets.ratio import RatioSizing, apart_layouts, screened_apart
 from simulator.study.fleets.screening import Screened, screened
@@ -12,7 +12,7 @@ from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOS
 from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
 
-OUT_OF_THE_RACE: Final = 2.0  # times the best cost
+MAX_COST_RATIO: Final = 2.0  # times the best cost
 OPTIMISM: Final = 1.3  # by what a layout may serve more than estimated: the largest of the screening page is 1.27
 CLOSE: Final = 1.3  # times the best cost: a GPU beyond it shows its first layout alone
 NEAR: Final = 1.15  # a layout whose screened cost is so near the best of its GPU is simulated too
@@ -20,7 +20,7 @@ MOST_OF_A_GPU: Final = 3  # layouts that are simulated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Race:
+class FleetSearch:
     """What is known of every layout so far."""
 
     question: FleetQuestion
@@ -51,11 +51,11 @@ class Race:
     def is_sized(self, screened: Screened) -> bool:
         return any(each.screened is screened for each in self.sized)
 
-    def only(self, sized: Sized) -> "Race":
+    def only(self, sized: Sized) -> "FleetSearch":
         """The same for one layout alone."""
         return replace(self, sized=(sized,), screened=(sized.screened,), dropped=())
 
-    def with_sized(self, found: Sized) -> "Race":
+    def with_sized(self, found: Sized) -> "FleetSearch":
         others = (each for each in self.sized if each.screened is not found.screened)
         return replace(self, sized=(*others, found))
 
@@ -68,12 +68,12 @@ def cheapest(sized: Sequence[Sized]) -> Sized | None:
 
 def search_fleets(
     question: FleetQuestion, watcher: Watcher | None = None, simulations: Simulations | None = None
-) -> Iterator[Race]:
+) -> Iterator[FleetSearch]:
     """What is known after the screening, then after each layout that is simulated; the last is the answer.
 
     Raises ValueError where an argument is refused on every GPU.
     """
-    race, how = screen_all(question), How(watcher=watcher, simulations=simulations or Simulations())
+    race, how = screen_all(question), RunContext(watcher=watcher, simulations=simulations or Simulations())
     yield race
     while (following := _next(race)) is not None:
         few = min(COARSE_REPLICATIONS, question.replications)
@@ -90,7 +90,7 @@ def sized(
     screened: Screened,
     replications: int,
     most_users: int,
-    how: How,
+    how: RunContext,
     *,
     first: Sized | None = None,
 ) -> Sized:
@@ -102,7 +102,7 @@ def sized(
     return Sizing(question, screened, replications, most_users, how.watcher, how.simulations).run(start.servers)
 
 
-def screen_all(question: FleetQuestion) -> Race:
+def screen_all(question: FleetQuestion) -> FleetSearch:
     """Every layout with the servers it should need, without a simulation."""
     layouts, dropped = every_layout(question)
     apart, refused = apart_layouts(question, layouts)
@@ -115,19 +115,19 @@ def screen_all(question: FleetQuestion) -> Race:
         else:
             dropped.append(each)
     found.sort(key=lambda each: (each.usd_per_hour, -each.users_per_server * each.servers))
-    return Race(question=question, dropped=tuple(dropped), screened=tuple(found))
+    return FleetSearch(question=question, dropped=tuple(dropped), screened=tuple(found))
 
 
-def _next(race: Race) -> Screened | None:
+def _next(race: FleetSearch) -> Screened | None:
     """The cheapest layout by its estimate that is not simulated and could still be an answer."""
     return next((each for each in race.screened if not race.is_sized(each) and _is_in_the_race(race, each)), None)
 
 
-def _is_in_the_race(race: Race, each: Screened) -> bool:
+def _is_in_the_race(race: FleetSearch, each: Screened) -> bool:
     kind = each.layout.kind
     best, rival, simulated = race.best, race.best_of(kind), race.sized_of(kind)
     least = each.usd_per_hour_if(OPTIMISM)
-    if best is not None and least > OUT_OF_THE_RACE * best.usd_per_hour:
+    if best is not None and least > MAX_COST_RATIO * best.usd_per_hour:
         return False
     if rival is None or len(simulated) == MOST_OF_A_GPU:
         return len(simulated) < MOST_OF_A_GPU

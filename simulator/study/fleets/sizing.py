@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from simulator.study.capacity_table import CapacityRow, capacity_rows
-from simulator.study.estimate import met_in_service
+from simulator.study.estimate import stationary_load
 from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Layout
 from simulator.study.fleets.screening import Screened, estimated_users
 from simulator.study.points import Evaluator, Point, Watcher
@@ -225,7 +225,7 @@ class Sizing:
         assert row.point is not None, "a row with users has a point"
         evaluator = Evaluator(
             fleet=layout.plan.fleet(row.replicas, layout.router),
-            load=met_in_service(question.load(layout), layout.plan, row.replicas, question.slo),
+            load=stationary_load(question.load(layout), layout.plan, row.replicas, question.slo),
             slo=question.slo,
             watcher=self.watcher,
             simulations=self.simulations,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from boundary.names import value_shown
-from boundary.registry import Registry
+from files.names import value_shown
+from files.registry import Registry
 from simulator.study.running.task import Outcome, Task
 from simulator.study.store.origin import Origin
 

@@ -17,7 +17,7 @@ from simulator.fleet.router import is_shipped
 from simulator.study.running.task import Task
 from simulator.study.store.origin import Origin
 
-_OURS = ("boundary", "kvcache", "workloads", "simulator")  # their source is part of a task's origin
+_OURS = ("files", "kvcache", "workloads", "simulator")  # their source is part of a task's origin
 _LIBRARIES = ("builtins", "math", "numpy", "scipy")  # and these packages' versions
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import time
 
 _ROOT, _LOADED_S = Path(__file__).parents[3], time()
-_FOLDERS = ("boundary", "kvcache", "workloads", "simulator")
+_FOLDERS = ("files", "kvcache", "workloads", "simulator")
 _PACKAGES = ("numpy", "scipy", "numba", "llvmlite")
 _SETTINGS = ("NUMBA_", "NPY_")  # environment variables that change how numbers are computed
 _PROCESSOR = ("vendor_id", "model name", "flags", "CPU implementer", "CPU part", "Features")

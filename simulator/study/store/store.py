@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from boundary.kept.row_store import RowStore
+from files.cache.row_store import RowStore
 from simulator.study.replication import Replication
 from simulator.study.store.encoding import decode, encode
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.study.capacity_table import CapacityRow
-from simulator.study.knee import Knee
+from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 
 
@@ -42,7 +42,7 @@ def inverse(found: Interval) -> Interval:
     return Interval(1 / found.mean, 1 / found.high, 1 / found.low if found.low > 0 else math.inf)
 
 
-def _first(knee: Knee, numbers: int | None) -> Knee:
+def _first(knee: SLOCrossing, numbers: int | None) -> SLOCrossing:
     return knee if numbers is None else replace(knee, log_sizes=knee.log_sizes[:numbers])
 
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulator.apart import Apart
 from simulator.deployment import Deployment
-from simulator.study.binding import what_binds
+from simulator.disaggregation import DisaggregatedDeployment
+from simulator.study.bottleneck import what_binds
 from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import (
     FASTER,
@@ -24,7 +24,7 @@ from simulator.study.capacity_interval import (
 from simulator.study.capacity_table import (
     CapacityQuestion,
     CapacityRow,
-    How,
+    RunContext,
     empty_row,
     evaluator_of,
     no_capacity_reason,
@@ -32,7 +32,7 @@ from simulator.study.capacity_table import (
     row_of,
 )
 from simulator.study.estimate import Estimate, estimate_users, estimated_users
-from simulator.study.fleets.apart import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
 from simulator.study.fleets.pair_estimate import estimated_users_of_pair
 from simulator.study.points import Evaluator
 from simulator.study.served import safe_point
@@ -42,7 +42,7 @@ SENSITIVE = 0.5  # of the users: where an error leaves fewer, how many is simula
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Look:
+class Candidate:
     """What an estimate says of a question with one GPU count; with a reason nothing runs there."""
 
     question: CapacityQuestion
@@ -52,41 +52,41 @@ class Look:
     estimate: Estimate | None = None
     reason: str | None = None
     tp: int = 1
-    apart: Apart | None = None  # whose answers `plan` computes
+    apart: DisaggregatedDeployment | None = None  # whose answers `plan` computes
 
 
-def look(question: CapacityQuestion) -> Look:
+def screen(question: CapacityQuestion) -> Candidate:
     """The tensor-parallel size that serves most by its estimate, of those that the question leaves open."""
     gpus = question.gpus[0]
     plans = plans_of(question, gpus)
-    found: list[Look] = []
+    found: list[Candidate] = []
     for tp, plan in plans.items():
         if isinstance(plan, Deployment):
             load = question.load(plan)
             estimate = estimate_users(plan, gpus // plan.gpus, load, question.slo)
             users = estimated_users(load, estimate, question.slo)
-            found.append(Look(question=question, gpus=gpus, users=users, plan=plan, estimate=estimate, tp=tp))
+            found.append(Candidate(question=question, gpus=gpus, users=users, plan=plan, estimate=estimate, tp=tp))
     if found:
         return max(found, key=lambda each: (each.users, -each.tp))
     why = str(next(reversed(plans.values()), "no tensor-parallel size divides the GPUs"))
-    return Look(question=question, gpus=gpus, reason=why, tp=max(plans, default=1))
+    return Candidate(question=question, gpus=gpus, reason=why, tp=max(plans, default=1))
 
 
-def look_apart(question: CapacityQuestion, apart: Apart) -> Look:
+def screen_disaggregated(question: CapacityQuestion, apart: DisaggregatedDeployment) -> Candidate:
     """The same where prefill and decode are apart."""
     users = estimated_users_of_pair(apart, question.load(apart.decode), question.slo, question.think_time_s)
     tp = apart.decode.tensor_parallel_size
-    return Look(question=question, gpus=apart.gpus, users=users, plan=apart.decode, tp=tp, apart=apart)
+    return Candidate(question=question, gpus=apart.gpus, users=users, plan=apart.decode, tp=tp, apart=apart)
 
 
-def _simulated_apart(looked: Look, apart: Apart, how: How) -> CapacityRow:
+def _simulated_apart(looked: Candidate, apart: DisaggregatedDeployment, how: RunContext) -> CapacityRow:
     evaluator = evaluator_of_apart(looked.question, apart, how)
     return apart_row(
         looked.question, apart, evaluator, apart_capacity(looked.question, apart, evaluator, is_quick=True)
     )
 
 
-def simulated(looked: Look, how: How, *, is_served: bool = False) -> CapacityRow:
+def simulated(looked: Candidate, how: RunContext, *, is_served: bool = False) -> CapacityRow:
     """The row of a variation, from two loads around its capacity; errors of step times and KV pool by estimate.
 
     `is_served`: the load that is safe to promise is simulated, too.
@@ -120,7 +120,7 @@ def simulated(looked: Look, how: How, *, is_served: bool = False) -> CapacityRow
     return replace(row, safe_point=safe_point(evaluator, found, users=row.users, users_low=row.users_low))
 
 
-def estimated_within_errors(looked: Look, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
+def estimated_within_errors(looked: Candidate, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
     """Users where step times, then the KV pool, differ by the error that covers 90 % of servers, as estimates have it.
 
     An estimate's own error cancels in the ratio of two of them, but not where few are left: there they are simulated.

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance import engine as checker
-from benchmarks.conformance.cases.engine_cases import ATTENTIONS, NUM_REQUESTS, EngineCase, engine_case
-from benchmarks.conformance.engine import check_engine
-from calibrate.conformance.cases.scheduler_cases import SchedulerCase
-from calibrate.conformance.our_steps import core_steps, readable_steps
-from calibrate.conformance.step_records import num_prefix_hits
+from conformance.cases.scheduler_cases import SchedulerCase
+from conformance.components import engine as checker
+from conformance.components.cases.engine_cases import ATTENTIONS, NUM_REQUESTS, EngineCase, engine_case
+from conformance.components.engine import check_engine
+from conformance.our_steps import core_steps, readable_steps
+from conformance.step_records import num_prefix_hits
 from kvcache.releases import NEWEST_RELEASE
 
 

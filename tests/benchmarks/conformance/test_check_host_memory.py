@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance.eviction import check_eviction
-from benchmarks.conformance.probes import FOLDER
-from calibrate.conformance.probing import answers
+from conformance.components.eviction import check_eviction
+from conformance.components.probes import FOLDER
+from conformance.probing import answers
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.memory import memory_budget
 

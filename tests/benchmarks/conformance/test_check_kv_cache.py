@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance import kv_cache as checker
-from benchmarks.conformance.cases.kv_cache_cases import KVCacheCase, random_case
-from benchmarks.conformance.kv_cache import (
+from conformance.components import kv_cache as checker
+from conformance.components.cases.kv_cache_cases import KVCacheCase, random_case
+from conformance.components.kv_cache import (
     COMPARED,
     KVCacheComparison,
     catalog_cases,

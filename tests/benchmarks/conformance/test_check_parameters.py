@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance import parameters as checker
-from benchmarks.conformance.cases.parameter_cases import TEXT_LIKE, model_types, random_config
-from benchmarks.conformance.parameters import (
+from conformance.components import parameters as checker
+from conformance.components.cases.parameter_cases import TEXT_LIKE, model_types, random_config
+from conformance.components.parameters import (
     ParameterComparison,
     catalog_configs,
     check_parameters,

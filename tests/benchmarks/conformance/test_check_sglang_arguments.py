@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.sglang_arguments import check_sglang_arguments
+from conformance.components.sglang_arguments import check_sglang_arguments
 from simulator.engines.sglang import arguments
 
 

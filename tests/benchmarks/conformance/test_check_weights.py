@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.cases.weight_cases import WeightCase, weight_cases
-from benchmarks.conformance.weights import WeightComparison, check_weights, compare
+from conformance.components.cases.weight_cases import WeightCase, weight_cases
+from conformance.components.weights import WeightComparison, check_weights, compare
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
 from kvcache.shape.parameters import stage_tensors

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.conformance` tells a wrong interpreter in one line."""
+"""`python -m conformance.components` tells a wrong interpreter in one line."""
 
 import sys
 
 import pytest
 
-from benchmarks.conformance.__main__ import main
+from conformance.components.__main__ import main
 
 
 def test_an_interpreter_that_is_none_is_told_in_one_line(

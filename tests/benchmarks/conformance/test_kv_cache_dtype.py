@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.kv_cache import PROBE
-from benchmarks.conformance.probes import FOLDER
-from calibrate.conformance.probing import answers as probed
+from conformance.components.kv_cache import PROBE
+from conformance.components.probes import FOLDER
+from conformance.probing import answers as probed
 from tests.kvcache.kv_cache_configs import CASES
 
 ASKED = ("auto", "bfloat16", "fp8", "fp8_e4m3")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import balancer
-from calibrate.conformance.balancer import check_balancer, our_choices, random_balancer_case
+from conformance import balancer
+from conformance.balancer import check_balancer, our_choices, random_balancer_case
 
 
 def test_cases_are_the_same_again_and_reports_are_among_them() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import radix_tree
-from calibrate.conformance.cases.radix_cases import PAGE_SIZES, random_radix_case
-from calibrate.conformance.radix_tree import OurTree, check_radix_tree
+from conformance import radix_tree
+from conformance.cases.radix_cases import PAGE_SIZES, random_radix_case
+from conformance.radix_tree import OurTree, check_radix_tree
 from simulator.engines.sglang.eviction import EVICTION_POLICIES
 
 EVERY_PAIR = len(PAGE_SIZES) * len(EVICTION_POLICIES)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import scheduler as checker
-from calibrate.conformance.cases.scheduler_cases import (
+from conformance import scheduler as checker
+from conformance.cases.scheduler_cases import (
     ABOUT,
     CASES,
     EAGLE,
@@ -29,16 +29,16 @@ from calibrate.conformance.cases.scheduler_cases import (
     random_case,
     states_case,
 )
-from calibrate.conformance.our_steps import core_steps, readable_steps
-from calibrate.conformance.scheduler import Comparison, check_scheduler
+from conformance.our_steps import core_steps, readable_steps
+from conformance.reference.vllm import kv_cache_manager, scheduler, states
+from conformance.reference.vllm.kv_cache_manager import KVCacheManager
+from conformance.reference.vllm.scheduler import Scheduler
+from conformance.reference.vllm.states import tokens_up_to_state
+from conformance.scheduler import Comparison, check_scheduler
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import NEWEST_RELEASE, SCHEDULER_RULES
-from simulator.engines.vllm import kv_cache_manager, scheduler, states
 from simulator.engines.vllm.engine import EngineConfig
-from simulator.engines.vllm.kv_cache_manager import KVCacheManager
-from simulator.engines.vllm.scheduler import Scheduler
 from simulator.engines.vllm.speculation import Speculation
-from simulator.engines.vllm.states import tokens_up_to_state
 
 
 def test_a_case_is_decided_by_its_seed_and_number_alone() -> None:

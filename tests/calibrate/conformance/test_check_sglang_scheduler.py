@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance import sglang_scheduler
-from calibrate.conformance.cases.radix_cases import PAGE_SIZES
-from calibrate.conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
-from calibrate.conformance.sglang_scheduler import case_options, check_sglang_scheduler, our_batches
+from conformance import sglang_scheduler
+from conformance.cases.radix_cases import PAGE_SIZES
+from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
+from conformance.sglang_scheduler import case_options, check_sglang_scheduler, our_batches
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 
 

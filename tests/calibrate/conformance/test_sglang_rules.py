@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from calibrate.conformance.cases.radix_cases import PAGE_SIZES
-from calibrate.conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
-from calibrate.conformance.sglang_scheduler import our_batches
-from simulator.engines.sglang import new_token_ratio, scheduler
+from conformance.cases.radix_cases import PAGE_SIZES
+from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
+from conformance.reference.sglang import scheduler
+from conformance.reference.sglang.prefill_adder import PrefillAdder
+from conformance.reference.sglang.schedule_policy import SchedulePolicy
+from conformance.reference.sglang.scheduler import ScheduleBatch, Scheduler
+from conformance.sglang_scheduler import our_batches
+from simulator.engines.sglang import new_token_ratio
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio
-from simulator.engines.sglang.prefill_adder import PrefillAdder
 from simulator.engines.sglang.radix_cache import InsertResult, RadixCache, TreeNode
-from simulator.engines.sglang.schedule_policy import SchedulePolicy
-from simulator.engines.sglang.scheduler import ScheduleBatch, Scheduler
 
 CASES = [(seed, number) for seed in (8, 6) for number in range(len(PAGE_SIZES) * len(SCHEDULE_POLICIES) * STORM_EVERY)]
 split, insert = RadixCache._split, RadixCache.insert

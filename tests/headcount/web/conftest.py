@@ -10,7 +10,7 @@ from headcount.web import app as web
 from headcount.web.app import Settings, make_app
 from headcount.web.history import History
 from headcount.web.jobs import Jobs
-from headcount.web.kept import Kept
+from headcount.web.saved_jobs import Kept
 from headcount.web.scenario import Scenario, read_scenario
 from headcount.web.uploads import Uploads
 from headcount.web.worker import Answered

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from boundary.kept.kernel_cache import sources_digest
-from boundary.outputs import cache_folder
+from files.cache.kernel_cache import sources_digest
+from files.outputs import cache_folder
 from headcount.web.fields import QUESTIONS
 from headcount.web.scenario import Scenario, read_scenario
 from simulator.core.jit import SOURCES

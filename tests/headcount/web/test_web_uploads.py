@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from boundary.files import InputError, read_text, reads_confined_to
+from files.reading import InputError, read_text, reads_confined_to
 from headcount.web.uploads import Uploads, safe_name
 from tests.headcount.web.conftest import scenario
 

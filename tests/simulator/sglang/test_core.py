@@ -10,13 +10,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from calibrate.conformance.cases.radix_cases import PAGE_SIZES
-from calibrate.conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, random_sglang_case
-from calibrate.conformance.sglang_scheduler import OurLoop, our_batches
+from conformance.cases.radix_cases import PAGE_SIZES
+from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, random_sglang_case
+from conformance.reference.sglang.kv_cache import OutOfKVCacheError
+from conformance.sglang_scheduler import OurLoop, our_batches
 from simulator.core.layout import NONE
 from simulator.core.sglang import shuffle
 from simulator.engines.sglang import engine as sglang
-from simulator.engines.sglang.kv_cache import OutOfKVCacheError
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import BatchSums, StepTimes, constant_step_times

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from calibrate.conformance.cases.sglang_cases import STEP_S, STORM_EVERY, TICK_S, SGLangCase
-from calibrate.conformance.sglang_scheduler import OurLoop
+from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, TICK_S, SGLangCase
+from conformance.reference.sglang.kv_cache import OutOfKVCacheError
+from conformance.sglang_scheduler import OurLoop
 from simulator import live as live_module
-from simulator.engines.sglang.kv_cache import OutOfKVCacheError
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.live import LiveFleet

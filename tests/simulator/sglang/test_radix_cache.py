@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.conformance.cases.radix_cases import PAGE_SIZES, random_radix_case, random_sequences
-from calibrate.conformance.radix_tree import OurTree
+from conformance.cases.radix_cases import PAGE_SIZES, random_radix_case, random_sequences
+from conformance.radix_tree import OurTree
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, eviction_rank
 from simulator.engines.sglang.radix_cache import RadixCache, TreeNode
 from simulator.engines.sglang.token_spans import Spans, first_difference

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.conformance.cases.radix_cases import PAGE_SIZES
-from calibrate.conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
-from calibrate.conformance.sglang_scheduler import OurLoop, our_batches
+from conformance.cases.radix_cases import PAGE_SIZES
+from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
+from conformance.reference.sglang.kv_cache import OutOfKVCacheError
+from conformance.reference.sglang.scheduler import ForwardMode, Plan, Scheduler
+from conformance.sglang_scheduler import OurLoop, our_batches
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES, EngineConfig
-from simulator.engines.sglang.kv_cache import OutOfKVCacheError
 from simulator.engines.sglang.request import Request
-from simulator.engines.sglang.scheduler import ForwardMode, Plan, Scheduler
 
 ONE_ROUND = len(PAGE_SIZES) * len(SCHEDULE_POLICIES)
 

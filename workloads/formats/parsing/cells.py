@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from boundary.files import InputError, shown
-from boundary.names import shortened
+from files.names import shortened
+from files.reading import InputError, shown
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray
 
 Bytes = npt.NDArray[np.uint8]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from boundary.kept.kernel_cache import compiled
+from files.cache.kernel_cache import compiled
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray
 
 NONE: Final = -1

@@ -1,6 +1,6 @@
 """Dates of a file of JSON, one at a time."""
 
-from boundary.names import shortened
+from files.names import shortened
 from workloads.formats.parsing.cells import A_DATE, ONE_ZONE, names_zone, read_nanoseconds
 from workloads.formats.parsing.rows import Rows
 

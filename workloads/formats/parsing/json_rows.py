@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from boundary.documents import parse_json, read_json
-from boundary.files import InputError, shown, text_blocks, text_lines
-from boundary.schema import Lenient, typed
+from files.documents import parse_json, read_json
+from files.reading import InputError, shown, text_blocks, text_lines
+from files.schema import Lenient, typed
 from workloads.formats.parsing.csv_rows import BLANK_LINE
 from workloads.formats.parsing.rows import Rows
 from workloads.requests import OPEN_END

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from boundary.files import InputError, shown
-from boundary.limits import limits
-from boundary.names import shortened
+from files.limits import limits
+from files.names import shortened
+from files.reading import InputError, shown
 from workloads.requests import NO_PREDECESSOR, OPEN_END, Int32Array, IntArray, RequestTable
 from workloads.tenants import tenancy_of_names
 from workloads.traces.trace_format import Recorded, check_rows

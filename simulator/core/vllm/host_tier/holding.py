@@ -1,6 +1,6 @@
 """Which waiting requests enter a step of an engine with a host tier, compiled.
 
-The twin of `simulator.engines.vllm.connectors.offloading_scheduler`: requests that wait and hold blocks lie in a queue
+As in `conformance.reference.vllm.connectors.offloading_scheduler`: requests that wait and hold blocks lie in a queue
 of their own, before all others.
 """
 
@@ -18,7 +18,7 @@ from simulator.core.layout import (
     NOT_BLOCKED,
 )
 from simulator.core.vllm import admission, blocks, plan, prefix, queue
-from simulator.core.vllm.apart import reading
+from simulator.core.vllm.disaggregation import reading
 from simulator.core.vllm.host_tier import lmcache, offload, store
 
 

@@ -1,4 +1,6 @@
-"""What LMCache keeps in host memory and loads again, compiled: the twin of `simulator.engines.vllm.connectors.lmcache`.
+"""What LMCache keeps in host memory and loads again, compiled.
+
+As `conformance.reference.vllm.connectors.lmcache` does it.
 
 A step's copies lie in the ring of stores, one place for each request that has any, until the step is over.
 """

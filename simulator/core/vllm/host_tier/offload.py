@@ -1,6 +1,6 @@
 """What is stored in host memory and what is loaded again, compiled.
 
-The twin of `simulator.engines.vllm.connectors.offloading`, with what the scheduler does for it.
+The twin of `conformance.reference.vllm.connectors.offloading`, with what the scheduler does for it.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import blocks, pool
-from simulator.core.vllm.apart import keeping
+from simulator.core.vllm.disaggregation import keeping
 from simulator.core.vllm.host_tier import eviction, host_cache, lmcache, store
 from simulator.core.vllm.host_tier.content import chunk_of, content_of, count_new, insert_new
 

@@ -12,7 +12,7 @@ from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.vllm import scheduler
-from simulator.core.vllm.apart import keeping, reading
+from simulator.core.vllm.disaggregation import keeping, reading
 from simulator.core.vllm.host_tier import host_link, lmcache, store
 from simulator.core.vllm.host_tier.layout import POLL_S
 

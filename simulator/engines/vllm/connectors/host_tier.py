@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from boundary.names import UnknownNameError, nearest_hint, shortened
+from files.names import UnknownNameError, nearest_hint, shortened
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU, ChunkKey
 
 

@@ -6,7 +6,7 @@ Read from vLLM 0.32, `vllm/distributed/kv_transfer/kv_connector/v1/nixl`: `pull_
 import math
 from dataclasses import dataclass, field
 
-from boundary.names import shortened
+from files.names import shortened
 
 KV_PRODUCER, KV_CONSUMER, KV_BOTH = KV_ROLES = ("kv_producer", "kv_consumer", "kv_both")
 LEASE_S = 30.0  # vLLM's `kv_lease_duration`: how long blocks are kept for a reader that never shows up

@@ -1,1 +1,0 @@
-"""Our schedulers' decisions beside those of the real engines' own code."""

@@ -1,0 +1,1 @@
+"""Our schedulers' decisions compared with those of the real engines' own code."""

@@ -1,0 +1,1 @@
+"""SGLang's scheduler in plain Python, under SGLang's names."""

@@ -1,0 +1,154 @@
+"""Compiled kernels on disk: private to their user, checked before they are loaded, compiled again where damaged.
+
+Loading a kernel runs what lies in its file. A file is therefore read only if it and its folders belong to this user
+and nobody else may write to them, and only if its checksum is that of its content.
+"""
+
+import hashlib
+import os
+import pickle
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import llvmlite
+import numba
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from files.cache.private_folder import check_private_file, private_folder
+from files.outputs import cache_folder
+from files.warn_once import warn_once
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
+_DURATION = "10 s to a minute"
+
+
+def _tell_unkept(place: object, error: OSError) -> None:
+    kept = f"compiled kernels cannot be kept in {place} ({error.strerror or error})"
+    warn_once(f"{kept}, so each run compiles them again; name a folder of your own in HEADCOUNT_CACHE_DIR")
+
+
+@cache
+def sources_digest(sources: Path) -> str:
+    """A kernel's own file does not tell that a kernel which it calls has changed, so all of them name the folder."""
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for path in sorted(sources.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _folder(base: Path, sources: Path) -> Path | None:
+    try:
+        return private_folder(base, "kernels", sources_digest(sources))
+    except OSError as error:
+        _tell_unkept(error.filename or base, error)
+        return None
+
+
+def _read(path: Path) -> bytes:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _OPEN_FLAGS)) as file:
+        check_private_file(os.fstat(file.fileno()), path)
+        return file.read()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put a file in place as one whole, so that no other process sees half of it."""
+    descriptor, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".part", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+class KernelCache(NullCache):
+    """One function's machine code, in one file per signature: a checksum of the key and the content, the content.
+
+    `kind` tells apart what is compiled from the same function. `sources` is the folder of all kernels that it may call.
+    With `announced`, a compilation is announced.
+    """
+
+    def __init__(self, function: Callable[..., Any], kind: str, sources: Path, *, announced: bool = False) -> None:
+        self._function, self._kind, self._sources, self._announced = function, kind, sources, announced
+        self._damage: str | None = None  # what the file lacked that is now compiled again
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function, or None, which has numba compile it."""
+        target_context.refresh()
+        key, path = self._place(sig, target_context.codegen())
+        if path is not None:
+            try:
+                content = _read(path)
+                if content[:_CHECKSUM_BYTES] != _checksum(key, content[_CHECKSUM_BYTES:]):
+                    raise ValueError("its content is damaged")
+                return CompileResult._rebuild(target_context, *pickle.loads(content[_CHECKSUM_BYTES:]))
+            except FileNotFoundError:
+                pass
+            except Exception as error:  # whatever is wrong with a kernel, it can be compiled again
+                self._damage = getattr(error, "strerror", None) or str(error)
+        if self._announced:
+            once = "" if path is None else " for this machine, once"
+            warn_once(f"compiling the simulation core{once}; {_DURATION}")
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        key, path = self._place(sig, data.codegen)
+        if path is None or data.lifted or data.library.has_dynamic_globals:
+            return
+        content = dumps(data._reduce())
+        try:
+            _write(path, _checksum(key, content) + content)
+        except OSError as error:
+            _tell_unkept(path.parent, error)
+        else:
+            if self._damage:
+                warn_once(f"a compiled kernel in {path.parent} was discarded and compiled again: {self._damage}")
+        self._damage = None
+
+    def _place(self, sig: Any, codegen: Any) -> tuple[bytes, Path | None]:
+        """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""
+        function = self._function
+        base = _folder(cache_folder().absolute(), self._sources)
+        try:
+            source = Path(function.__code__.co_filename).read_bytes()
+        except OSError:
+            return b"", None
+        if base is None or function.__closure__:
+            return b"", None
+        name = re.sub(r"[^\w.]", "_", f"{function.__module__}.{function.__qualname__}")
+        on = (sys.implementation.cache_tag, sys.platform, codegen.magic_tuple(), self._kind, name, source, sig)
+        key = hashlib.sha256(repr(on).encode())
+        return key.digest(), base / f"{name}-{key.hexdigest()[:16]}.kernel"
+
+
+def compiled(function: F) -> F:
+    """A function of numba's that is compiled once for this machine; it may call others of its package."""
+    if numba.config.DISABLE_JIT:
+        return function
+    found: Any = numba.njit(function)
+    depth = function.__module__.count(".")
+    found._cache = KernelCache(function, "compiled", Path(function.__code__.co_filename).parents[depth - 1])
+    return cast(F, found)
+
+
+def _checksum(key: bytes, content: bytes) -> bytes:
+    digest = hashlib.sha256(key)
+    digest.update(content)
+    return digest.digest()

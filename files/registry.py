@@ -1,0 +1,161 @@
+"""A kind of thing, found by name: one file each, here or in a folder of the user's."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, wraps
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, TypeVar
+
+from files.dependencies import record_dependency
+from files.names import UnknownNameError, error_shown, nearest_hint, shortened
+from files.reading import InputError
+
+T = TypeVar("T")
+
+SEARCH_PATH = "HEADCOUNT_PATH"  # folders, separated as in PATH; a GPU of yours is FOLDER/gpus/NAME.toml
+LONGEST_NAME = 80  # characters; file systems refuse much longer ones
+_ADDABLE = re.compile(r"^[a-z0-9][a-z0-9._-]{0,79}$", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """All things of one kind.
+
+    Each is a file `NAME + suffix` in `folder`, or in the folder `section` of a folder named by the environment variable
+    HEADCOUNT_PATH, which wins. Python files are modules of `package`; one outside is also found as `module:Name`.
+    """
+
+    what: str  # in messages, such as "GPU"
+    section: str  # its folder under HEADCOUNT_PATH
+    folder: Path
+    suffix: str = ".py"
+    package: str = ""
+    ignored: tuple[str, ...] = ()  # files in `folder` that are no such thing
+    needs: tuple[str, ...] = ()  # what a Python file must define
+
+    def files(self) -> dict[str, Path]:
+        """Every file of this kind by name, in the order of names; files that start with `_` are none."""
+        places = [self.folder, *(folder / self.section for folder in search_path())]
+        found = {
+            path.name.removesuffix(self.suffix): path
+            for place in places
+            for path in place.glob(f"[!_]*{self.suffix}")
+            if path.name not in self.ignored
+        }
+        return dict(sorted(found.items()))
+
+    def names(self) -> tuple[str, ...]:
+        """Every known name, in order."""
+        return tuple(self.files())
+
+    def path(self, name: str) -> Path:
+        """The file of that name. Raises UnknownNameError with the nearest names."""
+        found = self.files().get(name)
+        if found is None:
+            raise self.unknown(name)
+        return found
+
+    def load(self, name: str) -> Any:
+        """The module of that name, or the object `module:Name` outside this repository. Raises UnknownNameError."""
+        module, separator, attribute = name.partition(":")
+        if separator:
+            record_dependency(name)
+            try:
+                return getattr(import_module(module), attribute)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                said = error if isinstance(error, ImportError | AttributeError | ValueError) else error_shown(error)
+                raise UnknownNameError(
+                    f"no {self.what} {shortened(name, 80)!r}: {said}; give module:Name of something importable"
+                ) from None
+        path = self.path(name)
+        if path.parent == self.folder:
+            return import_module(f"{self.package}.{name}")
+        found = _outside(self.section, path)
+        missing = [part for part in self.needs if not hasattr(found, part)]
+        if missing:
+            raise ValueError(f"{path}: it has no {' and no '.join(missing)}, which a {self.what} needs; add it")
+        return found
+
+    @contextmanager
+    def running(self, name: str, reads: Path | None = None) -> Iterator[None]:
+        """What code of the user's raises, or its wish to exit, as a ValueError that names the file.
+
+        A ValueError that names the file which the code `reads` is about that file, and stays.
+        """
+        try:
+            yield
+        except (InputError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            if reads is not None and isinstance(error, ValueError) and str(reads) in error_shown(error):
+                raise
+            path = None if ":" in name else self.path(name)
+            if path is not None and path.parent == self.folder:
+                raise
+            place = f"{self.what} {shortened(name, 80)!r}" if path is None else str(path)
+            raise ValueError(f"{place}: fails with {error_shown(error)}; correct it") from error
+
+    def unknown(self, name: str, known: tuple[str, ...] | None = None) -> UnknownNameError:
+        """The error that names what was given, the nearest known names, and how to add one."""
+        hint = nearest_hint(name, self.names() if known is None else known)
+        slug = name.strip("/").replace("/", "--").lower()
+        end = "" if hint.endswith("?") else "."
+        place = f"{self.section}/{slug}{self.suffix} in a folder that {SEARCH_PATH} names"
+        adding = f"{end} To add one, write {place}" if _ADDABLE.match(slug) else ""
+        return UnknownNameError(f"no {self.what} {shortened(name, LONGEST_NAME)!r}; {hint}{adding}")
+
+
+def remembered(find: Callable[[str], T]) -> Callable[[str], T]:
+    """What is found by a name, looked for once for each HEADCOUNT_PATH."""
+
+    @cache
+    def known(name: str, _search_path: str) -> T:
+        return find(name)
+
+    @wraps(find)
+    def found(name: str) -> T:
+        return known(name, os.environ.get(SEARCH_PATH, ""))
+
+    return found
+
+
+def search_path() -> list[Path]:
+    """The user's own folders, the first wins and so comes last. Raises ValueError for one that is no folder."""
+    given = os.environ.get(SEARCH_PATH, "")
+    folders = [Path(part).expanduser() for part in reversed(given.split(os.pathsep)) if part]
+    wrong = next((folder for folder in folders if not folder.is_dir()), None)
+    if wrong is not None:
+        what = "is a file" if wrong.exists() else "does not exist"
+        raise ValueError(
+            f"{SEARCH_PATH}: {shortened(str(wrong), 200)} {what}; give folders, with '{os.pathsep}' between"
+        )
+    return folders
+
+
+def _outside(section: str, path: Path) -> Any:
+    """A module from a file of the user's, loaded once."""
+    record_dependency(path)
+    name = f"headcount_path.{section}.{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        del sys.modules[name]
+        raise ValueError(f"{path}: cannot be loaded, {error_shown(error)}; correct or remove it") from error
+    return module

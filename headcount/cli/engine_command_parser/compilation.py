@@ -1,0 +1,83 @@
+"""vLLM's ways to write one compilation config on a command line, as one JSON object."""
+
+import json
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from files.documents import parse_json
+from files.names import shortened
+from simulator.engines.vllm.compilation import NONE, PIECEWISE
+
+# -cc JSON, --compilation-config.KEY VALUE, -cc.KEY=VALUE; before 0.12 also -O JSON, -O.KEY=VALUE.
+_CONFIG = re.compile(r"^(?:--compilation[-_]config|-cc|-O(?=\.))(?:\.([\w.]+))?(?:=(.*))?$", re.DOTALL)
+_LEVEL = re.compile(r"^(?:-O|--optimization[-_]level)(?:=?(.+))?$", re.DOTALL)
+_SWITCHES = {"true": True, "false": False}
+_OF_LEVEL: dict[str, dict[str, Any]] = {  # vLLM config/vllm.py, OPTIMIZATION_LEVEL_00 to 03
+    "0": {"cudagraph_mode": NONE, "pass_config": {"fuse_allreduce_rms": False}},
+    "1": {"cudagraph_mode": PIECEWISE, "pass_config": {"fuse_allreduce_rms": False}},
+    "2": {},
+    "3": {},
+}
+
+
+def with_one_config(words: list[str], option: str) -> list[str]:
+    """The words with every flag of the compilation as one `--compilation-config JSON`.
+
+    Raises ValueError for a flag without a value, for another level than vLLM has, or for text that is no JSON.
+    """
+    kept: list[str] = []
+    level: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        config, of_level = _CONFIG.match(word), _LEVEL.match(word)
+        if config is not None:
+            value = _value(option, word, config[2], rest)
+            if config[1]:
+                _put(given, config[1].split("."), _SWITCHES.get(value.lower(), value))
+            else:
+                _merge(given, _object(option, value))
+        elif of_level is not None:
+            value = _value(option, word, of_level[1], rest)
+            if value.startswith("{"):
+                _merge(given, _object(option, value))
+            elif value in _OF_LEVEL:
+                level = _OF_LEVEL[value]
+            else:
+                raise ValueError(f"{option}: optimization level '{shortened(value)}'; vLLM has {', '.join(_OF_LEVEL)}")
+        else:
+            kept.append(word)
+    asked = deepcopy(level)
+    _merge(asked, given)
+    return [*kept, "--compilation-config", json.dumps(asked)] if asked else kept
+
+
+def _value(option: str, word: str, joined: str | None, rest: Iterator[str]) -> str:
+    value = joined if joined is not None else next(rest, None)
+    if value is None:
+        raise ValueError(f"{option}: {shortened(word)} takes one value; it was given none")
+    return value
+
+
+def _object(option: str, text: str) -> dict[str, Any]:
+    found = parse_json(text, f"{option}: --compilation-config")
+    if not isinstance(found, dict):
+        raise ValueError(f"{option}: --compilation-config is '{shortened(text)}'; give a JSON object")
+    return found
+
+
+def _put(config: dict[str, Any], path: list[str], value: Any) -> None:
+    for key in reversed(path):
+        value = {key: value}
+    _merge(config, value)
+
+
+def _merge(config: dict[str, Any], more: dict[str, Any]) -> None:
+    """`more` wins."""
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(config.get(key), dict):
+            _merge(config[key], value)
+        else:
+            config[key] = value

@@ -1,0 +1,72 @@
+"""Users of engines that compute prompts and engines that compute answers."""
+
+from dataclasses import replace
+
+from simulator.disaggregation import DisaggregatedDeployment
+from simulator.study.capacity import Capacity, find_capacity
+from simulator.study.capacity_interval import users_within_errors
+from simulator.study.capacity_table import (
+    CapacityQuestion,
+    CapacityRow,
+    RunContext,
+    empty_row,
+    no_capacity_reason,
+    row_of,
+)
+from simulator.study.estimate import estimate_users, stationary_load
+from simulator.study.points import Evaluator
+
+
+def evaluator_of_apart(question: CapacityQuestion, apart: DisaggregatedDeployment, how: RunContext) -> Evaluator:
+    """Simulates loads on both pools."""
+    return Evaluator(
+        fleet=apart.fleet(question.router),
+        load=stationary_load(question.load(apart.decode), apart.decode, apart.num_decode, question.slo),
+        slo=question.slo,
+        watcher=how.watcher,
+        simulations=how.simulations,
+    )
+
+
+def guessed_size(apart: DisaggregatedDeployment, evaluator: Evaluator) -> float:
+    """As large a load as the GPUs would serve with every engine doing both."""
+    parts = zip(apart.plans, apart.counts, strict=True)
+    return sum(estimate_users(plan, count, evaluator.load, evaluator.slo).size for plan, count in parts)
+
+
+def apart_capacity(
+    question: CapacityQuestion,
+    apart: DisaggregatedDeployment,
+    evaluator: Evaluator,
+    guess: float = 0.0,
+    *,
+    is_quick: bool = False,
+) -> Capacity:
+    """The largest load that both pools serve together; `guess` is where the search begins."""
+    return find_capacity(
+        evaluator,
+        guess or guessed_size(apart, evaluator),
+        precision=question.precision,
+        replications=question.replications,
+        is_quick=is_quick,
+    )
+
+
+def apart_row(
+    question: CapacityQuestion, apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity
+) -> CapacityRow:
+    """What was found, as a row of `headcount capacity` has it; its replicas are the engines of both pools."""
+    engines = sum(apart.counts)
+    if not found.mean:
+        reason = no_capacity_reason(question, evaluator)
+        row = empty_row(question, apart.gpus, apart.decode.tensor_parallel_size, reason, apart.decode)
+        return replace(row, replicas=engines, apart=apart)
+    row = row_of(
+        question,
+        apart.decode,
+        evaluator,
+        found,
+        gpus=apart.gpus,
+        within_errors=lambda users: users_within_errors(apart.plans, evaluator, found, users),
+    )
+    return replace(row, replicas=engines, apart=apart)

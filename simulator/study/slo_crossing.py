@@ -1,0 +1,241 @@
+"""The load at which attainment falls to its target, estimated from all loads that were simulated near it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from simulator.study.statistics import FloatArray, Interval, t_interval
+
+MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
+BANDWIDTH = 0.05  # of the logarithm of the load: farther loads count less
+LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
+SEARCHED = 1.3  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
+FEW = 4  # times fewer replications than the best known load
+PAIRED = 2 * FEW  # so many times fewer, or less, are corrected by it; with fewer still a load is left out
+DECIDE = 2.0  # times the half-width without loads of few replications
+TELL = 4  # replications for each coefficient
+DISTINCT = 3  # of them with random numbers of their own, beside two
+WORSE = 1.5  # times the squared error of the best number of quantities: more is chance's overfitting
+LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadSample:
+    """What replications 0, 1, … showed at one load."""
+
+    size: float
+    misses: FloatArray
+    """[n] share of requests that miss the SLO."""
+    requests: FloatArray
+    """[n] how many requests were judged: more where more arrived, and then more of them miss."""
+    surplus: FloatArray
+    """[n, quantities] what chance drew beyond its expectation; 0 everywhere where that is not known."""
+    hours: float = 1.0
+    """That a replication measured."""
+
+    @property
+    def share(self) -> float:
+        """Of all requests together that miss."""
+        return float(self.misses @ self.requests) / float(self.requests.sum())
+
+    def first(self, count: int) -> "LoadSample":
+        """So many replications, from 0 on."""
+        misses, requests, surplus = (each[:count] for each in (self.misses, self.requests, self.surplus))
+        return replace(self, misses=misses, requests=requests, surplus=surplus)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SLOCrossing:
+    """The load that just meets the target, with delete-one jackknife values over the replications (Miller 1974)."""
+
+    log_size: float
+    """Logarithm of the load."""
+    log_sizes: FloatArray
+    """[n] its pseudo-values by replication: nearly independent, so that they give a t-interval."""
+    target_misses: float = 0.0
+    """Mean misses at this load; fewer than the target where single hours have to meet it."""
+    slope: float = MIN_SLOPE
+    """Of the line."""
+
+    def interval(self, confidence: float = 0.95) -> Interval:
+        """The load and its interval."""
+        return _exponential(self.log_size, self.log_sizes, confidence)
+
+    def over(self, other: "SLOCrossing") -> Interval:
+        """This load over another one's, paired by replication: common random numbers cancel."""
+        n = min(len(self.log_sizes), len(other.log_sizes))
+        return _exponential(self.log_size - other.log_size, self.log_sizes[:n] - other.log_sizes[:n])
+
+    @property
+    def half_width(self) -> float:
+        """Of the 95 % interval, as a share of the load."""
+        found = self.interval()
+        return math.log(found.high / found.mean)
+
+
+def _exponential(value: float, pseudo: FloatArray, confidence: float = 0.95) -> Interval:
+    """A value known as its logarithm, with the t-interval of its pseudo-values."""
+    found = t_interval(pseudo, confidence=confidence)
+    half = SEARCHED * (found.high - found.mean)
+    low, mean, high = (math.exp(min(value + sign * half, 700.0)) for sign in (-1, 0, 1))
+    return Interval(mean=mean, low=low, high=high)
+
+
+def find_knee(shown: Sequence[LoadSample], target_misses: float, *, hours_met: float | None = None) -> SLOCrossing:
+    """The load whose expected share of misses is the target, from two loads or more around it.
+
+    Misses grow as a power of the load there: a line in logarithms, in which a load counts by its replications and by
+    how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by what is
+    known to be expected of it (control variates), with the same coefficients for all loads. Random numbers are common,
+    so that a load with fewer replications is laid beside the same ones of another. With `hours_met` this share of
+    hours has to meet the target, not the long run. Loads with too few replications for that are left out, those
+    with few where they would decide the interval.
+    """
+    most = max(len(each.misses) for each in shown)
+    pairable = [each for each in shown if PAIRED * len(each.misses) >= most]
+    shown = _with_few_quantities(pairable if len(pairable) >= 2 else shown)
+    knee = _knee_of(shown, target_misses, hours_met)
+    well_known = [each for each in shown if FEW * len(each.misses) >= most]
+    if 2 <= len(well_known) < len(shown):
+        without = _knee_of(well_known, target_misses, hours_met)
+        return without if DECIDE * without.half_width < knee.half_width else knee
+    return knee
+
+
+def _with_few_quantities(shown: Sequence[LoadSample]) -> list[LoadSample]:
+    """Those whose coefficients so many replications can tell, and that foretell what a left-out replication shows."""
+    told = sum(len(each.misses) - 1 for each in shown if len(each.misses) > 2) // TELL
+    most = max(len(each.misses) for each in shown)
+    count = min(max(told, 1), max(most - 2, 0) // DISTINCT, shown[0].surplus.shape[1])
+    choices = [[replace(each, surplus=each.surplus[:, :few]) for each in shown] for few in range(count + 1)]
+    errors = [_left_out_error(each) for each in choices] if count else [0.0]
+    return choices[max(few for few, error in enumerate(errors) if error <= WORSE * min(errors))]
+
+
+def _left_out_error(shown: Sequence[LoadSample]) -> float:
+    """Squared errors of what the other replications foretell of each, over all loads (Allen 1974)."""
+    total = 0.0
+    for number in range(max(len(each.misses) for each in shown)):
+        others = [_without(each, number) for each in shown]
+        elasticity = _elasticity(others)
+        for each, rest in zip(shown, others, strict=True):
+            if number < len(each.misses) and len(rest.misses) > 1 and rest.share:
+                foretold = 1 + (each.surplus[number] - rest.surplus.mean(axis=0)) @ elasticity
+                total += (each.misses[number] / rest.share - foretold) ** 2
+    return total
+
+
+def _knee_of(shown: Sequence[LoadSample], target_misses: float, hours_met: float | None) -> SLOCrossing:
+    numbers = max(len(each.misses) for each in shown)
+    near = _weights(shown, None)
+
+    def log_root(each: Sequence[LoadSample]) -> tuple[float, float]:
+        return _log_root(each, target_misses / _unlucky(each, near, hours_met), near)
+
+    found, slope = log_root(shown)
+    for _ in range(3):  # nearness is judged from the estimate itself
+        near = _weights(shown, found)
+        found, slope = log_root(shown)
+    left = (log_root([_without(each, number) for each in shown])[0] for number in range(numbers))
+    pseudo = numbers * found - (numbers - 1) * np.array(list(left))
+    return SLOCrossing(
+        log_size=found,
+        log_sizes=pseudo,
+        target_misses=target_misses / _unlucky(shown, near, hours_met),
+        slope=slope,
+    )
+
+
+def _unlucky(shown: Sequence[LoadSample], weights: FloatArray, hours_met: float | None) -> float:
+    """Misses of an hour that all but that share stay below, over their mean; 1 where the long run counts.
+
+    Hours are taken for lognormal: most have few misses, few have many.
+    """
+    if hours_met is None:
+        return 1.0
+    variances = [_relative_variance(each) for each in shown]
+    if not any(variances):
+        return 1.0
+    found = float(np.average(variances, weights=weights * np.sign(variances)))
+    square = math.log1p(found)
+    return max(math.exp(float(ndtri(hours_met)) * math.sqrt(square) - square / 2), 1.0)
+
+
+def _relative_variance(shown: LoadSample) -> float:
+    """Of one hour's misses, over their squared mean; 0 where it is not known."""
+    misses = shown.misses
+    if len(misses) < 2 or not misses.any():
+        return 0.0
+    if misses.all():  # the variance of logarithms is known better than one that the worst hours decide
+        found = math.expm1(min(float(np.log(misses).var(ddof=1)), 10.0))
+    else:
+        found = float(misses.var(ddof=1)) / float(misses.mean()) ** 2
+    return shown.hours * found
+
+
+def _weights(shown: Sequence[LoadSample], log_size: float | None) -> FloatArray:
+    """By replications, and by nearness to a load, the nearest counting whole."""
+    numbers = np.array([len(each.misses) for each in shown], float)
+    if log_size is None:
+        return numbers
+    away = np.abs(np.log([each.size for each in shown]) - log_size) / BANDWIDTH
+    nearness: FloatArray = np.exp(-((away - away.min()) ** 2) / 2)
+    return numbers * nearness
+
+
+def _without(shown: LoadSample, number: int) -> LoadSample:
+    if number >= len(shown.misses) or len(shown.misses) == 1:
+        return shown
+    parts = (shown.misses, shown.requests, shown.surplus)
+    misses, requests, surplus = (np.delete(each, number, axis=0) for each in parts)
+    return replace(shown, misses=misses, requests=requests, surplus=surplus)
+
+
+def _log_root(shown: Sequence[LoadSample], target_misses: float, weights: FloatArray) -> tuple[float, float]:
+    """Where the line through the loads meets the target, and its slope."""
+    x, y = np.log([each.size for each in shown]), _log_misses(shown, _elasticity(shown), target_misses)
+    mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
+    spread = float(weights @ (x - mean_x) ** 2)
+    slope = float(weights @ ((x - mean_x) * (y - mean_y))) / spread if spread else MIN_SLOPE
+    slope = min(max(slope, MIN_SLOPE), MAX_SLOPE)
+    return float(mean_x + (math.log(target_misses) - mean_y) / slope), slope
+
+
+def comparable_misses(shown: Sequence[LoadSample], target_misses: float) -> FloatArray:
+    """[loads] misses as drawn, had each load been replicated as often as the best known one."""
+    return np.exp(_log_misses(shown, np.zeros(shown[0].surplus.shape[1]), target_misses))
+
+
+def _log_misses(shown: Sequence[LoadSample], elasticity: FloatArray, target_misses: float) -> FloatArray:
+    """[loads] corrected for what chance drew; few replications also for what the best known load shows in the same."""
+    best = max(shown, key=lambda each: len(each.misses))
+    most, found = len(best.misses), []
+    for each in shown:
+        count, log = len(each.misses), _log_corrected(each, elasticity, target_misses)
+        if most <= PAIRED * count < PAIRED * most:
+            log += _log_corrected(best, elasticity, target_misses)
+            log -= _log_corrected(best.first(count), elasticity, target_misses)
+        found.append(log)
+    return np.array(found)
+
+
+def _log_corrected(shown: LoadSample, elasticity: FloatArray, target_misses: float) -> float:
+    """Logarithm of the mean misses, had chance drawn what is expected; few enough count as more, to have one."""
+    factor = max(1 - float(shown.surplus.sum(axis=0) @ elasticity) / len(shown.misses), LEAST_SHARE)
+    return math.log(max(shown.share * factor, target_misses * LEAST_MISSES))
+
+
+def _elasticity(shown: Sequence[LoadSample]) -> FloatArray:
+    """[quantities] the share by which misses grow with a surplus: least squares over replications, within each load."""
+    quantities = shown[0].surplus.shape[1]
+    squares, products = np.zeros((quantities, quantities)), np.zeros(quantities)
+    for each in shown:
+        count, missed = len(each.misses), each.misses * each.requests
+        if count > 2 and (total := float(missed.sum())) > 0:
+            sums = each.surplus.sum(axis=0)
+            squares += each.surplus.T @ each.surplus - np.outer(sums, sums) / count
+            products += count / total * (missed @ each.surplus) - sums
+    return np.asarray(np.linalg.lstsq(squares, products)[0])

@@ -1,0 +1,167 @@
+"""Intervals from the errors of held-out settings, and how often they hold what was measured."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvcache.models.catalog import find_gpu
+from simulator.latency.forms.physical import spread_kind
+from simulator.latency.gpu_constants import FOLDER, constants_for
+from simulator.latency.model import LogError, error_scale
+from simulator.latency.step_time import FloatArray
+from validation.measured.closed_loops import deployment_of
+from validation.measured.launches import launch_of
+from validation.measured.settings import Setting
+
+LEVEL = 0.9
+GROWTHS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+LOG_ERROR_HEAD = (
+    "[log_error] # of models, GPUs, releases left out (validation/accuracy --write-spreads); dense ones first"
+)
+FEWEST_SETTINGS = 15  # of a kind, for a spread of its own
+MEASURED = "measured-"  # kinds of deployments of models whose runs were fitted
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How far held-out settings of one kind are off: TPOT, TTFT."""
+
+    kind: str
+    tpot: LogError
+    ttft: LogError
+
+
+def fit_spread(errors: FloatArray, deployments: Sequence[Any], sequences: FloatArray) -> LogError:
+    """Both standard deviations, how they grow with the running sequences, how many of them hold nine in ten errors.
+
+    The quantile is corrected for the number of errors (split conformal prediction), so that heavy tails count.
+    """
+    growth = _growth(errors, sequences)
+    errors = errors / error_scale(sequences, growth)
+    odd = 3 * float(np.median(np.abs(errors))) / 0.6745
+    kept = np.clip(errors, -odd, odd)  # one odd run does not say how the others err
+    names = np.array([repr(name) for name in deployments])
+    groups = [kept[names == name] for name in sorted(set(names.tolist()))]
+    residual = float(np.sqrt(sum(((group - group.mean()) ** 2).sum() for group in groups) / len(kept)))
+    deployment = float(np.sqrt(max(np.mean(kept**2) - residual**2, 0.0)))
+    deployment, residual = round(deployment, 3), round(residual, 3)
+    ordered = np.sort(np.abs(errors)) / np.hypot(deployment, residual)
+    rank = min(len(ordered), int(np.ceil(LEVEL * (len(ordered) + 1))))
+    half_width_sds = float(np.ceil(1e5 * ordered[rank - 1])) / 1e5  # this error is held, not the next
+    return LogError(deployment=deployment, residual=residual, half_width_sds=half_width_sds, growth=growth)
+
+
+def _growth(errors: FloatArray, sequences: FloatArray) -> float:
+    """The power of the sequences under which the errors are likeliest, taken as Laplace's."""
+
+    def cost(growth: float) -> float:
+        scale = error_scale(sequences, growth)
+        return float(np.mean(np.log(scale)) + np.log(np.mean(np.abs(errors) / scale)))
+
+    return min(GROWTHS, key=cost)
+
+
+def sequences_of(settings: Iterable[Setting]) -> FloatArray:
+    """Running at once on each attention replica: a client has one request at a time."""
+    return np.array([setting.concurrency / setting.dp for setting in settings])
+
+
+def kinds_of(settings: Sequence[Setting]) -> np.ndarray[Any, np.dtype[np.str_]]:
+    """By what the errors of unmeasured deployments go."""
+    kinds = {setting.group: kind_of(setting) for setting in settings}
+    return np.array([kinds[setting.group].removeprefix(MEASURED) for setting in settings])
+
+
+def kind_of(setting: Setting) -> str:
+    """By which of the shipped errors a setting goes."""
+    return spread_kind(deployment_of(setting, launch_of(setting)).served)
+
+
+def spreads(settings: Sequence[Setting], errors: FloatArray) -> list[Spread]:
+    """One per kind of deployment, from logarithms of measured over simulated TTFT, TPOT.
+
+    A kind of few settings goes with all mixtures.
+    """
+    kinds, deployments = kinds_of(settings), [setting.group for setting in settings]
+    sequences = sequences_of(settings)
+    found = []
+    for kind in sorted(set(kinds.tolist())):
+        rows = np.flatnonzero(kinds == kind)
+        if len(rows) < FEWEST_SETTINGS:
+            rows = np.flatnonzero(np.isin(kinds, (kind, "experts")))
+        own = [deployments[row] for row in rows]
+        tpot, ttft = (fit_spread(errors[rows, place], own, sequences[rows]) for place in (1, 0))
+        found.append(Spread(kind, tpot, ttft))
+    return found
+
+
+def coverage(settings: Sequence[Setting], errors: FloatArray, known: FloatArray | None = None) -> dict[str, Any]:
+    """Share of settings within their interval, with its half-width, where the spread knows no run of the model.
+
+    `known`: half-widths of the logarithms instead, [settings, (TTFT, TPOT)].
+    """
+    widths = known if known is not None else _widths_without_own_model(settings, errors)
+    inside, kinds = np.abs(errors) <= widths, kinds_of(settings)
+    found: dict[str, Any] = {}
+    for kind in ("all", *sorted(set(kinds.tolist()))):
+        rows = np.full(len(kinds), True) if kind == "all" else kinds == kind
+        found[kind] = {"n": int(rows.sum())}
+        for place, name in enumerate(("ttft", "tpot")):
+            found[kind] |= {
+                f"{name}_covered": 100 * float(inside[rows, place].mean()),
+                f"{name}_half_width": 100 * float(np.expm1(np.median(widths[rows, place]))),
+            }
+    return found
+
+
+def _widths_without_own_model(settings: Sequence[Setting], errors: FloatArray) -> FloatArray:
+    """Half-widths from other models of the kind; from all others where the kind has no other model."""
+    models, kinds = np.array([setting.model for setting in settings]), kinds_of(settings)
+    sequences = sequences_of(settings)
+    widths = np.zeros_like(errors)
+    for model in np.unique(models):
+        for kind in np.unique(kinds[models == model]):
+            rows = (models == model) & (kinds == kind)
+            others = (models != model) & (kinds == kind)
+            chosen = np.flatnonzero(others if others.any() else models != model)
+            own = [settings[row].group for row in chosen]
+            for place in range(2):
+                error = fit_spread(errors[chosen, place], own, sequences[chosen])
+                widths[rows, place] = [error.log_half_width_at(number) for number in sequences[rows]]
+    return widths
+
+
+def shipped_widths(settings: Sequence[Setting]) -> FloatArray:
+    """Half-widths of the logarithms that the shipped constants state, [settings, (TTFT, TPOT)]."""
+    kinds = {setting.group: kind_of(setting) for setting in settings}
+    found = []
+    for setting, sequences in zip(settings, sequences_of(settings).tolist(), strict=True):
+        tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kinds[setting.group])
+        found.append([error.log_half_width_at(sequences) for error in (ttft, tpot)])
+    return np.array(found)
+
+
+def widths_of(settings: Sequence[Setting], fitted: Sequence[Spread], *, measured: bool) -> FloatArray:
+    """The same by these spreads, were the deployments measured, or not."""
+    by_kind = {spread.kind: spread for spread in fitted}
+    found = []
+    for kind, sequences in zip(kinds_of(settings).tolist(), sequences_of(settings).tolist(), strict=True):
+        spread = by_kind[MEASURED + kind if measured else kind]
+        found.append([error.log_half_width_at(sequences) for error in (spread.ttft, spread.tpot)])
+    return np.array(found)
+
+
+def write_spreads(fitted: Mapping[str, Any], path: Path = FOLDER / "hopper.toml") -> None:
+    """Put them into the [log_error] of the constants that both families share."""
+    lines = [LOG_ERROR_HEAD]
+    for kind in ("dense", *(name for name in fitted if name != "dense")):
+        lines += [] if kind == "dense" else ["", f"[log_error.{kind}]"]
+        for metric in ("tpot", "ttft"):
+            values = ", ".join(f"{name} = {value:g}" for name, value in fitted[kind][metric].items())
+            lines.append(f"{metric} = {{ {values} }}")
+    text = path.read_text(encoding="utf-8")
+    begin, end = text.index("[log_error]"), text.index("[measurements]")
+    path.write_text(text[:begin] + "\n".join(lines) + "\n\n" + text[end:], encoding="utf-8")
