@@ -14,7 +14,7 @@ import pytest
 import headcount as hc
 from benchmarks.pages.outputs import examples, output
 from headcount.cli.main import COMMANDS, cli
-from tests.simulator.made_up_fleets import simulate_as
+from tests.simulator.study.made_up_fleets import simulate_as
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
