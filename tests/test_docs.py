@@ -13,7 +13,7 @@ import pytest
 
 import headcount as hc
 from headcount.cli.main import COMMANDS, cli
-from tests.simulator.made_up_fleets import simulate_as
+from tests.simulator.study.made_up_fleets import simulate_as
 from validation.pages.outputs import examples, output
 
 ROOT = Path(__file__).parent.parent

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.latency.profile_file import profile_text
-from tests.calibrate.one_run import RUN
-from tests.calibrate.result_writers import ALL
-from tests.calibrate.test_reader_of_iterations import STARTED, line
-from tests.calibrate.test_reader_of_metrics import snapshot
-from tests.calibrate.test_startup_log import ARGUMENTS, log_text
+from tests.calibrate.readers.one_run import RUN
+from tests.calibrate.readers.result_writers import ALL
+from tests.calibrate.readers.test_reader_of_iterations import STARTED, line
+from tests.calibrate.readers.test_reader_of_metrics import snapshot
+from tests.calibrate.readers.test_startup_log import ARGUMENTS, log_text
 from tests.fuzz.mutations import NASTY, mutated
-from tests.headcount.test_bad_model_config import LLAMA
-from tests.simulator.test_latency_profile import PROFILE
-from tests.workloads.example_traces import EXAMPLES
+from tests.headcount.inputs.test_bad_model_config import LLAMA
+from tests.simulator.latency.test_profile import PROFILE
+from tests.workloads.formats.example_traces import EXAMPLES
 
 FILE, FOLDER, OUT = "<FILE>", "<FOLDER>", "<OUT>"
 ROOT = Path(__file__).parents[2]

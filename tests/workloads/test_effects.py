@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from files.reading import InputError
-from tests.workloads.test_population import CHAT, SHORT, UNBOUNDED, contents
+from tests.workloads.populations.test_population import CHAT, SHORT, UNBOUNDED, contents
 from workloads.distributions import Fixed, Geometric
 from workloads.effects import traffic_effects
 from workloads.populations.population import Population

@@ -1,0 +1,187 @@
+"""Our parameter counts are laid beside transformers' models, and a difference would be seen."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.components import parameters as checker
+from conformance.components.cases.parameter_cases import TEXT_LIKE, model_types, random_config
+from conformance.components.parameters import (
+    ParameterComparison,
+    catalog_configs,
+    check_parameters,
+    compare,
+    random_configs,
+)
+from kvcache.models.config.families import known_families
+from kvcache.models.config.reader import from_config
+from kvcache.shape.parameters import COMPONENTS, parameter_counts
+
+RANDOM_CONFIGS_PER_TYPE = 40
+# What the catalog has and transformers 5.19 cannot build: its text model is compared by itself, under the model_type
+# whose class it names where its own is not known; its encoder with vLLM's in tests/kvcache/models/test_vision.py.
+NOT_IN_TRANSFORMERS = {
+    "moonshotai/Kimi-K2-Instruct": "no model_type 'kimi_k2'",
+    "moonshotai/Kimi-K2-Instruct-0905": "no model_type 'kimi_k2'",
+    "moonshotai/Kimi-K2-Thinking": "no model_type 'kimi_k2'",
+    "moonshotai/Kimi-VL-A3B-Instruct": "no model_type 'kimi_vl'",
+    "google/gemma-3n-E2B-it": "ImportError",
+    "google/gemma-3n-E4B-it": "ImportError",
+}
+CLASS_OF = {"kimi_k2": "deepseek_v3"}
+
+
+def probed(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """What the probe would say if transformers agreed with us; the router's bias is a buffer there."""
+    parameters = {key: count for key, count in parameter_counts(from_config(config, name=name)).items() if count}
+    line = {"name": name, "transformers": "5.19.0", "model_class": "Model", "parameters": parameters, "buffers": {}}
+    return line | {"total": sum(parameters.values())}
+
+
+def compared(name: str, config: dict[str, Any], theirs: dict[str, Any]) -> ParameterComparison:
+    found = ParameterComparison()
+    compare(found, name, config, theirs)
+    return found
+
+
+def test_a_config_is_decided_by_its_seed_type_and_number_alone() -> None:
+    assert random_config(3, "qwen3", 5) == random_config(3, "qwen3", 5) != random_config(3, "qwen3", 6)
+
+
+def test_every_known_family_has_random_configs_that_we_read_without_assumptions() -> None:
+    # Its config class is deepseek_v3's; the other's encoder needs a library that vLLM does not bring.
+    not_built = {"kimi_k2", "gemma3n"}
+    assert set(known_families()) - not_built - set(TEXT_LIKE) <= set(model_types())
+    assert len(model_types()) >= 60
+    for name, config in random_configs(0, 20).items():
+        assert not from_config(config, name=name).assumptions
+
+
+def test_random_configs_reach_every_component() -> None:
+    counts = [parameter_counts(from_config(config, name=name)) for name, config in random_configs(0, 10).items()]
+    for component in COMPONENTS:
+        assert sum(count[component] > 0 for count in counts) >= 10, component
+
+
+def test_counts_that_agree_are_no_difference() -> None:
+    config = random_config(1, "deepseek_v3", 0)
+    found = compared("agreed", config, probed("agreed", config))
+    assert (found.equal, found.model_types, found.differences) == (["agreed"], {"deepseek_v3"}, [])
+
+
+@pytest.mark.parametrize("component", [*COMPONENTS, "other"])
+def test_one_parameter_too_many_is_found_in_its_component(component: str) -> None:
+    config = random_config(1, "llama4", 0)
+    theirs = probed("planted", config)
+    theirs["parameters"][component] = theirs["parameters"].get(component, 0) + 1
+    theirs["total"] += 1
+    found = compared("planted", config, theirs)
+    assert not found.equal
+    assert [list(each.components) for each in found.differences] == [[component]]
+    ours, transformers = found.differences[0].components[component]
+    assert transformers - ours == 1
+
+
+def test_a_parameter_that_moves_between_components_is_two_differences() -> None:
+    config = random_config(1, "qwen2_moe", 0)
+    theirs = probed("moved", config)
+    theirs["parameters"]["experts"] -= 1
+    theirs["parameters"]["shared_experts"] += 1
+    assert set(compared("moved", config, theirs).differences[0].components) == {"experts", "shared_experts"}
+
+
+def test_what_vllm_does_not_load_is_named_and_no_difference() -> None:
+    config = random_config(1, "gemma3", 0)
+    theirs = probed("headed", config)
+    theirs["parameters"]["vision_head"] = 123
+    theirs["total"] += 123
+    found = compared("headed", config, theirs)
+    assert (found.not_loaded, found.differences) == ({"headed": 123}, [])
+
+
+def test_a_buffer_that_vllm_holds_as_a_parameter_counts() -> None:
+    config = random_config(1, "glm4_moe", 0)
+    theirs = probed("biased", config)
+    theirs["parameters"]["router"] -= 8
+    theirs["total"] -= 8
+    assert compared("biased", config, theirs).differences
+    theirs["buffers"]["router"] = 8
+    found = compared("biased", config, theirs)
+    assert (found.buffers, found.differences) == ({"biased": 8}, [])
+
+
+def test_a_model_that_transformers_cannot_build_is_listed_with_the_reason() -> None:
+    theirs = {"name": "new", "transformers": "5.19.0", "unknown": "no model_type 'new'"}
+    found = compared("new", {"model_type": "new"}, theirs)
+    assert (found.unknown, found.equal) == ({"new": "no model_type 'new'"}, [])
+
+
+def test_an_answer_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = random_configs(0, 1)
+
+    def all_but_one(*_: Any, **__: Any) -> Iterator[dict[str, Any]]:
+        yield from [probed(name, config) for name, config in configs.items()][:-1]
+
+    monkeypatch.setattr(checker, "answers", all_but_one)
+    with pytest.raises(ValueError, match="zip"):
+        check_parameters(Path("unused"), configs)
+
+
+def test_an_interpreter_without_transformers_is_one_clear_error(tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named torch' >&2\nexit 1\n", encoding="utf-8")
+    fake.chmod(0o755)
+    with pytest.raises(ValueError, match=r"could not be run by .*python: ModuleNotFoundError: No module named torch"):
+        check_parameters(fake, random_configs(0, 1))
+
+
+@pytest.mark.slow
+def test_the_whole_catalog_has_transformers_parameters_to_the_last_one(vllm_python: Path) -> None:
+    found = check_parameters(vllm_python, catalog_configs())
+    assert found.differences == []
+    assert set(found.unknown) == set(NOT_IN_TRANSFORMERS)
+    assert all(NOT_IN_TRANSFORMERS[name] in reason for name, reason in found.unknown.items())
+    assert len(found.equal) == len(catalog_configs()) - len(NOT_IN_TRANSFORMERS)
+    assert len(found.model_types) >= 23
+    assert found.not_loaded == {}
+    configs = {name: catalog_configs()[name] for name in NOT_IN_TRANSFORMERS}
+    texts = {name: config.get("text_config", config) for name, config in configs.items()}
+    texts = {
+        name: {**text, "model_type": CLASS_OF.get(text["model_type"], text["model_type"])}
+        for name, text in texts.items()
+    }
+    assert check_parameters(vllm_python, texts).equal == list(texts)
+    # Choosing among experts by their load: a buffer in transformers, one parameter per expert in vLLM.
+    assert found.buffers == {
+        "deepseek-ai/DeepSeek-R1": 58 * 256,
+        "deepseek-ai/DeepSeek-V3": 58 * 256,
+        "MiniMaxAI/MiniMax-M2.5": 62 * 256,
+        "MiniMaxAI/MiniMax-M2.7": 62 * 256,
+        "moonshotai/Kimi-K2.5": 60 * 384,
+        "zai-org/GLM-4.5": 89 * 160,
+        "zai-org/GLM-4.5-Air": 45 * 128,
+        "zai-org/GLM-4.6": 89 * 160,
+        "moonshotai/Kimi-Linear-48B-A3B-Instruct": 26 * 256,
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 23 * 128,
+        # A scalar per layer, and what the larger ones standardize images with.
+        "google/gemma-4-26B-A4B-it": 30 + 2 * 1152,
+        "google/gemma-4-31B-it": 60 + 2 * 1152,
+        "google/gemma-4-E2B-it": 35,
+        "google/gemma-4-E4B-it": 42,
+    }
+
+
+@pytest.mark.slow
+def test_random_configs_of_at_least_25_architectures_have_transformers_parameters(vllm_python: Path) -> None:
+    """A new seed each time, so that every run looks at configs that nobody has seen."""
+    seed = secrets.randbelow(2**31)
+    print(f"seed {seed}")
+    found = check_parameters(vllm_python, random_configs(seed, RANDOM_CONFIGS_PER_TYPE))
+    assert found.differences == [], seed
+    assert found.unknown == {}, seed
+    assert found.model_types == set(model_types())
+    assert len(found.model_classes) >= 40
+    assert len(found.not_loaded) >= 5  # SigLIP heads

@@ -1,0 +1,351 @@
+"""What a plan answers, and how; formulas stand in for simulations."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount as hc
+from headcount.answers.answer import SCREENING, Progress
+from headcount.answers.plan_rows import DROPPED, SCREENED
+from kvcache.gpus.gpu import find_gpu
+from simulator.study.capacity_table import CapacityQuestion
+from tests.simulator.study.made_up_fleets import simulate_as
+
+PER_SERVER = {"h100-sxm": 200, "l40s": 60, "h200-sxm": 400}
+ON = ("--model", "llama-3.1-8b", "--latency-model", "constant", "--step-s", "0.02", "--max-num-seqs", "32", "-tp", "1")
+GIVEN: dict[str, Any] = {
+    "latency_model": "constant", "step_s": 0.02, "max_num_seqs": 32, "tensor_parallel_size": 1,
+    "gpu": ["h100-sxm", "l40s"],
+}  # fmt: skip
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def linear(question: CapacityQuestion, servers: int) -> int:
+        return PER_SERVER.get(question.gpu.name, 100) * servers
+
+    simulate_as(monkeypatch, linear)
+
+
+def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
+    """One large server, doubled, costs more than one more of several small ones."""
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    large, small = answer.fleets[:2]
+    large = replace(large, servers=1, gpus=1, usd_per_month=3000.0)
+    small = replace(small, servers=3, gpus=3, usd_per_month=3600.0)
+    titles = [find_gpu(row.gpu).title for row in (small, large)]
+
+    def with_spare() -> str:
+        return dict(answer.first_page().figures)["with a spare server"]
+
+    vars(answer)["fleets"] = (large, small)
+    assert with_spare() == f"4 × {titles[0]}, $4,800 a month, or 2 × {titles[1]}, $6,000 a month"
+    vars(answer)["fleets"] = (large, replace(small, servers=1))
+    assert with_spare() == f"2 × {titles[1]}, $6,000 a month"
+    assert "A spare server can be had (headcount plan --spare 1)" in answer.first_page().risk
+    vars(answer)["fleets"] = (replace(large, spare_servers=1), small)
+    assert "with a spare server" not in dict(answer.first_page().figures)
+
+
+def test_the_first_page_says_which_formats_may_cost_less_and_how_to_ask() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    lifts = [("--kv-cache-dtype fp8", 1.3), ("--quantization fp8", 1.01), ("--max-num-seqs 512", 2.0)]
+    lifted = [{"change": change, "ratio": ratio} for change, ratio in lifts]
+    vars(answer)["known_details"] = {"estimated_lifts": lifted}
+    options = answer.first_page().options
+    assert options is not None
+    assert (
+        "by estimate 30% more users with --kv-cache-dtype fp8. To compare: --kv-cache-dtype auto,fp8;" in options.note
+    )
+    vars(answer)["known_details"] = {"estimated_lifts": lifted[1:]}
+    options = answer.first_page().options
+    assert options is not None and "may cost less, by" not in options.note
+
+
+def test_the_answer_names_the_cheapest_fleet_its_cost_and_the_next() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    assert answer.best is not None
+    assert (answer.best.gpu, answer.gpus, answer.best.users_low) == ("h100-sxm", 3, 600)
+    assert answer.usd_per_month == pytest.approx(3 * 3.99 * 730)
+    text = str(answer)
+    told = " ".join(text.split())
+    assert "500 users: 3 × h100-sxm, 3 × TP1: $8,738 a month, $17.48 for each user asked for" in told
+    assert "for each user asked for; 600 users safe to promise, $14.56 for each" in told
+    assert "price of a GPU's hour: NVIDIA H100 SXM $3.99 by RunPod" in text
+    assert "next: 9 × l40s, 9 × TP1: 40 % more" in text
+    assert "start each of the 3 servers with: vllm serve" in text
+
+
+def test_the_cheapest_fleet_comes_first_in_the_table() -> None:
+    frame = hc.plan("llama-3.1-8b", users=500, **GIVEN).to_frame()
+    assert list(frame["usd_per_month"]) == sorted(frame["usd_per_month"])
+
+
+def test_growth_and_headroom_are_planned_for_but_today_s_users_pay() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, growth=0.3, headroom=0.1, spare=1, **GIVEN)
+    assert answer.users_to_serve == pytest.approx(500 * 1.3 * 1.1)
+    assert answer.best is not None
+    assert answer.best.users_low is not None
+    assert answer.best.users_low >= 715
+    assert (answer.best.servers, answer.best.spare_servers) == (5, 1)
+    assert answer.best.usd_per_user_month == pytest.approx(5 * 3.99 * 730 / answer.best.users_low)
+    assert "with 30 % growth and 10 % headroom: 715 users to serve" in str(answer)
+    assert "→ 4 servers + 1 spare → 5 GPUs" in str(answer)
+
+
+@pytest.mark.parametrize("given", [{"employees": 2000}, {"requests_per_s": 5.0}, {"tokens_per_day": 10**9}], ids=str)
+def test_the_chain_starts_from_what_was_given_and_says_what_is_assumed(given: dict[str, float]) -> None:
+    answer = hc.plan("llama-3.1-8b", **given, **GIVEN)
+    assert answer.demand.links[0].value == pytest.approx(next(iter(given.values())))
+    assumed = [link for link in answer.demand.links if link.assumed]
+    assert assumed
+    assert all(link.source for link in assumed)
+    assert sum(str(answer).count(f"({kind};") for kind in ("assumed", "measured")) == len(assumed)
+    assert " prompt tokens/s and " in str(answer)
+
+
+def test_a_trace_s_tokens_are_measured_and_the_peak_of_time_zones_has_an_hour(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{second},900,100\n" for second in range(50))
+    trace.write_text(f"arrived_at,num_prefill_tokens,num_decode_tokens\n{rows}")
+    zones = "+0=50%,+12=50%"
+    answer = hc.plan("llama-3.1-8b", tokens_per_day=10**9, time_zones=zones, workload=trace, **GIVEN)
+    kinds = {link.name: link.kind for link in answer.demand.links}
+    assert (kinds["tokens_per_request"], kinds["time_zones"]) == ("measured", "given")
+    assert re.search(r"the peak is at \d+:\d\d UTC", str(answer))
+
+
+def test_the_peak_of_a_week_has_a_day() -> None:
+    week = [1.0] * 168
+    week[24 + 15] = 9.0
+    answer = hc.plan("llama-3.1-8b", employees=2000, daily_profile=",".join(map(str, week)), **GIVEN)
+    assert "the peak is at Tuesday 15:30 local time" in str(answer)
+
+
+def test_the_chain_says_how_long_requests_are_and_that_a_longer_limit_does_not_lengthen_them() -> None:
+    asked = hc.plan("llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag", max_model_len=32768)
+    assert asked.traffic is not None
+    prompt, output = asked.traffic.prompt_tokens, asked.traffic.output_tokens
+    said = f"each request: a prompt of {prompt:,.0f} and an answer of {output:,.0f} tokens on average"
+    assert f"{said}; together at most 32,768" in str(asked)
+    (note,) = [note for note in asked.notes if note.code == "context-far-below-limit"]
+    assert note.text.endswith("add --traffic context=x5")
+    longer = hc.plan(
+        "llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag", max_model_len=32768, traffic={"context": "x5"}
+    )
+    unlimited = hc.plan("llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag")
+    assert "at most" not in str(unlimited).partition("each request")[2].partition("→")[0]
+    assert not {note.code for answer in (longer, unlimited) for note in answer.notes} & {note.code}
+
+
+def test_a_given_think_time_is_not_assumed() -> None:
+    answer = hc.plan("llama-3.1-8b", requests_per_s=5.0, think_time_s=30.0, response_time_s=10.0, **GIVEN)
+    assert answer.demand.users == pytest.approx(5 * 40)
+    assert not any(link.assumed for link in answer.demand.links)
+
+
+def test_an_api_is_compared_at_the_same_tokens() -> None:
+    prices = {"api_input_price": 0.1, "api_output_price": 0.4}
+    answer = hc.plan("llama-3.1-8b", users=500, utilization=0.5, **prices, **GIVEN)
+    found = answer.break_even
+    assert found is not None
+    assert answer.peak is not None
+    tokens = answer.peak.input_tokens_per_month * 0.1 + answer.peak.output_tokens_per_month * 0.4
+    assert found.api_usd_per_month == pytest.approx(tokens / 1e6)
+    assert found.own_usd_per_month == answer.usd_per_month
+    assert "the API bills" in str(answer)
+    assert "(assumed; --utilization)" not in str(answer)
+    assert found.load_share is not None
+    users = f"{math.ceil(found.load_share * 500):,} users"
+    cheaper = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
+    head = "\n".join(map(str, answer.head()))
+    assert f"{cheaper} at this load; break-even at" in head
+    assert users in head
+    assert found.users == found.load_share * 500
+    tokens = re.search(r"for ([\d,.]+) M input and ([\d,.]+) M output tokens, at 50 % of the peak", head)
+    assert tokens is not None
+    millions = [float(each.replace(",", "")) for each in tokens.groups()]
+    assert millions[0] * 0.1 + millions[1] * 0.4 == pytest.approx(found.api_usd_per_month, rel=0.005)
+    assert "lower prices of cached input are not counted" in head
+    page = answer.first_page()
+    assert f"${found.api_usd_per_month:,.0f}" in page.answer
+    assert users in dict(page.figures)["API instead"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"users": 100, "employees": 2000}, "--employees and --users are given"),
+        ({}, "nothing says how many people there are"),
+        ({"users": 100, "active_share": 0.2}, "--active-share does not belong to --users"),
+        ({"employees": 100, "peak_share": 1.5}, "--peak-share is 1.5"),
+        ({"users": 100, "time_zones": "+1=60%,-5=40%"}, "--time-zones does not belong to --users"),
+        ({"users": 100, "workload": "chatt"}, "no workload 'chatt'"),
+        ({"users": 100, "price": {"h101-sxm": 2.0}}, "no GPU 'h101-sxm'"),
+        ({"users": 100, "price": -1.0}, "--price is -1 USD"),
+        ({"users": 100, "api_input_price": 0.1}, "give both --api-input-price and --api-output-price"),
+        ({"users": 100, "slo": "chta"}, "no SLO 'chta'"),
+        ({"users": 10**8, "growth": 1.0}, "growth and headroom make 200,000,000 users"),
+    ],
+    ids=str,
+)
+def test_what_needs_no_estimate_is_checked_before_any(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], said: str
+) -> None:
+    def estimate(*_: Any) -> None:
+        raise AssertionError("a layout was estimated")
+
+    monkeypatch.setattr("headcount.answers.plan.mean_request", estimate)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        hc.plan("llama-3.1-8b", **given, **GIVEN)
+
+
+def test_progress_counts_screened_layouts_before_fleets() -> None:
+    seen: list[Progress] = []
+    hc.plan("llama-3.1-8b", users=500, progress=seen.append, **GIVEN)
+    screened = [each for each in seen if each.what == SCREENING]
+    assert [(each.done, each.total) for each in screened] == [(1, 2), (2, 2)]
+    assert all("users by estimate" in each.note for each in screened)
+    assert not any(each.what for each in seen[len(screened) :])
+
+
+def test_a_price_decides_which_fleet_is_cheapest() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, price={"l40s": 0.5}, **GIVEN)
+    assert answer.best is not None
+    assert (answer.best.gpu, answer.best.usd_per_gpu_hour) == ("l40s", 0.5)
+
+
+@pytest.mark.slow
+def test_every_layout_has_its_state_and_a_reason_where_it_did_not_take_part() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, **{**GIVEN, "tensor_parallel_size": None, "gpu": ["l4", "h200-sxm"]})
+    assert len(answer.layouts) == 8
+    assert all(row.reason for row in answer.layouts if row.state in (SCREENED, DROPPED))
+
+
+def test_each_format_in_a_list_is_a_layout() -> None:
+    answer = hc.plan("llama-3.1-8b", users=50, quantization=["fp8", "none"], kv_cache_dtype=["auto", "fp8"], **GIVEN)
+    found = {(row.gpu, row.quantization, row.kv_cache_dtype) for row in answer.layouts}
+    assert len(found) == 8
+
+
+def test_the_json_has_one_object_with_the_fleets_and_the_chain(headcount: Run) -> None:
+    ran = headcount("plan", *ON, "--users", 500, "--gpu", "h100-sxm,l40s", "--json")
+    found = json.loads(ran.out)
+    assert ran.code == 0
+    assert found["best"] == found["fleets"][0]
+    assert found["demand"]["users"] == 500
+    assert found["meets_target"] is True
+    assert found["best"]["serve_line"].startswith("vllm serve ")
+
+
+@pytest.mark.slow
+def test_a_target_that_no_fleet_meets_ends_with_1(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda *_: 0)
+    ran = headcount("plan", *ON, "--users", 500, "--gpu", "h100-sxm")
+    assert ran.code == 1
+    assert "No fleet that was tried serves 500 users" in ran.out
+    assert "not even 1 user meets the SLO" in ran.err
+
+
+def test_300m_tokens_a_day_are_300_million(headcount: Run) -> None:
+    ran = headcount("plan", *ON, "--tokens-per-day", "300M", "--gpu", "h100-sxm")
+    assert "prompt and output tokens a day: 300,000,000 tokens" in ran.out
+
+
+def test_a_plan_that_is_stopped_does_not_say_that_no_fleet_serves_the_users() -> None:
+    seen: list[hc.Answer] = []
+    hc.plan("llama-3.1-8b", users=500, **GIVEN, progress=lambda told: seen.append(told.so_far) if told.so_far else None)
+    stopped, done = str(seen[0]), str(seen[-1])
+    assert "500 users: stopped before a fleet that serves them was simulated" in stopped
+    assert "estimated: not simulated yet" in stopped
+    assert "stopped" not in done
+    assert "3 × TP1: 3 servers of 1 GPU each." in done
+
+
+def test_users_that_few_replications_hardly_know_carry_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda _, servers: 100 * servers, precision=0.3)
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    assert any("users are known only to ±30.00% after" in str(note) for note in answer.notes)
+
+
+def test_where_no_fleet_serves_the_users_it_tells_what_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_large_limits(question: CapacityQuestion, servers: int) -> int:
+        return 100 * servers if (question.slo.ttft_s or 0) > 1 or question.gpu.name == "h200-sxm" else 0
+
+    simulate_as(monkeypatch, only_large_limits)
+    answer = hc.plan("llama-3.1-8b", users=50, **GIVEN | {"gpu": "h100-sxm"})
+    found = {each.change: each.sized for each in answer.nearest}
+    assert int(answer.verdict) == 1
+    assert "--ttft 1250ms" in found
+    assert all(sized.users() >= 50 for sized in found.values())
+    assert "with --ttft 1250ms: 1 × h100-sxm, 1 × TP1, would serve them for $2,913 a month" in str(answer)
+
+
+def test_a_wide_interval_ends_with_3(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda *_: 600, precision=0.2)
+    assert headcount("plan", *ON, "--users", 500, "--gpu", "h100-sxm").code == 3
+
+
+def test_a_large_fleet_says_from_how_many_servers_it_follows() -> None:
+    answer = hc.plan("llama-3.1-8b", users=100_000, **GIVEN)
+    assert answer.best is not None
+    assert answer.best.servers == 500
+    assert [note.code for note in answer.notes].count("fleet-scaled") == 1
+    assert "scaled from" in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--users", "0"), "'0' is not a whole number of at least 1"),
+        (("--users", "-3"), "'-3' is not a whole number of at least 1"),
+        (("--users", "1000000000"), "at most 100,000,000"),
+        (("--users", "5", "--gpu", ""), "gpu has an empty name or none"),
+        (("--users", "5", "--gpu", "h100-sxm,,l40s"), "'h100-sxm,,l40s' has an empty entry; leave out a comma"),
+        (("--users", "5", "--gpu", "h100-sxm,h10"), "no GPU 'h10'; did you mean"),
+        (("--users", "5", "--gpu", "a30"), "give --price a30=USD"),
+        (("--users", "5", "--gpu", "t4", "--price", "0"), "give one above 0"),
+        (("--users", "5", "--gpu", "t4", "--price", "l4=1"), "no GPU of the plan 'l4'"),
+        (("--users", "5", "--price", "cheap"), "is not a number"),
+        (("--users", "5", "--quantization", "fp9"), "no quantization 'fp9'"),
+        (("--users", "5", "--employees", "9"), "--employees and --users are given"),
+        (("--users", "5", "--peak-share", "10%"), "--peak-share does not belong to --users"),
+        ((), "nothing says how many people there are"),
+        (("--users", "5", "--growth", "-5%"), "'-5%' is not a share"),
+        (("--users", "100000000", "--growth", "50%"), "plan for at most 100,000,000"),
+        (("--users", "5", "--api-input-price", "3"), "give both"),
+        (("--users", "5", "--api-input-price", "-3", "--api-output-price", "1"), "the API's price of input tokens"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_clear_line(words: tuple[str, ...], told: str, headcount: Run) -> None:
+    ran = headcount("plan", *ON, *words)
+    assert ran.code == 2, ran
+    assert (ran.out, ran.err.count("\n")) == ("", 1)
+    assert told in ran.err
+
+
+def test_an_empty_list_of_gpus_is_refused_in_python() -> None:
+    with pytest.raises(ValueError, match="gpu has an empty name or none"):
+        hc.plan("llama-3.1-8b", users=5, gpu=[])
+
+
+@pytest.mark.slow
+def test_the_report_is_one_file_with_every_part(tmp_path: Path) -> None:
+    hc.plan("llama-3.1-8b", users=500, **GIVEN).report(tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    for part in ("Layouts compared", "From people to GPUs", "Cost and break-even", "Run it again"):
+        assert f"<h2>{part}</h2>" in text
+    assert "and what do they cost?" in text
+    assert not re.search(r"(src|href)=\"https?:", text)
+
+
+def test_a_notebook_shows_tables() -> None:
+    assert "<table>" in hc.plan("llama-3.1-8b", users=500, **GIVEN)._repr_html_()

@@ -1,0 +1,120 @@
+"""Kernels compiled for fleets of a form do exactly what the whole ones do."""
+
+import importlib
+import pkgutil
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simulator.core
+from conformance.cases.sglang_cases import STEP_S
+from kvcache.layout.kv_layout import KVGroup
+from simulator.core.compiling.forms import EMPTY, FORMS
+from simulator.core.layout import Arrays
+from simulator.core.sglang.layout import SGLangArrays
+from simulator.engines.vllm.speculation import Speculation
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.latency.step_time import constant_step_times
+from simulator.simulation import Simulation, StalledError
+from tests.simulator.core.test_core_against_reference import SEED, assert_same
+from tests.simulator.engines.sglang.test_core import simulated_case, table_of
+from tests.simulator.random_cases import GROUPS, Case, cases
+
+ROUTERS_THAT_SEE_MORE = ("vllm-dp", "cache-aware", "dynamo-kv", "ray-prefix", "llm-d-precise")
+
+
+def with_engines(case: Case, groups: tuple[KVGroup, ...]) -> Case:
+    """The same fleet with engines of those groups of layers, which do nothing that needs the whole kernels."""
+    pools = [
+        replace(
+            pool,
+            data_parallel_size=1,
+            engine=replace(
+                pool.engine,
+                num_gpu_blocks=len(groups) * pool.engine.num_gpu_blocks,
+                kv_groups=groups,
+                pipeline_parallel_size=1,
+                scheduling_policy="fcfs",
+                scheduler_reserve_full_isl=True,
+                speculation=None,
+            ),
+        )
+        for pool in case.fleet.pools
+    ]
+    return replace(case, fleet=replace(case.fleet, pools=tuple(pools)))
+
+
+plain_cases = cases().map(lambda case: with_engines(case, (KVGroup(None),)))
+
+
+def bytes_after(case: Case, form: str) -> dict[str, bytes]:
+    simulation = Simulation(case.fleet, case.table, seed=SEED)
+    simulation.form = form
+    with suppress(StalledError):
+        simulation.run()
+    of_sglang = {f"sglang.{name}": value for name, value in simulation.arrays.sglang._asdict().items()}
+    arrays = {**simulation.arrays._asdict(), **of_sglang}
+    left_out = ("sglang", "tables") if len(simulation.arrays.segments) else ("sglang",)  # such tables begin unwritten
+    return {name: value.tobytes() for name, value in arrays.items() if name not in left_out}
+
+
+@settings(max_examples=40)
+@given(plain_cases)
+def test_a_plain_fleet_leaves_the_same_bytes_in_every_form(case: Case) -> None:
+    assert Simulation(case.fleet, case.table).form == "plain"
+    expected = bytes_after(case, "whole")
+    assert all(bytes_after(case, form) == expected for form in ("plain", "routed"))
+    assert_same(case)
+
+
+@settings(max_examples=40)
+@given(plain_cases, st.sampled_from(ROUTERS_THAT_SEE_MORE))
+def test_a_router_that_sees_more_leaves_the_same_bytes_in_its_form(case: Case, router: str) -> None:
+    case = replace(case, fleet=replace(case.fleet, router=router))
+    assert Simulation(case.fleet, case.table).form == "routed"
+    assert bytes_after(case, "routed") == bytes_after(case, "whole")
+
+
+@settings(max_examples=40)
+@given(cases(), st.sampled_from(GROUPS))
+def test_engines_with_windows_leave_the_same_bytes_in_their_form(case: Case, groups: tuple[KVGroup, ...]) -> None:
+    case = with_engines(case, groups)
+    assert Simulation(case.fleet, case.table).form == "layered"
+    assert bytes_after(case, "layered") == bytes_after(case, "whole")
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20))
+def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int) -> None:
+    of = simulated_case(seed, number)
+    times = constant_step_times(
+        STEP_S, max_num_batched_tokens=of.engine.max_num_batched_tokens, max_num_seqs=of.engine.max_num_seqs
+    )
+    case = Case(Fleet(pools=(Pool(engine=of.engine, step_times=times),)), table_of(of))
+    assert Simulation(case.fleet, case.table).form == "sglang"
+    assert bytes_after(case, "sglang") == bytes_after(case, "whole")
+
+
+@settings(max_examples=20)
+@given(plain_cases)
+def test_a_fleet_whose_steps_are_logged_or_whose_engine_drafts_is_whole(case: Case) -> None:
+    pool = case.fleet.pools[0]
+    speculation = Speculation(method="ngram", num_speculative_tokens=1, acceptance_rate=1.0)
+    drafting = replace(pool, engine=replace(pool.engine, speculation=speculation))
+    fleet = replace(case.fleet, pools=(*case.fleet.pools[1:], drafting))
+    assert Simulation(fleet, case.table).form == "whole"
+    assert Simulation(case.fleet, case.table, log_steps=True).form == "whole"
+
+
+def test_what_is_folded_is_the_name_of_one_field_alone() -> None:
+    """A kernel's source tells a field by its name alone."""
+    modules = [module.name for module in pkgutil.walk_packages(simulator.core.__path__, "simulator.core.")]
+    of_modules = [vars(importlib.import_module(name)).values() for name in modules if name.endswith("layout")]
+    records = {id(value): value for values in of_modules for value in values if isinstance(value, np.dtype)}
+    named = [name for record in records.values() for name in record.names or ()]
+    named += [*Arrays._fields, *SGLangArrays._fields]
+    folded = (*FORMS["plain"], *EMPTY)
+    assert {name: named.count(name) for name in folded} == dict.fromkeys(folded, 1)

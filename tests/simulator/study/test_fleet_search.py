@@ -1,0 +1,185 @@
+"""The cheapest fleet: laws of the search, with formulas in place of simulations."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.fleets import sizing
+from simulator.study.fleets.search import MAX_COST_RATIO, OPTIMISM, FleetSearch, screen_all, search_fleets
+from simulator.study.fleets.sizing import LOSS_GROWS, MOST_SERVERS, kept
+from simulator.study.slo import SLO
+from tests.simulator.study.made_up_fleets import fleet_question, simulate_as
+
+PER_SERVER = {"h100-sxm": 200, "l40s": 90, "a100-80gb": 150, "h200-sxm": 260}
+
+
+def linear(question: CapacityQuestion, servers: int) -> int:
+    return PER_SERVER[question.gpu.name] * servers
+
+
+def answer(users: float, *gpus: str, spare: int = 0) -> FleetSearch:
+    return list(search_fleets(fleet_question(*(gpus or PER_SERVER), users=users, spare=spare)))[-1]
+
+
+def cost(race: FleetSearch) -> float:
+    assert race.best is not None
+    return race.best.usd_per_hour
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("users", "servers"), [(1, 1), (200, 1), (201, 2), (1000, 5), (1001, 6), (50_000, 250)])
+def test_the_fewest_servers_that_serve_all_users_are_found(
+    users: int, servers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate_as(monkeypatch, linear)
+    best = answer(users, "h100-sxm").best
+    assert best is not None
+    assert best.servers == servers
+    assert best.users() >= users
+
+
+def test_a_limit_that_ttft_s_own_error_reaches_buys_no_server_for_each_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user waits 90 ms; 40 % more is beyond the limit, however many servers there are."""
+    physical = (EngineArgs(tensor_parallel_size=1),)
+    near = replace(fleet_question("h100-sxm", users=200, slo=SLO(ttft_s=0.1)), variants=physical)
+    (dropped,) = screen_all(near).dropped
+    assert "less than one user a server is safe to promise (TTFT" in dropped.reason
+    (kept_one,) = screen_all(replace(near, slo=SLO(ttft_s=0.3))).screened
+    assert kept_one.servers < 10
+    simulate_as(monkeypatch, lambda _, servers: servers // 2)
+    assert answer(50, "h100-sxm").best is None
+
+
+def test_a_fleet_that_few_replications_hardly_know_is_replicated_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not dropped for a dearer one."""
+    simulate_as(monkeypatch, linear, told_by=sizing.COARSE_REPLICATIONS + 1)
+    best = answer(150, "h100-sxm", "h200-sxm").best
+    assert best is not None
+    assert (best.screened.layout.offer.gpu.name, best.servers) == ("h100-sxm", 1)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(per_server=st.integers(40, 900), gain=st.floats(-0.4, 0.4), users=st.integers(1, 6000))
+def test_no_smaller_fleet_that_was_simulated_serves_the_users(
+    per_server: int, gain: float, users: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much servers gain or lose side by side."""
+
+    def law(_: CapacityQuestion, servers: int) -> int:
+        return int(per_server * servers * (1 + gain * (1 - 1 / servers)))
+
+    asked = simulate_as(monkeypatch, law)
+    best = answer(users, "h100-sxm").best
+    assert best is not None
+    question = fleet_question("h100-sxm", users=users)
+    assert best.users() >= users
+    assert not [servers for _, _, servers in asked if servers < best.servers and law(question, servers) >= users]
+    assert len(set(asked)) <= 6
+
+
+@pytest.mark.slow
+def test_more_users_never_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    found = [cost(answer(users)) for users in (1, 50, 90, 91, 200, 350, 900, 5000, 40_000)]
+    assert found == sorted(found)
+
+
+@pytest.mark.slow
+def test_spare_servers_never_cost_less_and_the_rest_serves_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    races = [answer(500, spare=spare) for spare in (0, 1, 2, 5)]
+    assert [cost(race) for race in races] == sorted(cost(race) for race in races)
+    for race, spare in zip(races, (0, 1, 2, 5), strict=True):
+        best = race.best
+        assert best is not None
+        assert best.users() >= 500
+        assert best.gpus == (best.servers + spare) * best.layout.plan.gpus
+
+
+def test_the_cheapest_of_all_gpus_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    race = answer(1000)
+    assert cost(race) == min(cost(answer(1000, gpu)) for gpu in PER_SERVER)
+
+
+def test_a_gpu_that_costs_far_too_much_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = simulate_as(monkeypatch, linear)
+    race = answer(5000, "l40s", "gb300")
+    least = min(each.usd_per_hour_if(OPTIMISM) for each in race.screened_of("gb300"))
+    assert least > MAX_COST_RATIO * cost(race)
+    assert {gpu for gpu, _, _ in asked} == {"l40s"}
+
+
+def test_a_gpu_whose_simulation_serves_nobody_does_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    def law(question: CapacityQuestion, servers: int) -> int:
+        return 0 if question.gpu.name == "l40s" else 100 * servers
+
+    simulate_as(monkeypatch, law)
+    race = answer(300, "l40s", "h100-sxm")
+    assert race.best is not None
+    assert race.best.layout.offer.gpu.name == "h100-sxm"
+    assert race.best_of("l40s") is None
+
+
+def test_where_no_layout_serves_anybody_none_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(_: CapacityQuestion, __: int) -> int:
+        return 0
+
+    simulate_as(monkeypatch, nobody)
+    race = answer(300)
+    assert race.best is None
+    assert race.is_over
+
+
+@given(loss=st.floats(0.3, 0.8), servers=st.integers(1, 10_000), simulated=st.integers(1, MOST_SERVERS))
+def test_a_loss_that_the_estimate_sees_goes_on_in_larger_fleets(loss: float, servers: int, simulated: int) -> None:
+    """Beyond the largest fleet that is simulated by a larger power, since each doubling loses more."""
+    found = kept(lambda number: 100 * number**-loss, simulated, servers)
+    near, beyond = min(servers, MOST_SERVERS), max(servers / MOST_SERVERS, 1.0)
+    assert found == pytest.approx(min((near / simulated) ** -loss, 1) * beyond ** (-loss * LOSS_GROWS))
+
+
+@given(gain=st.floats(0, 0.5), servers=st.integers(1, 10_000))
+def test_a_gain_that_the_estimate_sees_is_left_out(gain: float, servers: int) -> None:
+    assert kept(lambda number: 100 * number**gain, 4, max(servers, 4)) == 1
+
+
+def test_a_fleet_that_loses_more_than_it_gains_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, linear)
+    monkeypatch.setattr(sizing, "kept", lambda _, simulated, servers: (servers / simulated) ** -1.2)
+    assert answer(50_000, "h100-sxm").best is None
+
+
+def test_servers_that_serve_fewer_the_more_there_are_are_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = simulate_as(monkeypatch, lambda _, servers: round(200 * servers * math.exp(-servers / 3)))
+    (found,) = answer(400, "h100-sxm").sized
+    assert (found.servers, found.row.reason) == (0, sizing.LOSES_TOO_MUCH)
+    assert [servers for _, _, servers in asked] == [2, 3, 6, 15], "3 serve 1,000 users, as many as a first look takes"
+
+
+def test_every_layout_is_screened_or_has_a_reason() -> None:
+    question = fleet_question("l4", "t4", "h100-sxm", users=100, tensor_parallel_size=None)
+    race = next(iter(search_fleets(question)))
+    found = [(each.layout.offer.gpu.name, each.layout.plan.tensor_parallel_size) for each in race.screened]
+    found += [(each.gpu, each.tp or 0) for each in race.dropped]
+    assert sorted(found) == [(gpu, tp) for gpu in ("h100-sxm", "l4", "t4") for tp in (1, 2, 4, 8)]
+    assert all(each.reason for each in race.dropped)
+
+
+@pytest.mark.slow
+def test_conversations_stay_on_their_server_where_that_is_clearly_cheaper() -> None:
+    """Many servers of L40S lose most of what the prefix cache of one holds, few servers of H100 little."""
+    question = replace(fleet_question("h100-sxm", "l40s", users=500), variants=(EngineArgs(tensor_parallel_size=1),))
+    routers = {each.layout.offer.gpu.name: each.layout.router for each in screen_all(question).screened}
+    assert routers == {"h100-sxm": "least-outstanding", "l40s": "session-affinity"}
+
+
+def test_every_layout_has_the_router_that_is_asked_for() -> None:
+    question = replace(fleet_question("h100-sxm", "l40s", users=500), router="round-robin")
+    assert {each.layout.router for each in screen_all(question).screened} == {"round-robin"}

@@ -1,0 +1,192 @@
+"""How many engines compute prompts, and how many answers: laws of the search, with formulas in place of simulations."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simulator.disaggregation import DisaggregatedDeployment, PoolLink
+from simulator.fleet.deciders import read_decider
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
+from simulator.study.fleets import ratio
+from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.layouts import DisaggregationSearch, FleetQuestion
+from simulator.study.fleets.ratio import OFF, Pair, RatioSizing, screened_apart
+from simulator.study.fleets.screening import Screened
+from simulator.study.fleets.search import search_fleets
+from simulator.study.fleets.sizing import MOST_SERVERS, MOST_USERS
+from tests.simulator.study.made_up_fleets import Served, fleet_question
+
+Law = Callable[[int, int], int]  # users to sign for, of so many prefill and so many decode engines
+
+
+def asked(users: float, apart: DisaggregationSearch | None = None, **more: Any) -> FleetQuestion:
+    return fleet_question("h100-sxm", users=users, apart=apart or DisaggregationSearch(), **more)
+
+
+def pair_of(question: FleetQuestion) -> Screened:
+    """The layout with one GPU for each engine, as it is screened."""
+    found = next(each for each in ratio_screened(question) if each.layout.apart is not None)
+    assert isinstance(found, Screened)
+    return found
+
+
+def ratio_screened(question: FleetQuestion) -> tuple[Screened, ...]:
+    return next(search_fleets(question)).screened
+
+
+def simulate_as(monkeypatch: pytest.MonkeyPatch, law: Law) -> list[Pair]:
+    """Lets a formula stand in for simulations; the list fills with the pairs whose capacity was searched."""
+    searched: list[Pair] = []
+
+    def evaluator(_: CapacityQuestion, apart: DisaggregatedDeployment, __: RunContext) -> Any:
+        def point(size: float, _: int) -> Any:
+            served: Any = Served()
+            served.size = size
+            served.shown = lambda: SimpleNamespace(share=0.01 if law(*apart.counts) >= size else 0.5)
+            return served
+
+        load = SimpleNamespace(unit="users", smallest=1.0, round=lambda size: float(math.floor(size)))
+        return SimpleNamespace(load=load, point=point)
+
+    def row(question: CapacityQuestion, apart: DisaggregatedDeployment, fake: Any, _: Any) -> CapacityRow:
+        searched.append(apart.counts)
+        low = law(*apart.counts)
+        return CapacityRow(
+            gpus=apart.gpus, tp=1, replicas=sum(apart.counts), users=low, users_low=low, users_high=low,
+            apart=apart, plan=apart.decode, point=fake.point(low, 1), precision=0.02, replications=8,
+            reason=None if low else "not even 1 user meets the SLO", binding="TTFT: prefill compute",
+        )  # fmt: skip
+
+    monkeypatch.setattr(ratio, "evaluator_of_apart", evaluator)
+    monkeypatch.setattr(ratio, "apart_capacity", lambda *_: None)
+    monkeypatch.setattr(ratio, "apart_row", row)
+    return searched
+
+
+@pytest.mark.slow
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    prefill=st.integers(60, 600), decode=st.integers(60, 600), users=st.integers(1, 900),
+    gain=st.floats(0.0, 0.3), off=st.floats(1.05 / OFF, OFF * 0.95),
+)  # fmt: skip
+def test_no_pair_that_costs_less_serves_the_users(
+    monkeypatch: pytest.MonkeyPatch, *, prefill: int, decode: int, users: int, gain: float, off: float
+) -> None:
+    """However the pools compare, whatever engines gain beside each other, and as far as the estimate may be off."""
+
+    def law(num_prefill: int, num_decode: int) -> int:
+        gained = 1 + gain * (1 - 1 / min(num_prefill, num_decode))
+        return int(min(prefill * num_prefill, decode * num_decode) * gained)
+
+    simulate_as(monkeypatch, law)
+    question = asked(users)
+    screened = replace(pair_of(question), needed=(users / prefill * off, users / decode / off))
+    first = math.ceil(screened.needed[0]), math.ceil(screened.needed[1])
+    if sum(first) > MOST_SERVERS:
+        return
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run(first)
+    assert found.users() >= users
+    if found.is_whole:
+        fewest = min(p + d for p, d in product(range(1, 20), repeat=2) if law(p, d) >= users)
+        assert found.servers == fewest
+
+
+@pytest.mark.slow
+def test_with_a_decider_pairs_with_far_fewer_prefill_engines_than_estimated_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulate_as(monkeypatch, lambda prefill, decode: min(1000 * prefill, 100 * decode))
+    question = asked(500, DisaggregationSearch(between=PoolLink(decider=read_decider("isl_bounding"))))
+    screened = replace(pair_of(question), needed=(6.0, 5.0))
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((6, 5))
+    assert (found.prefill_servers, found.servers) == (1, 6)
+
+
+def test_each_pool_has_as_many_spare_engines_as_are_asked_for() -> None:
+    bare, spare = (pair_of(asked(400, spare=number)) for number in (0, 2))
+    assert spare.needed == bare.needed
+    assert spare.bought == (bare.bought[0] + 4, bare.bought[1] + 2)
+    assert spare.usd_per_hour == pytest.approx(bare.usd_per_hour * spare.bought[0] / bare.bought[0])
+
+
+def test_conversations_that_stay_with_their_prefill_engine_need_fewer_of_them() -> None:
+    question = asked(20_000)
+    stays, spread = (pair_of(replace(question, router=router)) for router in ("session-affinity", "least-outstanding"))
+    assert stays.needed[0] < spread.needed[0]
+    assert stays.needed[1] == pytest.approx(spread.needed[1], rel=0.01)
+
+
+@pytest.mark.slow
+def test_a_pair_with_fewer_of_both_than_one_that_fails_is_never_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = simulate_as(monkeypatch, lambda prefill, decode: min(110 * prefill, 70 * decode))
+    question = asked(500)
+    screened = replace(pair_of(question), needed=(4.0, 6.0))
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((4, 6))
+    assert (found.prefill_servers, found.servers) == (5, 13)
+    assert len(searched) == len(set(searched)) <= 4
+
+
+@pytest.mark.slow
+def test_large_fleets_are_scaled_from_a_part_of_the_same_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda prefill, decode: min(200 * prefill, 100 * decode))
+    question = asked(20_000)
+    screened = replace(pair_of(question), needed=(100.0, 200.0))
+    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((100, 200))
+    assert not found.is_whole
+    assert found.row.replicas <= MOST_SERVERS + 1
+    assert found.users() >= 20_000
+    prefill, decode = found.prefill_servers, found.servers - found.prefill_servers
+    assert decode == pytest.approx(2 * prefill, rel=0.15)
+
+
+@pytest.mark.slow
+def test_where_a_pair_serves_nobody_the_layout_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_as(monkeypatch, lambda *_: 0)
+    race = list(search_fleets(asked(50)))[-1]
+    kinds = {each.layout.kind: each for each in race.sized}
+    found = kinds["h100-sxm, prefill and decode apart"]
+    assert not found.servers
+    assert found.row.reason == "not even 1 user meets the SLO"
+    assert race.best is not None
+    assert race.best.layout.apart is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("users", [150, 420])
+def test_the_ratio_is_that_of_all_pairs_simulated_one_by_one(users: int) -> None:
+    question = asked(users, replications=4, router="least-outstanding")
+    screened = pair_of(question)
+    layout = screened.layout
+    apart = layout.apart
+    assert apart is not None
+    first = screened.prefill_servers, screened.servers - screened.prefill_servers
+    found = RatioSizing(question, screened, 4, MOST_USERS, RunContext()).run(first)
+    capacity = question.capacity_of(layout, 1, replications=4)
+
+    def serves(pair: Pair) -> bool:
+        evaluator = evaluator_of_apart(capacity, apart.sized(*pair), RunContext())
+        searched = apart_capacity(capacity, apart.sized(*pair), evaluator, users)
+        return apart_row(capacity, apart.sized(*pair), evaluator, searched).users_low >= users
+
+    cheaper = [(p, d) for p, d in product(range(1, found.servers), repeat=2) if p + d < found.servers]
+    assert found.users() >= users
+    assert not [pair for pair in cheaper if serves(pair)]
+
+
+def test_engines_that_compute_prompts_alone_are_estimated_to_serve_more_requests_than_those_that_do_both() -> None:
+    question = asked(1000)
+    by_kind = {each.layout.kind: each for each in ratio_screened(question)}
+    both, apart = by_kind["h100-sxm"], by_kind["h100-sxm, prefill and decode apart"]
+    assert apart.servers >= 2
+    assert all(needed > 0 for needed in apart.needed)
+    longer = screened_apart(apart.layout, replace(question, users=2000))
+    assert isinstance(longer, Screened)
+    assert sum(longer.needed) == pytest.approx(2 * sum(apart.needed), rel=0.25)
+    assert min(apart.needed) < both.servers
