@@ -99,8 +99,8 @@ def find_scaler(given: str | ScalerFactory) -> ScalerFactory:
             raise SCALERS.unknown(name, tuple(files))
         module = SCALERS.load(files[name])
         made, settings_kind = module.Scaler, module.Settings
-    if not isinstance(made, type) or not callable(getattr(made, "wanted", None)):
-        raise ValueError(f"autoscaler {name!r}: {value_shown(made)} is no class with wanted(seen); give one")
+    if not isinstance(made, type) or not callable(getattr(made, "desired_replicas", None)):
+        raise ValueError(f"autoscaler {name!r}: {value_shown(made)} is no class with desired_replicas(seen); give one")
     if settings_kind is None and parameters:
         raise ValueError(f"autoscaler {name!r} takes no parameters: it has no Settings")
     settings = () if settings_kind is None else (_settings(name, parameters, settings_kind),)

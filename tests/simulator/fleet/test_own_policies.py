@@ -46,7 +46,7 @@ class Scaler:
     def __init__(self, settings):
         self.looks = 0
 
-    def wanted(self, seen):
+    def desired_replicas(self, seen):
         self.looks += 1
         return 4 if self.looks // 3 % 2 == 0 else 1
 '''

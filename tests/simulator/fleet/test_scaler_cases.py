@@ -13,7 +13,7 @@ from tests.simulator.fleet.observed_fleets import observed
 
 
 @pytest.mark.parametrize(
-    ("values", "target", "replicas", "wanted"),
+    ("values", "target", "replicas", "desired_replicas"),
     [
         ((300, 500, 700), 300, 3, 5),  # ScaleUp, a utilization of 50 where 30 is the target
         ((20_000, 10_000, 30_000), 15_000, 3, 4),  # ScaleUpCM
@@ -31,7 +31,7 @@ def test_hpa_decides_as_kubernetes_own_cases(
 
 
 @pytest.mark.parametrize(
-    ("total", "target", "replicas", "wanted"),
+    ("total", "target", "replicas", "desired_replicas"),
     [(8_600, 2_150, 3, 4), (8_600, 2_867, 5, 3), (20_000, 5_000, 3, 4), (6_000, 2_000, 5, 3), (8_600, 2_867, 3, 3)],
 )
 def test_hpa_of_a_fleet_s_metric_decides_as_kubernetes_own_cases(
@@ -106,7 +106,7 @@ def decider(target: float, ready: int, **more: float) -> knative_kpa.Decider:
 
 
 @pytest.mark.parametrize(
-    ("target", "ready", "averages", "wanted"),
+    ("target", "ready", "averages", "desired_replicas"),
     [
         (10, 1, (0, 0), 0),
         (181, 1, (21, 26), 1),
@@ -132,7 +132,7 @@ def test_kpa_with_small_rates_moves_by_one_at_least() -> None:
     assert decider(10, 100, max_scale_down_rate=1.1).desired(1, 1, ready=100, now_s=100.0) == 90
 
 
-@pytest.mark.parametrize(("stable", "panic", "wanted"), [(50, 30, 50), (20, 30, 30)])
+@pytest.mark.parametrize(("stable", "panic", "desired_replicas"), [(50, 30, 50), (20, 30, 30)])
 def test_kpa_in_panic_takes_the_larger_of_both_windows(stable: float, panic: float, desired_replicas: int) -> None:
     found = decider(1, 1)
     found.panic_s = 95.0
@@ -183,7 +183,7 @@ def policy(least: int = 1, most: int = 1000, **given: float) -> Callable[..., in
     return decided
 
 
-@pytest.mark.parametrize(("factor", "wanted"), [(10.0, 10), (0.5, 1)])
+@pytest.mark.parametrize(("factor", "desired_replicas"), [(10.0, 10), (0.5, 1)])
 def test_ray_wakes_from_zero_by_its_factor(factor: float, desired_replicas: int) -> None:
     assert policy(upscaling_factor=factor)(1, 0, 0) == desired_replicas
 
@@ -276,7 +276,7 @@ def test_wva_decides_nothing_while_a_replica_starts_and_its_hpa_waits_four_minut
 
 
 @pytest.mark.parametrize(
-    ("replicas", "use", "wanted"),
+    ("replicas", "use", "desired_replicas"),
     [(2, 45, 3), (2, 35, 3), (2, 90, 4), (6, 20, 4), (6, 18, 4), (6, 10, 3), (2, 33, 2), (2, 27, 2)],
 )
 def test_apa_decides_as_aibrix_s_own_cases(replicas: int, use: float, desired_replicas: int) -> None:

@@ -77,7 +77,7 @@ class Scaler:
     def __init__(self, settings):
         self.settings = settings
 
-    def wanted(self, seen):
+    def desired_replicas(self, seen):
         return seen.replicas + self.settings.more
 '''
 
@@ -95,7 +95,7 @@ class MadeHere:
 
     period_s = 1.0
 
-    def wanted(self, seen: Observed) -> int:
+    def desired_replicas(self, seen: Observed) -> int:
         return seen.replicas
 
 
@@ -111,7 +111,7 @@ class MadeHere:
         ("schedule:8h=2,1h=3", "ascending times"),
         ("schedule:8h=two", "'two' is not a whole number"),
         ("dynamo-planner:mode=throughput", "needs engine_rps"),
-        ("tests.simulator.fleet.test_scalers:EVERY", "is no class with wanted"),
+        ("tests.simulator.fleet.test_scalers:EVERY", "is no class with desired_replicas"),
         ("tests.simulator.fleet.test_scalers:MadeHere:more=2", "takes no parameters"),
         ("nowhere:Scaler", "no autoscaler 'nowhere:Scaler'"),
     ],
