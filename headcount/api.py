@@ -2,7 +2,7 @@
 
     import headcount as hc
     answer = hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1, 2])
-    answer.users_low, answer.notes
+    answer.users_low, answer.diagnostics
     answer.to_frame()
     answer.report("answer.html")
 
@@ -13,27 +13,27 @@ unit in their name have none, times are in seconds.
 from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
 from files.arguments import checked
 from files.limits import limits_raised
-from headcount.answers.answer import Answer, Progress, Verdict
-from headcount.answers.autoscaling.disaggregation import DisaggregationAnswer, disaggregated_capacity
-from headcount.answers.autoscaling.heterogeneous_fleet import FleetAnswer, fleet
-from headcount.answers.autoscaling.over_time import OverTimeAnswer, simulate_over_time
-from headcount.answers.capacity import CapacityAnswer, capacity
-from headcount.answers.check import CheckAnswer, check
-from headcount.answers.check_steps import StepsCheckAnswer
-from headcount.answers.fit import FitAnswer, fit
-from headcount.answers.memory import MemoryAnswer, memory
-from headcount.answers.memory_comparison import MemoryComparison, memory_comparison
-from headcount.answers.notes import Note, RefusedError, Severity
-from headcount.answers.plan import PlanAnswer, plan
-from headcount.answers.read import ReadAnswer, read
-from headcount.answers.simulate import SimulateAnswer, simulate
-from headcount.answers.sweeps.compare import CompareAnswer, compare
-from headcount.answers.sweeps.diff import DiffAnswer, diff
-from headcount.answers.sweeps.optimize import OptimizeAnswer, optimize
-from headcount.answers.sweeps.whatif import WhatifAnswer, whatif
-from headcount.answers.training_memory import TrainingMemoryAnswer, training_memory
-from headcount.answers.workloads.describe import DescribeAnswer, describe
-from headcount.answers.workloads.fit import FitTraceAnswer, fit_trace
+from headcount.diagnostics import Diagnostic, RefusedError, Severity
+from headcount.queries.autoscaling.over_time import AutoscalingResult, simulate_autoscaling
+from headcount.queries.calibrate.check import CheckResult, check
+from headcount.queries.calibrate.check_steps import StepsCheckResult
+from headcount.queries.calibrate.fit import FitResult, fit
+from headcount.queries.calibrate.read import ReadResult, read
+from headcount.queries.capacity import CapacityResult, capacity
+from headcount.queries.compare import CompareResult, compare
+from headcount.queries.diff import DiffResult, diff
+from headcount.queries.disaggregation import DisaggregationResult, disaggregated_capacity
+from headcount.queries.heterogeneous_fleet import FleetResult, fleet
+from headcount.queries.memory import MemoryResult, memory
+from headcount.queries.memory_comparison import MemoryComparison, memory_comparison
+from headcount.queries.optimize import OptimizeResult, optimize
+from headcount.queries.plan import PlanResult, plan
+from headcount.queries.result import Progress, Result, Verdict
+from headcount.queries.simulate import SimulateResult, simulate
+from headcount.queries.training_memory import TrainingMemoryResult, training_memory
+from headcount.queries.whatif import WhatifResult, whatif
+from headcount.queries.workloads.describe import DescribeResult, describe
+from headcount.queries.workloads.fit import FitTraceResult, fit_trace
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
@@ -42,7 +42,7 @@ from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.view import View
-from simulator.results import Result, request_times, whole_run
+from simulator.results import SimulationResult, request_times, whole_run
 from simulator.simulation import Simulation
 from simulator.study.slo import SLO
 from workloads.load import load_workload, preset_names
@@ -51,39 +51,39 @@ from workloads.traces.trace_file import TraceFile
 
 __all__ = [
     "SLO",
-    "Answer",
-    "CapacityAnswer",
-    "CheckAnswer",
-    "CompareAnswer",
+    "AutoscalingResult",
+    "CapacityResult",
+    "CheckResult",
+    "CompareResult",
     "Deployment",
-    "DescribeAnswer",
-    "DiffAnswer",
-    "DisaggregationAnswer",
+    "DescribeResult",
+    "Diagnostic",
+    "DiffResult",
+    "DisaggregationResult",
     "EngineArgs",
-    "FitAnswer",
-    "FitTraceAnswer",
+    "FitResult",
+    "FitTraceResult",
     "Fleet",
-    "FleetAnswer",
-    "MemoryAnswer",
+    "FleetResult",
     "MemoryComparison",
-    "Note",
-    "OptimizeAnswer",
-    "OverTimeAnswer",
-    "PlanAnswer",
+    "MemoryResult",
+    "OptimizeResult",
+    "PlanResult",
     "Pool",
     "Progress",
-    "ReadAnswer",
+    "ReadResult",
     "RefusedError",
     "Result",
     "Severity",
-    "SimulateAnswer",
+    "SimulateResult",
     "Simulation",
-    "StepsCheckAnswer",
+    "SimulationResult",
+    "StepsCheckResult",
     "TraceFile",
-    "TrainingMemoryAnswer",
+    "TrainingMemoryResult",
     "Verdict",
     "View",
-    "WhatifAnswer",
+    "WhatifResult",
     "capacity",
     "check",
     "closed_load",
@@ -112,7 +112,7 @@ __all__ = [
     "request_times",
     "resolve",
     "simulate",
-    "simulate_over_time",
+    "simulate_autoscaling",
     "training_memory",
     "whatif",
     "whole_run",

@@ -42,7 +42,7 @@ def request_times(requests: NDArray[np.void]) -> RequestTimes:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
+class SimulationResult:
     """One run's figures over the time from `start_s` to `end_s`; every unit is in the name."""
 
     start_s: float
@@ -107,7 +107,7 @@ def snapshot(simulation: Simulation) -> Snapshot:
     )
 
 
-def whole_run(simulation: Simulation, *, users: float | None = None) -> Result:
+def whole_run(simulation: Simulation, *, users: float | None = None) -> SimulationResult:
     """Every request of the run, the start burst too."""
     start = Snapshot(
         time_s=0.0,
@@ -118,7 +118,7 @@ def whole_run(simulation: Simulation, *, users: float | None = None) -> Result:
     return result_since(simulation, start, users=users)
 
 
-def result_since(simulation: Simulation, start: Snapshot, *, users: float | None = None) -> Result:
+def result_since(simulation: Simulation, start: Snapshot, *, users: float | None = None) -> SimulationResult:
     """What happened after `start`: latencies of requests that arrived since, rates of what finished since."""
     requests, end_s = simulation.requests, simulation.now_s
     span_s = max(end_s - start.time_s, math.ulp(1.0))
@@ -127,7 +127,7 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
     blocks = simulation.fleet.num_usable_blocks
     since = {name: float((simulation.totals[name] - start.totals[name]).sum()) for name in _SUMMED}
     queried = since["queried_tokens"] or 1.0
-    return Result(
+    return SimulationResult(
         start_s=start.time_s,
         end_s=end_s,
         num_requests=len(arrived),

@@ -15,7 +15,7 @@ from simulator.deployment import Deployment, resolve
 from simulator.engines.engines import argument_names, engine_args, own_arguments
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
-from simulator.results import Result, result_since, snapshot, whole_run
+from simulator.results import SimulationResult, result_since, snapshot, whole_run
 from simulator.simulation import Simulation
 from workloads.arrivals import Bursty
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
@@ -39,7 +39,7 @@ class Replay:
         """The run without its warm-up."""
         return self.run.since(self.warmup_s)
 
-    def simulate(self, constants: Constants | None = None) -> Result:
+    def simulate(self, constants: Constants | None = None) -> SimulationResult:
         """The run as its client sees it, start burst too, with step times of these constants or the deployment's."""
         simulation = self._start(constants)
         if not self.warmup_s:
@@ -50,7 +50,7 @@ class Replay:
         simulation.run()
         return self._seen_by_client(result_since(simulation, before))
 
-    def _seen_by_client(self, result: Result) -> Result:
+    def _seen_by_client(self, result: SimulationResult) -> SimulationResult:
         waits = self.table.follows == NEXT_FREE
         lag_s = client_lag_s(self.run.tool, int((~waits).sum())) if waits.any() else 0.0
         times = result.times
@@ -200,7 +200,7 @@ def measured_figures(run: MeasuredRun) -> dict[str, float]:
     return found
 
 
-def simulated_figures(result: Result) -> dict[str, float]:
+def simulated_figures(result: SimulationResult) -> dict[str, float]:
     """A result's figures under the same names."""
     found: dict[str, float] = {}
     for name, value in result.to_json().items():

@@ -11,7 +11,7 @@ from calibrate.check.replay import Replay, measured_figures, simulated_figures
 from calibrate.check.run_figures import LATENCIES, latency_samples
 from calibrate.measured_run import MeasuredRun
 from simulator.latency.step_time import FloatArray
-from simulator.results import Result
+from simulator.results import SimulationResult
 
 STATISTICS = ("mean", "p50", "p90", "p99")
 RATES = (
@@ -137,7 +137,7 @@ def _growth(arrival_s: FloatArray, ttft_s: FloatArray) -> tuple[str, ...]:
     return (f"the queue grew: median TTFT {first:.3g} s in the first quarter, {last:.3g} s in the last",)
 
 
-def _samples(run: MeasuredRun, result: Result) -> dict[str, tuple[FloatArray, FloatArray]]:
+def _samples(run: MeasuredRun, result: SimulationResult) -> dict[str, tuple[FloatArray, FloatArray]]:
     if run.requests is None or not len(run.requests):
         return {}
     own, times = latency_samples(run), result.times

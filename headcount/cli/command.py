@@ -114,7 +114,7 @@ def _join_traffic(params: dict[str, Any]) -> None:
     given = {name: params.pop(name) for name in (*_FACTORS, *_VALUES) if name in params}
     given = {name: value for name, value in given.items() if value is not None}
     if given:
-        from headcount.questions.traffic import TrafficChange  # noqa: PLC0415  imported where it is given
+        from headcount.inputs.traffic import TrafficChange  # noqa: PLC0415  imported where it is given
         from workloads.traffic_changes import Amount  # noqa: PLC0415
 
         factors = [(_FACTORS[name], Amount(value=given[name], is_factor=True)) for name in _FACTORS if name in given]

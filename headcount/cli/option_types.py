@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from files.names import shortened
 from files.outputs import check_out_file
-from headcount.report.document import check_report
+from headcount.views.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch
 

@@ -12,7 +12,7 @@ from headcount.cli.config_file import read_config
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from headcount.cli.option_types import Option, OutPath, flag, json_option, option
-from headcount.questions.traffic import TRAFFIC_CHANGES
+from headcount.inputs.traffic import TRAFFIC_CHANGES
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.engines import VLLM
 from simulator.engines.sglang.arguments import SGLangArgs

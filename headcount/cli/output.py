@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import click
 
-from headcount.answers.answer import Answer
 from headcount.cli.progress import listener, watched
 from headcount.cli.rendered_output import Shown, json_text, shown
 from headcount.cli.saved_answers import repeatable
-from headcount.report import document
+from headcount.queries.result import Result
+from headcount.views.report import document
 from headcount.text.blocks import Table
-from headcount.text.drawing import draw
+from headcount.views.terminal.drawing import draw
 
 DURATIONS: Final = ("ttft", "tpot", "think_time", "response_time")  # options that Python names with their unit
 
@@ -29,13 +29,13 @@ def print_json(value: dict[str, Any]) -> None:
     print(json_text(value))
 
 
-def show(answer: Answer, *, as_json: bool) -> int:
+def show(answer: Result, *, as_json: bool) -> int:
     """Print an answer, or hand it to who listens; its exit code."""
     return finish(answer, None, as_json=as_json)
 
 
 def finish(
-    answer: Answer,
+    answer: Result,
     report: Path | None,
     *,
     as_json: bool,
@@ -63,7 +63,7 @@ def show_with_report(found: Shown, show: Callable[..., int], report: Path | None
             click.echo(f"report: {report}", err=as_json)
 
 
-def show_interrupted(answer: Answer, *, as_json: bool) -> None:
+def show_interrupted(answer: Result, *, as_json: bool) -> None:
     """What was found before Ctrl-C, on stdout."""
     if as_json:
         print_json({**answer.to_json(), "interrupted": True})
@@ -89,7 +89,7 @@ def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
     told: list[str] = []
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched(what, interrupted=interrupted, told=told) as progress, asked.watched() if asked else nullcontext():
-        answer: Answer = resolve_name(ask)(**values, progress=progress)
+        answer: Result = resolve_name(ask)(**values, progress=progress)
     if asked is None:
         return finish(answer, report, as_json=as_json)
     return finish(answer, report, as_json=as_json, told=told, kept=asked.kept)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from headcount.answers.answer import Answer, Progress, Watch
+from headcount.queries.result import Progress, Result, Watch
 
 LINE_EVERY_S = 10.0  # where stderr is no terminal
 CHECKING: Final = "reading the question"  # shown until there is progress
@@ -24,7 +24,7 @@ class Listener(Protocol):
 
     def watch(self, now: Progress) -> None: ...
 
-    def answered(self, answer: Answer) -> None: ...
+    def answered(self, answer: Result) -> None: ...
 
 
 def listener() -> Listener | None:
@@ -140,7 +140,7 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
 
 @contextmanager
 def watched(
-    title: str, *, interrupted: Callable[[Answer], object] = lambda _: None, told: list[str] | None = None
+    title: str, *, interrupted: Callable[[Result], object] = lambda _: None, told: list[str] | None = None
 ) -> Iterator[Watch]:
     """What a question calls while it is answered; the bar shows it, and a line what is found on the way.
 
@@ -149,7 +149,7 @@ def watched(
     if (heard := listener()) is not None:
         yield heard.watch
         return
-    answers: list[Answer] = []
+    answers: list[Result] = []
     told = [] if told is None else told
     try:
         with progress_bar(title, total=1) as bar:

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from files.names import one_line
-from headcount.answers.answer import Answer
-from headcount.answers.notes import Severity
+from headcount.diagnostics import Severity
+from headcount.queries.result import Result
 from headcount.text.blocks import Line, Table
-from headcount.text.drawing import draw
+from headcount.views.terminal.drawing import draw
 from headcount.text.units import finite
 
 
@@ -43,7 +43,7 @@ class Shown:
         return self.show(as_json=as_json)
 
 
-def shown(answer: Answer, *, is_whole: bool, told: Sequence[str] = ()) -> Shown:
+def shown(answer: Result, *, is_whole: bool, told: Sequence[str] = ()) -> Shown:
     """What to show of it, and with `is_whole` what its JSON and its report need, which may take some seconds."""
     return Shown(
         told=tuple(told),

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.answers.notes import Note, facts_about, find_notes
+from headcount.diagnostics import Diagnostic, facts_about, find_diagnostics
 from headcount.endpoint.answers import Answers
 from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Emulation
 from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.tokens import EstimatedTokens, FileTokens
-from headcount.questions.deployments import resolve_model_and_gpu
+from headcount.inputs.deployments import resolve_model_and_gpu
 from simulator.deployment import resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory
@@ -60,7 +60,7 @@ def endpoint(
     *,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,
-) -> tuple[Endpoint, tuple[Note, ...]]:
+) -> tuple[Endpoint, tuple[Diagnostic, ...]]:
     """An endpoint, its kernels compiled, with what is to know of it.
 
     `engine` are the engine's arguments under their names. Raises ValueError for a bad argument, RefusedError where
@@ -70,7 +70,7 @@ def endpoint(
         raise ValueError(f"--speed is {served.speed:g}; give a number from 0.01 to 1000")
     asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
-    notes = find_notes(facts_about(asked, plans=[plan]), strict=strict)
+    diagnostics = find_diagnostics(facts_about(asked, plans=[plan]), strict=strict)
     tokenizer = EstimatedTokens() if served.tokenizer is None else FileTokens(served.tokenizer)
     fleet = plan.fleet(served.replicas, served.router)
     answers = Answers(tokenizer, served.lengths(), seed=served.seed)
@@ -85,7 +85,7 @@ def endpoint(
         api_key=served.api_key,
         most_bytes=served.most_bytes,
     )
-    return made, notes
+    return made, diagnostics
 
 
 def _compile(fleet: Fleet) -> None:

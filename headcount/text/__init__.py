@@ -1,1 +1,1 @@
-"""Answers as text for a terminal."""
+"""Words, units and numbers as people read them, which diagnostics, progress and every view share."""

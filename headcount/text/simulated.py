@@ -9,7 +9,7 @@ from headcount.text.units import percent, seconds
 from headcount.text.words import cancelled_text
 
 if TYPE_CHECKING:
-    from simulator.results import Result
+    from simulator.results import SimulationResult
     from simulator.tenants import TenantFigures
 
 
@@ -32,12 +32,12 @@ def tenant_row(tenant: "TenantFigures") -> tuple[str, ...]:
     )
 
 
-def _host_hits(result: "Result") -> str:
+def _host_hits(result: "SimulationResult") -> str:
     host = result.host_hit_rate
     return "" if host is None else f" in GPU memory, {host:.1%} in host memory"
 
 
-def rates(result: "Result", preempted: str) -> list[tuple[str, str]]:
+def rates(result: "SimulationResult", preempted: str) -> list[tuple[str, str]]:
     """What a run did, a name and a figure for each; `preempted` is the engine's word."""
     running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
     rows = [

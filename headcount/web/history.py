@@ -11,7 +11,7 @@ import msgspec
 from files.cache.private_folder import private_folder
 from files.outputs import write_whole
 from files.warn_once import warn_once
-from headcount.web.saved_jobs import Kept
+from headcount.web.saved_jobs import SavedJob
 from headcount.web.worker import Answered
 
 MOST_KEPT: Final = 500  # answers; the oldest are forgotten
@@ -28,7 +28,7 @@ class History:
         self._base = base
         self._lock = Lock()
         self._unwritten: OrderedDict[str, str] = OrderedDict()  # reports that no file could hold
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, SavedJob] = OrderedDict()
         for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
             self._read(path)
 
@@ -50,7 +50,7 @@ class History:
             while len(self._kept) > MOST_KEPT:
                 self._forget(next(iter(self._kept)))
 
-    def find(self, key: str) -> Kept | None:
+    def find(self, key: str) -> SavedJob | None:
         """The answer, also of another server that uses this folder."""
         with self._lock:
             if key not in self._kept and _KEY.fullmatch(key):
@@ -66,14 +66,14 @@ class History:
         except OSError:
             return None
 
-    def newest(self) -> list[tuple[str, Kept]]:
+    def newest(self) -> list[tuple[str, SavedJob]]:
         """All with their keys, newest first."""
         with self._lock:
             return list(reversed(self._kept.items()))
 
     def _read(self, path: Path) -> None:
         try:
-            self._kept[path.stem] = msgspec.json.decode(path.read_bytes(), type=Kept)
+            self._kept[path.stem] = msgspec.json.decode(path.read_bytes(), type=SavedJob)
         except (OSError, msgspec.MsgspecError):  # of another release, or damaged: it is asked again
             return
 

@@ -15,7 +15,7 @@ from headcount.web.scenario import UPLOAD, Scenario
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     found = Environment(
-        loader=ChoiceLoader([PackageLoader("headcount.web"), PackageLoader("headcount.report")]),
+        loader=ChoiceLoader([PackageLoader("headcount.web"), PackageLoader("headcount.views.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

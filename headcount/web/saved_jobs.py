@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headcount.answers.answer import Answer
+from headcount.queries.result import Result
 from headcount.text.units import finite, percent, seconds
 from headcount.web.scenario import Scenario
 
@@ -23,7 +23,7 @@ _SHARES: Final = ("attainment.mean", "kv_usage")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class SavedJob:
     """A finished answer, small enough to be read for every line of a list."""
 
     scenario: Scenario
@@ -34,18 +34,18 @@ class Kept:
     rows: tuple[dict[str, Any], ...]  # FIGURES of every row of the answer, the leading one first
 
 
-def kept_of(scenario: Scenario, answer: Answer) -> Kept:
-    return Kept(
+def saved_job_of(scenario: Scenario, answer: Result) -> SavedJob:
+    return SavedJob(
         scenario=scenario,
         asked_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
-        headline=answer.first_page().answer,
+        headline=answer.summary().answer,
         verdict=int(answer.verdict),
         alerts=tuple(map(str, answer.alerts)),
         rows=tuple(_rows(answer)),
     )
 
 
-def _rows(answer: Answer) -> list[dict[str, Any]]:
+def _rows(answer: Result) -> list[dict[str, Any]]:
     found = [_flat(finite(row)) for row in answer.rows()]
     latencies = {f"{row['latency']}.{name}": value for row in found if "latency" in row for name, value in row.items()}
     if latencies:  # a simulation has a row for each latency

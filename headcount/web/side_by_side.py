@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headcount.web.saved_jobs import FIGURES, Kept, figure_text
+from headcount.web.saved_jobs import FIGURES, SavedJob, figure_text
 
 MOST: Final = 4
 
@@ -17,7 +17,7 @@ class Comparison:
     answered: list[tuple[str, list[str], bool]]
 
 
-def compared(answers: Sequence[Kept]) -> Comparison:
+def compared(answers: Sequence[SavedJob]) -> Comparison:
     """Every field that one of them gave, every figure that one of them has."""
     names = dict.fromkeys(name for kept in answers for name, _ in kept.scenario.values)
     asked = [_row(name.replace("-", " "), [kept.scenario.shown(name) or "–" for kept in answers]) for name in names]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headcount.web.history import History
-from headcount.web.saved_jobs import FIGURES, Kept, figure_text
+from headcount.web.saved_jobs import FIGURES, SavedJob, figure_text
 from headcount.web.scenario import Scenario, read_scenario
 
 _USERS: Final = (
@@ -35,7 +35,7 @@ class Slid:
     """An answer at the sliders' places; `kept` is None where it has to be computed."""
 
     scenario: Scenario
-    kept: Kept | None = None
+    kept: SavedJob | None = None
     row: dict[str, Any] | None = None
     users: int = 0  # that are asked for, where the answer is how many can be served
     serving: tuple[tuple[int, bool], ...] = ()  # GPU counts that are known, and whether they serve the users
@@ -53,13 +53,13 @@ class Slid:
         return [(FIGURES[name], figure_text(name, value)) for name, value in (self.row or {}).items()]
 
 
-def sliders_of(scenario: Scenario, kept: Kept) -> list[Slider]:
+def sliders_of(scenario: Scenario, kept: SavedJob) -> list[Slider]:
     """Those that this scenario has: what it does not say, or says otherwise, has no slider."""
     found = [_slider(name, scenario, kept) for name in _SLIDERS.get(scenario.question, ())]
     return [slider for slider in found if slider is not None]
 
 
-def _slider(name: str, scenario: Scenario, kept: Kept) -> Slider | None:
+def _slider(name: str, scenario: Scenario, kept: SavedJob) -> Slider | None:
     leading = kept.rows[0] if kept.rows else {}
     if name == "context":
         now = _context_of(scenario)
@@ -119,7 +119,7 @@ def slid(history: History, scenario: Scenario, places: Mapping[str, str]) -> Sli
     users, at = _whole(places, "users"), _whole(places, "gpus")
     counts = sorted({*_GPUS, *(int(each) for each in scenario.one("gpus").split(",") if each.strip().isdecimal())})
     asked = there.having(gpus=scenario.one("gpus"))  # the same with all the GPU counts of the first answer
-    known: dict[int, tuple[Kept, dict[str, Any]]] = {}
+    known: dict[int, tuple[SavedJob, dict[str, Any]]] = {}
     for gpus in counts:
         for each in (asked, there.having(gpus=str(gpus))):
             kept = history.find(each.key)

@@ -12,13 +12,13 @@ import click
 from files.names import one_line
 from files.reading import reads_confined_to
 from files.registry import search_path
-from headcount.answers.answer import Answer, Progress
-from headcount.answers.simulate import simulate
 from headcount.cli.main import OURS, is_meant
-from headcount.report.document import render
+from headcount.queries.result import Progress, Result
+from headcount.queries.simulate import simulate
+from headcount.views.report.document import render
 from headcount.text.blocks import Block, Table
 from headcount.web.fields import QUESTIONS, command_of, fields_of
-from headcount.web.saved_jobs import Kept, kept_of
+from headcount.web.saved_jobs import SavedJob, saved_job_of
 from headcount.web.scenario import Scenario
 from simulator.study.executors.processes import begin_worker
 
@@ -39,7 +39,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Answered:
-    kept: Kept
+    kept: SavedJob
     report: str
 
 
@@ -89,7 +89,7 @@ def _answered(scenario: Scenario, folder: Path, pipe: Connection) -> Answered | 
             assert hearing.answer is not None, "a command ends with an answer"
             asked = replace(hearing.answer, asked=scenario.command)
             report = render(asked.to_json(report=True))
-            return Answered(kept_of(scenario, hearing.answer), report)
+            return Answered(saved_job_of(scenario, hearing.answer), report)
     except click.ClickException as error:
         return Refused(one_line(error.format_message()))
     except MemoryError:
@@ -122,7 +122,7 @@ class _Hearing:
     """Hears the command in place of the terminal."""
 
     def __init__(self, pipe: Connection) -> None:
-        self.answer: Answer | None = None
+        self.answer: Result | None = None
         self._pipe = pipe
 
     def watch(self, now: Progress) -> None:
@@ -130,7 +130,7 @@ class _Hearing:
         parts = tuple(map(_part, so_far[:MOST_PARTS]))
         self._pipe.send(Seen(now.done, now.total, now.note, now.note if now.is_estimate else "", now.found, parts))
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: Result) -> None:
         self.answer = answer
 
 

@@ -10,7 +10,7 @@ from simulator.core import layout
 from simulator.fleet.events import Event
 from simulator.fleet.operation import Operation
 from simulator.fleet.replicas import Count
-from simulator.results import Result, whole_run
+from simulator.results import SimulationResult, whole_run
 from simulator.study.replication import missed
 from simulator.study.slo import SLO
 from simulator.tenants import TenantFigures, tenant_figures
@@ -38,7 +38,7 @@ class OverTime:
 
     until_s: float
     history: tuple[Count, ...]
-    result: Result
+    result: SimulationResult
     attainment: float
     """Share of all requests that meet the SLO; what was lost or never answered misses it."""
     window_s: FloatArray

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from simulator.cancellations import Cancellations, is_cancelled
 from simulator.core import layout
 from simulator.fleet.fleet import Fleet
-from simulator.results import RequestTimes, Result, Snapshot, request_times, result_since, snapshot
+from simulator.results import RequestTimes, SimulationResult, Snapshot, request_times, result_since, snapshot
 from simulator.simulation import Simulation
 from simulator.study.loads import WARMUP_SHARE, Load, replication_seed
 from simulator.study.slo import SLO
@@ -75,7 +75,9 @@ def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int)
     return _judge(simulation, before, load.horizon_s(size), slo, number=replication, surplus=surplus, users=users)
 
 
-def simulate_users(fleet: Fleet, load: Load, users: float, *, log_steps: bool = False) -> tuple[Simulation, Result]:
+def simulate_users(
+    fleet: Fleet, load: Load, users: float, *, log_steps: bool = False
+) -> tuple[Simulation, SimulationResult]:
     """One replication of a stationary load, its warm-up removed."""
     simulation, before, _ = _to_horizon(fleet, load, users, 0, log_steps=log_steps)
     return simulation, result_since(simulation, before, users=users)

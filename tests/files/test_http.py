@@ -12,16 +12,16 @@ from files.http import fetch_text
 from files.limits import limits_raised
 from files.reading import InputError
 
-Answer = Callable[[socket.socket], None]
+Result = Callable[[socket.socket], None]
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Answer], str]]:
+def serve() -> Iterator[Callable[[Result], str]]:
     """A server that does with each connection what it is told; gives its address."""
     listeners = []
 
-    def start(answer: Answer) -> str:
+    def start(answer: Result) -> str:
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
 
@@ -41,7 +41,7 @@ def serve() -> Iterator[Callable[[Answer], str]]:
         listener.close()
 
 
-def saying(*pieces: bytes, every_s: float = 0.0) -> Answer:
+def saying(*pieces: bytes, every_s: float = 0.0) -> Result:
     def answer(client: socket.socket) -> None:
         for piece in pieces:
             client.sendall(piece)
@@ -50,7 +50,7 @@ def saying(*pieces: bytes, every_s: float = 0.0) -> Answer:
     return answer
 
 
-def test_an_answer_comes_as_text(serve: Callable[[Answer], str]) -> None:
+def test_an_answer_comes_as_text(serve: Callable[[Result], str]) -> None:
     for body in (
         b"Content-Length: 5\r\n\r\nhello",
         b"\r\nhello",
@@ -77,7 +77,7 @@ def test_an_answer_comes_as_text(serve: Callable[[Answer], str]) -> None:
         (saying(OK + b"a: " + b"b" * 70_000), "does not answer as a server of HTTP does"),
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_told_in_one_line(serve: Callable[[Answer], str], answer: Answer, told: str) -> None:
+def test_what_is_no_answer_is_told_in_one_line(serve: Callable[[Result], str], answer: Result, told: str) -> None:
     address = serve(answer)
     with pytest.raises(InputError) as error, limits_raised(answer_bytes=1e6):
         fetch_text(address)
@@ -89,7 +89,7 @@ def test_what_is_no_answer_is_told_in_one_line(serve: Callable[[Answer], str], a
 @pytest.mark.parametrize(
     "begin", [b"", OK, OK + b"Content-Length: 99\r\n\r\n", OK + b"\r\n"], ids=["status", "head", "body", "endless"]
 )
-def test_an_answer_of_a_byte_now_and_then_ends_at_its_limit(serve: Callable[[Answer], str], begin: bytes) -> None:
+def test_an_answer_of_a_byte_now_and_then_ends_at_its_limit(serve: Callable[[Result], str], begin: bytes) -> None:
     address = serve(saying(begin, *[b"x"] * 40, every_s=0.1))
     begin_s = time.monotonic()
     with (
@@ -102,7 +102,7 @@ def test_an_answer_of_a_byte_now_and_then_ends_at_its_limit(serve: Callable[[Ans
         fetch_text(address, most_s=0.3)
 
 
-def test_who_is_not_there_is_told(serve: Callable[[Answer], str]) -> None:
+def test_who_is_not_there_is_told(serve: Callable[[Result], str]) -> None:
     plain = serve(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     for address, told in (
         ("http://127.0.0.1:1/metrics", "cannot be reached (Connection refused)"),

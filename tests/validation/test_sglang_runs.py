@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from headcount.answers.notes import step_times_of_sglang
+from headcount.diagnostics import step_times_of_sglang
 from simulator.latency.evidence import SGLANG_TPOT, SGLANG_TTFT
 from validation.accuracy.sglang import RESULT
 from validation.constants.kernel_tables.engines import RELEASES, TABLES, compare

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from files.reading import InputError
-from headcount.questions.people import People
+from headcount.inputs.people import People
 from simulator.study.slo import SLO
 from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile, read_profile, read_zones
 from workloads.demand import StandIn

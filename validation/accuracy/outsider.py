@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from calibrate.measuring_client import client_lag_s
-from headcount.answers.details.serving import serve
 from headcount.cli.commands.simulate import command as simulate_command
-from headcount.questions.deployments import ENGINE_ARGUMENTS, resolve_model_and_gpu
-from headcount.questions.loads import AskedLoad
+from headcount.inputs.deployments import ENGINE_ARGUMENTS, resolve_model_and_gpu
+from headcount.inputs.loads import AskedLoad
+from headcount.queries.serving import serve
 from kvcache.errors import DoesNotFitError
 from simulator.deployment import resolve
 from validation.accuracy.closed_loops import compare, error_rows, errors_of, kinds_of_errors

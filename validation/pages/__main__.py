@@ -17,7 +17,7 @@ from pathlib import Path
 from validation.fitted_traces import fitted_tables
 from validation.large_fleets import large_fleet_tables
 from validation.markdown import DOCS, filled
-from validation.pages.api import note_tables, python_tables, router_tables, scaler_tables
+from validation.pages.api import diagnostic_tables, python_tables, router_tables, scaler_tables
 from validation.pages.catalog import gpu_tables, model_tables
 from validation.pages.fidelity import fidelity_tables
 from validation.pages.memory import memory_tables
@@ -54,7 +54,7 @@ PAGES = {
     "reference/limits.md": limit_tables,
     "reference/memory.md": memory_tables,
     "reference/models.md": model_tables,
-    "reference/notes.md": note_tables,
+    "reference/notes.md": diagnostic_tables,
     "reference/plan-options.md": plan_tables,
     "reference/python.md": python_tables,
     "reference/release-rules.md": release_tables,

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 import headcount
 from files.names import readable
-from headcount.answers.notes import NOTES
+from headcount.diagnostics import DIAGNOSTICS
 from simulator.fleet.flow_control import DETECTORS
 from simulator.fleet.router import ALSO_CALLED, ROUTERS, Parameter
 from simulator.fleet.scaler import SCALERS
@@ -23,7 +23,7 @@ def python_tables() -> Tables:
     return {"names": _names}
 
 
-def note_tables() -> Tables:
+def diagnostic_tables() -> Tables:
     """By the names of the page's markers."""
     return {"notes": _notes}
 
@@ -54,8 +54,8 @@ def _names() -> str:
 
 def _notes() -> str:
     rows = []
-    for code in NOTES.names():
-        note = NOTES.load(code)
+    for code in DIAGNOSTICS.names():
+        note = DIAGNOSTICS.load(code)
         remedy = getattr(note, "REMEDY", "")
         rows.append((f"`{code.replace('_', '-')}`", str(note.SEVERITY), _first_line(note.__doc__), remedy))
     return table(("code", "severity", "when", "refused by `--strict`; what to do"), rows)

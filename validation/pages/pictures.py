@@ -31,7 +31,7 @@ def drawn(command: str) -> tuple[str, str]:
         (Path(folder) / "examples").symlink_to(ROOT / "examples")
         _run(folder, *shlex.split(command)[1:], "--report", "answer.json", exits=(0, 1, 3))
         _run(folder, "report", "answer.json", "-o", "answer.svg", exits=(0,))
-        first = json.loads((Path(folder) / "answer.json").read_text(encoding="utf-8"))["report"]["first_page"]
+        first = json.loads((Path(folder) / "answer.json").read_text(encoding="utf-8"))["report"]["summary"]
         return _plain(first["answer"]), (Path(folder) / "answer.svg").read_text(encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headcount.answers.notes import Facts, Severity
+from headcount.diagnostics import Facts, Severity
 
 SEVERITY = Severity.INFO
 

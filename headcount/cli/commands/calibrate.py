@@ -37,8 +37,8 @@ def read_command(
     Tool, load, latencies computed from the requests and as the tool reports them, what was left out and why. Figures
     that differ by more than 1 % are listed.
     """
-    from headcount.answers.read import check_table, read  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show  # noqa: PLC0415
+    from headcount.queries.calibrate.read import check_table, read  # noqa: PLC0415  imported once the command runs
 
     if out is not None:
         check_table(out)

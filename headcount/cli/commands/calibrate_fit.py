@@ -63,9 +63,9 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
     them. Options given here win over what the files say of the server. Overloaded runs are left out.
     """
-    from headcount.answers.fit import fit  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
+    from headcount.queries.calibrate.fit import fit  # noqa: PLC0415  imported once the command runs
 
     out: Path = values["out"]
     with watched("fit") as progress:
@@ -96,9 +96,9 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     Overloaded runs (requests that failed, a queue that grew, a rate that was not served) are listed apart and excluded
     from the averages.
     """
-    from headcount.answers.check import check  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
+    from headcount.queries.calibrate.check import check  # noqa: PLC0415  imported once the command runs
 
     with watched("runs") as progress:
         limits = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot")}

@@ -22,7 +22,7 @@ from simulator.engines.values import IntegerList, Share
 
 _GPUS = "1,2,4,8"
 _OF_GPU_COUNTS = {
-    "gpus": IntegerList().read(_GPUS), "hours_met": None, "lifts": False, "startup_log": None, "flow_control": None,
+    "gpus": IntegerList().read(_GPUS), "hours_met": None, "suggestions": False, "startup_log": None, "flow_control": None,
     "tenants": None,
 }  # fmt: skip
 
@@ -58,13 +58,13 @@ def command(**values: Any) -> int:
     With --pools the answer is for those engines: some compute prompts, the others compute answers.
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
-    from headcount.questions.disaggregation import check_alone  # noqa: PLC0415  the same
+    from headcount.inputs.disaggregation import check_alone  # noqa: PLC0415  the same
 
     if values["pools"] is None:
         del values["pools"]
         check_alone(*(values.pop(name) for name in ("kv_transfer_rate", "dispatch_s", "kv_transfer", "decider")))
-        return ask_study("headcount.answers.capacity:capacity", values, "users per GPU count")
+        return ask_study("headcount.queries.capacity:capacity", values, "users per GPU count")
     for name, default in _OF_GPU_COUNTS.items():
         if values.pop(name) != default:
             raise ValueError(f"--{name.replace('_', '-')} goes with GPU counts; leave it out, or leave --pools out")
-    return ask_study("headcount.answers.autoscaling.disaggregation:capacity_apart", values, "the search")
+    return ask_study("headcount.queries.disaggregation:capacity_apart", values, "the search")

@@ -56,4 +56,4 @@ def command(**values: Any) -> int:
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study("headcount.answers.sweeps.compare:compare", values, "layouts")
+    return ask_study("headcount.queries.compare:compare", values, "layouts")

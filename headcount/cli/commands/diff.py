@@ -20,7 +20,7 @@ def command(before: Path, after: Path, report: Path | None, as_json: bool) -> in
 
     Both are files that --json or --report wrote. Nothing is simulated.
     """
-    from headcount.answers.sweeps.diff import diff  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import finish  # noqa: PLC0415
+    from headcount.queries.diff import diff  # noqa: PLC0415  imported once the command runs
 
     return finish(diff(before, after), report, as_json=as_json)

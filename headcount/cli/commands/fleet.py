@@ -54,4 +54,4 @@ def command(**values: Any) -> int:
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study("headcount.answers.autoscaling.heterogeneous_fleet:fleet", values, "searches")
+    return ask_study("headcount.queries.heterogeneous_fleet:fleet", values, "searches")

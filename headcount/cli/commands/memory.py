@@ -43,9 +43,9 @@ def command(**values: Any) -> int:
 
     Exit code 2 where it does not fit, with what is missing and what to change.
     """
-    from headcount.answers.memory import memory  # noqa: PLC0415  imported once the command runs
-    from headcount.answers.memory_comparison import memory_comparison  # noqa: PLC0415
     from headcount.cli.output import finish  # noqa: PLC0415
+    from headcount.queries.memory import memory  # noqa: PLC0415  imported once the command runs
+    from headcount.queries.memory_comparison import memory_comparison  # noqa: PLC0415
 
     report, as_json, compare = (values.pop(name) for name in ("report", "as_json", "compare"))
     values.pop("seed")

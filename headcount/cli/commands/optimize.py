@@ -69,7 +69,7 @@ def command(**values: Any) -> int:
     with the line that starts the server, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
-    from headcount.questions.variations import read_varied  # noqa: PLC0415
+    from headcount.inputs.variations import read_varied  # noqa: PLC0415
 
     values["search"] = read_varied(values["search"])
-    return ask_study("headcount.answers.sweeps.optimize:optimize", values, "choices")
+    return ask_study("headcount.queries.optimize:optimize", values, "choices")

@@ -144,4 +144,4 @@ def command(**values: Any) -> int:
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
 
-    return ask_study("headcount.answers.plan:plan", values, "fleets simulated")
+    return ask_study("headcount.queries.plan:plan", values, "fleets simulated")

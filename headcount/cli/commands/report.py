@@ -18,7 +18,7 @@ def command(answer: Path, out: Path) -> int:
     The end of the report's name says its format: .html, .md, .pdf, .csv, .json, or .svg for its first chart. Nothing is
     simulated.
     """
-    from headcount.report.source import report_file  # noqa: PLC0415  imported once the command runs
+    from headcount.views.report.source import report_file  # noqa: PLC0415  imported once the command runs
 
     report_file(answer, out)
     click.echo(f"report: {out}")

@@ -19,7 +19,7 @@ from headcount.cli.options import (
     slo_options,
     workload_options,
 )
-from headcount.questions.arrivals import ArrivalProcess, usage
+from headcount.inputs.arrivals import ArrivalProcess, usage
 from simulator.engines.values import COUNT, ROUTER, Duration, Listed, Number, Text, TokenCount, WholeNumber
 from workloads.arrivals import PROCESSES
 
@@ -149,7 +149,7 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
     if over_time == _OVER_TIME:
         values |= {"slo": slo["slo_name"], "ttft_s": slo["ttft"], "tpot_s": slo["tpot"]}
         values["attainment"] = slo["attainment"]
-        from headcount.answers.simulate import simulate  # noqa: PLC0415
+        from headcount.queries.simulate import simulate  # noqa: PLC0415
 
         return simulate
     if values.pop("runs") != 1:
@@ -159,10 +159,10 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
         if values.pop(name) is not None:
             flag_name = name.removesuffix("_s").replace("_", "-")
             raise ValueError(f"--{flag_name} goes with one load on a fleet that does not change")
-    from headcount.answers.autoscaling.over_time import simulate_over_time  # noqa: PLC0415
+    from headcount.queries.autoscaling.over_time import simulate_autoscaling  # noqa: PLC0415
 
     values |= {name: over_time[name] for name in over_time if name not in _RENAMED}
     values |= {"duration_s": over_time["duration"], "grace_period_s": over_time["grace_period"]}
     values |= {"sends_again": not over_time["loses_requests"], "events": over_time["events"] or ()}
     values |= {"slo": slo["slo_name"], "ttft_s": slo["ttft"], "tpot_s": slo["tpot"], "attainment": slo["attainment"]}
-    return simulate_over_time
+    return simulate_autoscaling

@@ -5,11 +5,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from headcount.answers.training_memory import DEFAULT, option_of, training_memory
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import Option, option
 from headcount.cli.options import model_options, output_options, report_options
 from headcount.cli.output import finish
+from headcount.queries.training_memory import DEFAULT, option_of, training_memory
 from kvcache.training.states import LORA_TARGETS, optimizer_names, precision_names
 from simulator.engines.values import Kind, Number, Switch, Text, TokenCount, WholeNumber
 

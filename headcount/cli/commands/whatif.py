@@ -60,7 +60,7 @@ def command(**values: Any) -> int:
     and dollars, else users safe to promise.
     """
     from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
-    from headcount.questions.variations import read_varied  # noqa: PLC0415
+    from headcount.inputs.variations import read_varied  # noqa: PLC0415
 
     values["vary"] = read_varied(values["vary"])
-    return ask_study("headcount.answers.sweeps.whatif:whatif", values, "cells")
+    return ask_study("headcount.queries.whatif:whatif", values, "cells")

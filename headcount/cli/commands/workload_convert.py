@@ -8,7 +8,7 @@ import click
 from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import OutPath, Reads, option
 from headcount.cli.options import change_options, trace_options
-from headcount.questions.arrivals import ArrivalProcess
+from headcount.inputs.arrivals import ArrivalProcess
 from simulator.engines.values import (
     COUNT,
     LARGEST_TEXT,
@@ -34,7 +34,7 @@ written_options = all_of(
 @option("--num-requests", COUNT, "Only the first rows.  [default: all]")
 def convert_command(trace: Any, out: Path, **values: Any) -> int:
     """Write a trace in another format, and say what that format cannot hold."""
-    from headcount.answers.workloads.convert import convert  # noqa: PLC0415  imported once the command runs
+    from headcount.queries.workloads.convert import convert  # noqa: PLC0415  imported once the command runs
 
     tell_written(convert(trace, out, **values), out)
     return 0
@@ -57,7 +57,7 @@ def convert_command(trace: Any, out: Path, **values: Any) -> int:
 @option("--seed", WholeNumber(0, LARGEST_TEXT), "Same seed, same trace.", default=0)
 def generate_command(workload: str, out: Path, **values: Any) -> int:
     """Write a trace of a preset's or a population's users, which a benchmark client can replay."""
-    from headcount.answers.workloads.generate import generate  # noqa: PLC0415  imported once the command runs
+    from headcount.queries.workloads.generate import generate  # noqa: PLC0415  imported once the command runs
 
     tell_written(generate(workload, out, **values), out)
     return 0

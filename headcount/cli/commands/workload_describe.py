@@ -35,8 +35,8 @@ cache_options = all_of(
 @json_option
 def describe_command(**values: Any) -> int:
     """Show rates, bursts, lengths, sessions and prefix reuse of a trace or a population, and what it does not tell."""
-    from headcount.answers.workloads.describe import describe  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import finish  # noqa: PLC0415
+    from headcount.queries.workloads.describe import describe  # noqa: PLC0415  imported once the command runs
 
     report, as_json = values.pop("report"), values.pop("as_json")
     return finish(describe(**values), report, as_json=as_json)

@@ -24,7 +24,7 @@ def fit_command(trace: Any, out: Path, as_json: bool, **values: Any) -> int:
 
     Take it as --workload OUT.toml, like a trace.
     """
-    from headcount.answers.workloads.fit import fit_trace  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import show  # noqa: PLC0415
+    from headcount.queries.workloads.fit import fit_trace  # noqa: PLC0415  imported once the command runs
 
     return show(fit_trace(trace, out, **values), as_json=as_json)

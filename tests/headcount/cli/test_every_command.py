@@ -11,10 +11,10 @@ import pytest
 
 import headcount as hc
 from files.limits import limits
-from headcount.answers import capacity
 from headcount.cli.command import Command
 from headcount.cli.commands import memory
 from headcount.cli.main import cli
+from headcount.queries import capacity
 from simulator.study.capacity_table import CapacityRow, capacity_rows
 from tests.headcount.conftest import SHORT_ANSWERS
 

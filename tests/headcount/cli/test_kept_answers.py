@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from files.dependencies import record_dependency
-from headcount.answers import capacity as module
-from headcount.answers.answer import Answer, Progress, Verdict
-from headcount.answers.notes import Note, Severity
 from headcount.cli import saved_answers as kept_answers
+from headcount.diagnostics import Diagnostic, Severity
+from headcount.queries import capacity as module
+from headcount.queries.result import Progress, Result, Verdict
 from headcount.text.blocks import Block, Line, Table
 from simulator.study.store.origin import Origin
 
@@ -20,7 +20,7 @@ Run = Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Small(Answer):
+class Small(Result):
     """Some of everything that an answer shows."""
 
     number: int
@@ -46,14 +46,14 @@ class Asked:
     times: int = 0
     outside: list[str] = field(default_factory=list)
 
-    def __call__(self, *, progress: Any, **_: Any) -> Answer:
+    def __call__(self, *, progress: Any, **_: Any) -> Result:
         self.times += 1
         for each in self.outside:
             record_dependency(each)
         progress(Progress(done=0, total=2, found="1 GPU: found"))
         notes = (
-            Note(code="a", severity=Severity.WARNING, text="take care"),
-            Note(code="b", severity=Severity.INFO, text="so"),
+            Diagnostic(code="a", severity=Severity.WARNING, text="take care"),
+            Diagnostic(code="b", severity=Severity.INFO, text="so"),
         )
         return Small(number=7, notes=notes, verdict=Verdict.INCONCLUSIVE)
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from headcount.answers.answer import Progress
 from headcount.cli import progress
 from headcount.cli.progress import Lines, progress_bar, watched
+from headcount.queries.result import Progress
 
 
 def test_a_line_says_what_is_done_and_what_is_left() -> None:

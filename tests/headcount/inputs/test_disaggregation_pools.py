@@ -16,7 +16,7 @@ ASKED = {"vllm_version": "0.32.0", "latency_model": "constant", "step_s": 0.01, 
 LOAD = {"input_len": 1000, "output_len": 20, "rate": 5.0, "num_requests": 60}
 
 
-def simulated(pools: str | None, **more: object) -> hc.SimulateAnswer:
+def simulated(pools: str | None, **more: object) -> hc.SimulateResult:
     asked = {name: value for name, value in ASKED.items() if name != "store"}
     return hc.simulate("llama-3.1-8b", "h100-sxm", pools=pools, **{**asked, **LOAD, **more})
 

@@ -134,8 +134,8 @@ def test_both_engines_stand_side_by_side(headcount: Run, tmp_path: Path) -> None
     users = [row["users"] for row in rows]
     assert 0.7 < users[0] / users[1] < 1.4
     assert "Beside vLLM its users show what the schedulers decide" in ran.out
-    first_page = (tmp_path / "report.html").read_text(encoding="utf-8").partition("Notes and limits")[0]
-    assert "compare the best estimates, and measure one load on both engines" in first_page
+    summary = (tmp_path / "report.html").read_text(encoding="utf-8").partition("Notes and limits")[0]
+    assert "compare the best estimates, and measure one load on both engines" in summary
 
 
 def test_a_list_that_one_engine_lacks_is_refused(headcount: Run) -> None:
@@ -173,6 +173,10 @@ def test_what_lifts_sglang_s_users_are_arguments_that_it_has(headcount: Run) -> 
     )  # fmt: skip
     found = figures(ran.out)
     assert found["capacity"][0]["binding"] == "TTFT: max_running_requests"
-    lifts = found["lifts"]
-    assert {each["argument"] for each in lifts} <= set(arguments_of(SGLangArgs))
-    assert (lifts[0]["argument"], lifts[0]["value"], lifts[0]["gains"]) == ("max_running_requests", 4, True)
+    suggestions = found["suggestions"]
+    assert {each["argument"] for each in suggestions} <= set(arguments_of(SGLangArgs))
+    assert (suggestions[0]["argument"], suggestions[0]["value"], suggestions[0]["gains"]) == (
+        "max_running_requests",
+        4,
+        True,
+    )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.autoscaling.over_time import OverTimeAnswer
 from headcount.cli.commands import simulate
+from headcount.queries.autoscaling.over_time import AutoscalingResult
 from simulator.fleet.scaler import SCALERS
 from tests.headcount.conftest import SHORT_ANSWERS
 
@@ -21,9 +21,9 @@ COMMAND = (
 )  # fmt: skip
 
 
-def asked(**given: Any) -> OverTimeAnswer:
+def asked(**given: Any) -> AutoscalingResult:
     values = {"workload": SHORT_ANSWERS, "users": 6, "duration_s": 900.0, **FAST, **given}
-    answer: OverTimeAnswer = hc.simulate_over_time("qwen3-0.6b", "h100-sxm", **values)
+    answer: AutoscalingResult = hc.simulate_autoscaling("qwen3-0.6b", "h100-sxm", **values)
     return answer
 
 

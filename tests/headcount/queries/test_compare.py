@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.sweeps.compare import MOST_LAYOUTS
-from headcount.answers.sweeps.layouts import Layouts
-from headcount.answers.sweeps.pages import spoken
-from headcount.answers.sweeps.ranking import SORTS, ranked
-from headcount.questions.loads import AskedWorkload
-from headcount.questions.offers import catalog_names
-from headcount.questions.variations import Axis, axes_of, choices, value_text, varied
+from headcount.inputs.loads import AskedWorkload
+from headcount.inputs.offers import catalog_names
+from headcount.inputs.variations import Axis, axes_of, choices, value_text, varied
+from headcount.queries.compare import MOST_LAYOUTS
+from headcount.queries.sweeps.layouts import Layouts
+from headcount.queries.sweeps.ranking import SORTS, ranked
+from headcount.views.of.layouts_summary import spoken
 from headcount.text.words import PRECISION_REMARK
 from kvcache.gpus.gpu import find_gpu
 from simulator.engines.values import Objects
@@ -33,29 +33,29 @@ LISTS: dict[str, Any] = {"gpus": 2, "tensor_parallel_size": [1, 2, 3], "max_num_
 
 
 @pytest.fixture(scope="module")
-def answer() -> hc.CompareAnswer:
+def answer() -> hc.CompareResult:
     return hc.compare("qwen3-0.6b", "h100-sxm", **LISTS, **QUICK, simulate_all=True)
 
 
 @pytest.mark.slow
-def test_every_combination_is_in_the_answer_once(answer: hc.CompareAnswer) -> None:
+def test_every_combination_is_in_the_answer_once(answer: hc.CompareResult) -> None:
     found = {(each.choice["tensor_parallel_size"], each.choice["max_num_seqs"]) for each in answer.layouts}
     assert found == {(tp, seqs) for tp in (1, 2, 3) for seqs in (2, 4)}
     assert len(answer.layouts) == 6
 
 
-def test_the_first_page_says_up_to_how_many_users_a_smaller_bill_is_enough(answer: hc.CompareAnswer) -> None:
+def test_the_first_page_says_up_to_how_many_users_a_smaller_bill_is_enough(answer: hc.CompareResult) -> None:
     best = answer.layouts[0]
     assert best.row is not None and best.usd_per_month
     smaller = replace(best, gpus=1, row=replace(best.row, users_low=3))
     dearer = replace(best, gpus=4, row=replace(best.row, users_low=9))
-    risk = replace(answer, layouts=(best, smaller, dearer)).first_page().risk
+    risk = replace(answer, layouts=(best, smaller, dearer)).summary().risk
     month = best.usd_per_month
     assert f"Up to 3 users at once, {spoken(smaller)} costs less in total: ${month / 2:,.0f} a month" in risk
     assert risk.count("costs less") == 1
 
 
-def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc.CompareAnswer) -> None:
+def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc.CompareResult) -> None:
     best = answer.layouts[0]
     assert best.row is not None and best.asked is not None
     fewer = replace(best.row, users_low=best.row.users_low - 1)
@@ -63,19 +63,19 @@ def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc
     other = replace(best, choice={"max_num_seqs": 9}, row=fewer, asked=replace(best.asked, gpu=find_gpu("l40s")))
     dearer = replace(best, choice={"max_num_seqs": 11}, row=fewer, gpus=2 * best.gpus)
     found = replace(answer, layouts=(best, near, other, dearer))
-    figures = dict(found.first_page().figures)
+    figures = dict(found.summary().figures)
     assert figures["nearly as cheap"].startswith("max_num_seqs 7 (")
     told = r"max_num_seqs 9: (as cheap|\d+ % (cheaper|dearer)) a user by the best estimates \(.* %\), but \$[\d.,]+ for"
     assert re.match(told, figures["may be as cheap"])
     assert "nearly as cheap: max_num_seqs 7" in str(found)
     assert "max_num_seqs 11" not in str([each for each in figures.items() if "as cheap" in each[0]])
-    assert "nearly as cheap" not in dict(replace(found, sort="ttft").first_page().figures)
+    assert "nearly as cheap" not in dict(replace(found, sort="ttft").summary().figures)
 
 
-def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareAnswer) -> None:
+def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareResult) -> None:
     best = answer.layouts[0]
     many = tuple(replace(best, choice={"max_num_seqs": number}) for number in range(1, 19))
-    options = replace(answer, layouts=(best, *many)).first_page().options
+    options = replace(answer, layouts=(best, *many)).summary().options
     assert options is not None
     assert options.title == "8 of 19 options"
     named = options.note.partition("The other 11 options: ")[2]
@@ -84,17 +84,17 @@ def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareAnsw
 
 
 def test_the_first_page_says_what_to_buy_for_whom_and_that_more_servers_fail_more_softly(
-    answer: hc.CompareAnswer,
+    answer: hc.CompareResult,
 ) -> None:
     best = answer.layouts[0]
-    page = answer.first_page()
+    page = answer.summary()
     assert f"for up to {best.users} users at once: ${best.usd_per_month:,.0f} a month" in page.answer
     assert {each.num_servers for each in answer.layouts if each.users} == {1, 2}
     assert page.options is not None
     assert "with one server down it still serves about 50 % of its users, not none" in page.options.note
 
 
-def test_a_layout_that_cannot_run_stays_with_its_reason(answer: hc.CompareAnswer) -> None:
+def test_a_layout_that_cannot_run_stays_with_its_reason(answer: hc.CompareResult) -> None:
     lost = [each for each in answer.layouts if each.choice["tensor_parallel_size"] == 3]
     assert [each.users for each in lost] == [0, 0]
     assert "does not divide 2 GPUs" in str(answer)
@@ -102,19 +102,19 @@ def test_a_layout_that_cannot_run_stays_with_its_reason(answer: hc.CompareAnswer
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_layouts_are_ranked_by_the_column_asked_for(answer: hc.CompareAnswer, sort: str) -> None:
+def test_layouts_are_ranked_by_the_column_asked_for(answer: hc.CompareResult, sort: str) -> None:
     served = [each for each in ranked(answer.layouts, sort) if each.row and each.row.users]
     measured = [SORTS[sort](each) for each in served]
     assert measured == sorted(measured)
     assert len(served) == 4
 
 
-def test_the_best_beside_itself_is_exactly_1(answer: hc.CompareAnswer) -> None:
+def test_the_best_beside_itself_is_exactly_1(answer: hc.CompareResult) -> None:
     first = answer.rows()[0]
     assert first["users_over_best"] == first["usd_per_user_over_best"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
 
 
-def test_the_changes_from_the_base_to_the_best_multiply_to_the_whole(answer: hc.CompareAnswer) -> None:
+def test_the_changes_from_the_base_to_the_best_multiply_to_the_whole(answer: hc.CompareResult) -> None:
     found = answer.attribution
     assert found is not None
     assert found.whole is not None
@@ -178,20 +178,20 @@ def test_formats_that_the_checkpoint_has_of_itself_are_named() -> None:
     assert value_text("quantization", "none") == "the checkpoint's weights"
 
 
-def test_formats_side_by_side_come_with_a_word_on_their_quality(answer: hc.CompareAnswer) -> None:
+def test_formats_side_by_side_come_with_a_word_on_their_quality(answer: hc.CompareResult) -> None:
     formats = replace(answer, axes=(Axis("kv_cache_dtype", ("auto", "fp8")),))
     assert PRECISION_REMARK in map(str, formats.head())
     assert PRECISION_REMARK not in str(answer)
 
 
-def test_gpus_side_by_side_come_with_a_word_on_their_number(answer: hc.CompareAnswer) -> None:
+def test_gpus_side_by_side_come_with_a_word_on_their_number(answer: hc.CompareResult) -> None:
     best, *others = answer.layouts
     assert best.asked is not None
     other = replace(best, asked=replace(best.asked, gpu=find_gpu("l40s")))
     both = replace(answer, layouts=(best, other, *others))
     said = "Which GPUs are the cheapest for N users, in whole servers, may differ: ask headcount plan --users N."
     assert said in " ".join(str(both).split())
-    options = both.first_page().options
+    options = both.summary().options
     assert options is not None
     assert said in options.note
     assert said not in " ".join(str(answer).split())
@@ -222,7 +222,7 @@ def test_what_is_not_known_is_told_at_once(given: dict[str, Any], said: str) -> 
 
 @pytest.mark.slow
 def test_the_command_answers_as_python_does(
-    headcount: Callable[..., Any], answer: hc.CompareAnswer, tmp_path: Path
+    headcount: Callable[..., Any], answer: hc.CompareResult, tmp_path: Path
 ) -> None:
     report = tmp_path / "compare.html"
     ran = headcount(

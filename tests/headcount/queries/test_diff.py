@@ -50,7 +50,7 @@ def test_a_change_is_relative(kept: Path) -> None:
 def test_a_row_that_does_not_lead_is_laid_beside_its_own(kept: Path, tmp_path: Path) -> None:
     columns, first = ("GPUs", "safe to promise", "$ a month"), json.loads((kept / "a.json").read_text("utf-8"))
     for name, few in (("c", "435"), ("d", "400")):
-        first["report"]["first_page"]["options"] = {"columns": columns, "rows": [("1", few, "2"), ("8", "3,836", "9")]}
+        first["report"]["summary"]["options"] = {"columns": columns, "rows": [("1", few, "2"), ("8", "3,836", "9")]}
         (tmp_path / f"{name}.json").write_text(json.dumps(first), encoding="utf-8")
     (changed,) = hc.diff(tmp_path / "c.json", tmp_path / "d.json").answer_changes
     assert (changed.name, changed.before, changed.after) == ("safe to promise: 1 (GPUs)", "435", "400")
@@ -63,7 +63,7 @@ def test_the_command_prints_and_reports_it(kept: Path, headcount: Run, tmp_path:
     assert "What changed between" in (tmp_path / "diff.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("text", ["{}", "3", '{"report": {"first_page": {}}, "notes": []}', "no json"])
+@pytest.mark.parametrize("text", ["{}", "3", '{"report": {"summary": {}}, "diagnostics": []}', "no json"])
 def test_what_is_no_answer_is_told_in_a_line(text: str, kept: Path, headcount: Run, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(text)
     ran = headcount("diff", kept / "a.json", tmp_path / "x.json")

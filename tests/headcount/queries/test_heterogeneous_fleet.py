@@ -48,7 +48,7 @@ def test_the_larger_pool_takes_the_larger_share_and_the_fleet_serves_more_than_e
     assert answer.users > max(large["users_alone"], small["users_alone"])
     assert answer.to_json()["usd_per_hour"] == pytest.approx(large["usd_per_hour"] + small["usd_per_hour"])
     assert "3 × h100-sxm and 1 × l40s" in str(answer)
-    page = answer.first_page()
+    page = answer.summary()
     assert page.answer == f"{answer.users_low:,} users at once on 3 × NVIDIA H100 SXM and 1 × NVIDIA L40S together"
     assert {"safe to promise", "model", "servers", "rent", "price of a GPU's hour", "what each user gets"} == {
         name for name, _ in page.figures

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.notes import NOTES, Facts
-from headcount.answers.sweeps.candidates import candidates
-from headcount.questions.variations import value_text
+from headcount.diagnostics import DIAGNOSTICS, Facts
+from headcount.inputs.variations import value_text
+from headcount.queries.sweeps.candidates import candidates
 from kvcache.models.catalog import find_gpu
 from tests.headcount.conftest import figures
 
@@ -120,8 +120,10 @@ def test_compare_lays_eviction_policies_side_by_side() -> None:
 @pytest.mark.slow
 def test_host_memory_is_offered_where_prompts_miss_the_cache_and_gains_there() -> None:
     formats = {"quantization": "fp8", "kv_cache_dtype": "fp8"}  # what else would gain most
-    answer = hc.capacity("qwen3-32b", "h100-sxm", lifts=True, **(GAINS | formats | {"gpus": [2], "replications": 8}))
-    found = {lift.change: lift for lift in answer.lifts or ()}
+    answer = hc.capacity(
+        "qwen3-32b", "h100-sxm", suggestions=True, **(GAINS | formats | {"gpus": [2], "replications": 8})
+    )
+    found = {lift.change: lift for lift in answer.suggestions or ()}
     assert found["--kv-offloading-size 256"].gains
     assert "what lifts it" in str(answer) and "--kv-offloading-size 256" in str(answer)
 
@@ -147,7 +149,7 @@ def test_it_is_offered_only_where_a_larger_cache_would_find_more(given: dict[str
 def test_a_gpu_without_a_known_link_carries_a_note() -> None:
     gpu = replace(find_gpu("h100-sxm"), host_link_bytes_per_s=None)
     plans = [hc.resolve("llama-3.1-8b", each, kv_offloading_size=8) for each in (gpu, find_gpu("h100-sxm"))]
-    note = NOTES.load("host_link_assumed")
+    note = DIAGNOSTICS.load("host_link_assumed")
     said = [list(note.find(Facts(plans=[plan]))) for plan in plans]
     assert said[1] == [] and "PCIe Gen4 x16, since the host link of h100-sxm is not known" in said[0][0][1]
     assert list(note.find(Facts(plans=[hc.resolve("llama-3.1-8b", gpu)]))) == []

@@ -1,4 +1,4 @@
-"""`headcount capacity --lifts`: what gains is tried with the same users, not guessed."""
+"""`headcount capacity --suggestions`: what gains is tried with the same users, not guessed."""
 
 import json
 from collections.abc import Callable
@@ -19,18 +19,18 @@ QUICK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def asked(**given: Any) -> hc.CapacityAnswer:
+def asked(**given: Any) -> hc.CapacityResult:
     return hc.capacity("qwen3-0.6b", "h100-sxm", **{"gpus": [1], **QUICK, **given})
 
 
 @pytest.fixture(scope="module")
-def answer() -> hc.CapacityAnswer:
-    return asked(lifts=True)
+def answer() -> hc.CapacityResult:
+    return asked(suggestions=True)
 
 
-def test_a_lift_is_the_ratio_of_two_separate_answers(answer: hc.CapacityAnswer) -> None:
-    assert answer.lifts
-    first = answer.lifts[0]
+def test_a_lift_is_the_ratio_of_two_separate_answers(answer: hc.CapacityResult) -> None:
+    assert answer.suggestions
+    first = answer.suggestions[0]
     assert (first.change, first.gains) == ("--max-num-seqs 4", True)
     alone = asked(max_num_seqs=4).best
     ratio = users_ratio(alone, asked().best)
@@ -41,38 +41,38 @@ def test_a_lift_is_the_ratio_of_two_separate_answers(answer: hc.CapacityAnswer) 
     assert first.ratio.low < first.ratio.mean < first.ratio.high
 
 
-def test_what_does_not_gain_is_told_as_such(answer: hc.CapacityAnswer) -> None:
-    others = [lift for lift in answer.lifts or () if not lift.gains]
+def test_what_does_not_gain_is_told_as_such(answer: hc.CapacityResult) -> None:
+    others = [lift for lift in answer.suggestions or () if not lift.gains]
     assert others
     assert f"tried without gain: {others[0].change}" in str(answer)
 
 
 def test_other_sizes_are_tried_where_one_was_given_and_other_routers_where_servers_are_several() -> None:
-    free = asked(gpus=[2], lifts=True)
-    assert [lift.argument for lift in free.lifts or ()].count("router") == 1
-    sized = asked(gpus=[2], tensor_parallel_size=2, lifts=True)
-    assert "router" not in [lift.argument for lift in sized.lifts or ()]
+    free = asked(gpus=[2], suggestions=True)
+    assert [lift.argument for lift in free.suggestions or ()].count("router") == 1
+    sized = asked(gpus=[2], tensor_parallel_size=2, suggestions=True)
+    assert "router" not in [lift.argument for lift in sized.suggestions or ()]
 
 
 def test_given_kv_blocks_hold_for_the_given_formats_alone() -> None:
-    found = asked(num_gpu_blocks_override=300, lifts=True)
-    assert found.lifts
-    assert not {"kv_cache_dtype", "quantization"} & {lift.argument for lift in found.lifts}
+    found = asked(num_gpu_blocks_override=300, suggestions=True)
+    assert found.suggestions
+    assert not {"kv_cache_dtype", "quantization"} & {lift.argument for lift in found.suggestions}
 
 
-def test_lower_precision_is_named_as_a_change_of_the_answers(answer: hc.CapacityAnswer) -> None:
-    lowered = [lift for lift in answer.lifts or () if lift.to_json()["lowers_precision"]]
+def test_lower_precision_is_named_as_a_change_of_the_answers(answer: hc.CapacityResult) -> None:
+    lowered = [lift for lift in answer.suggestions or () if lift.to_json()["lowers_precision"]]
     assert lowered
     assert all("test their quality" in str(lift) for lift in lowered)
 
 
 def test_where_nobody_is_served_nothing_is_tried() -> None:
-    assert asked(step_s=2.0, lifts=True).lifts == ()
-    assert asked(step_s=2.0).lifts is None
+    assert asked(step_s=2.0, suggestions=True).suggestions == ()
+    assert asked(step_s=2.0).suggestions is None
 
 
 def test_the_command_answers_as_python_does(
-    headcount: Callable[..., Any], answer: hc.CapacityAnswer, tmp_path: Path
+    headcount: Callable[..., Any], answer: hc.CapacityResult, tmp_path: Path
 ) -> None:
     report = tmp_path / "lifts.html"
     ran = headcount(
@@ -81,5 +81,5 @@ def test_the_command_answers_as_python_does(
         "--no-store", "--max-model-len", "4096", "--json", "--report", report,
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["lifts"] == answer.to_json()["lifts"]
+    assert json.loads(ran.out)["suggestions"] == answer.to_json()["suggestions"]
     assert "--max-num-seqs 4" in report.read_text(encoding="utf-8")

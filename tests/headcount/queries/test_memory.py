@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headcount.answers.details.memory import candidates_of, gpus_needed
-from headcount.answers.memory import MemoryAnswer, memory
-from headcount.questions.deployments import resolve_model_and_gpu
+from headcount.inputs.deployments import resolve_model_and_gpu
+from headcount.queries.memory import MemoryResult, memory
+from headcount.queries.report_data.memory import candidates_of, gpus_needed
 
 Run = Callable[..., Any]
 ON = ("--gpu", "h100-sxm")
@@ -130,7 +130,7 @@ def test_what_does_not_fit_holds_no_conversation(headcount: Run) -> None:
     assert max(map(len, text.splitlines()[:12])) <= 160  # bars end where the table ends
 
 
-def with_interval(low: int, high: int, max_model_len: int) -> MemoryAnswer:
+def with_interval(low: int, high: int, max_model_len: int) -> MemoryResult:
     found = memory("llama-3.1-8b", "h100-sxm", max_model_len=max_model_len, mean_context=1000)
     budget = replace(found.budget, num_gpu_blocks_low=low, num_gpu_blocks_high=high)
     return replace(found, budget=budget)

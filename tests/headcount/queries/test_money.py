@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.answers.money import (
+from headcount.queries.money import (
     HOURS_PER_MONTH,
     Traffic,
     break_even,

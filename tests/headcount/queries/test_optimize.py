@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.answers.sweeps.optimize import space
-from headcount.answers.sweeps.racing import ROUNDS, leader, race
+from headcount.queries.optimize import space
+from headcount.queries.sweeps.successive_halving import ROUNDS, leader, race
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 from tests.headcount.conftest import SHORT_ANSWERS, figures
@@ -27,16 +27,16 @@ QUICK: dict[str, Any] = {
 GAINS: dict[str, Any] = {"kv_cache_dtype": ["fp8"], "max_num_seqs": [4, 8], "block_size": [32]}
 
 
-def asked(**given: Any) -> hc.OptimizeAnswer:
+def asked(**given: Any) -> hc.OptimizeResult:
     return hc.optimize("qwen3-0.6b", "h100-sxm", **{**QUICK, "finalists": 2, **given})
 
 
 @pytest.fixture(scope="module")
-def answer() -> hc.OptimizeAnswer:
+def answer() -> hc.OptimizeResult:
     return asked(search=GAINS)
 
 
-def test_the_one_change_that_gains_is_found_alone(answer: hc.OptimizeAnswer) -> None:
+def test_the_one_change_that_gains_is_found_alone(answer: hc.OptimizeResult) -> None:
     assert answer.best.choice == {"kv_cache_dtype": "fp8"}
     assert answer.gain is not None
     assert answer.gain.low > 1
@@ -45,7 +45,7 @@ def test_the_one_change_that_gains_is_found_alone(answer: hc.OptimizeAnswer) -> 
     assert answer.num_looked_at == 2 * 3 * 2
 
 
-def test_the_gain_is_the_ratio_to_the_arguments_as_given(answer: hc.OptimizeAnswer) -> None:
+def test_the_gain_is_the_ratio_to_the_arguments_as_given(answer: hc.OptimizeResult) -> None:
     assert answer.base.name == "as given"
     assert answer.best.row is not None
     assert answer.base.row is not None
@@ -54,7 +54,7 @@ def test_the_gain_is_the_ratio_to_the_arguments_as_given(answer: hc.OptimizeAnsw
     assert answer.gain.mean == pytest.approx(answer.best.row.users / answer.base.row.users, rel=0.01)
 
 
-def test_nothing_beside_the_frontier_is_better_than_it_in_all(answer: hc.OptimizeAnswer) -> None:
+def test_nothing_beside_the_frontier_is_better_than_it_in_all(answer: hc.OptimizeResult) -> None:
     assert answer.best in answer.frontier
     for each in answer.frontier:
         for other in answer.compared.layouts:
@@ -178,7 +178,7 @@ def test_those_clearly_behind_run_least_and_the_close_ones_and_the_base_most() -
 
 
 def test_the_command_answers_as_python_does(
-    headcount: Callable[..., Any], answer: hc.OptimizeAnswer, tmp_path: Path
+    headcount: Callable[..., Any], answer: hc.OptimizeResult, tmp_path: Path
 ) -> None:
     report = tmp_path / "optimize.html"
     ran = headcount(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.answer import SCREENING, Progress
-from headcount.answers.plan_rows import DROPPED, SCREENED
+from headcount.queries.plan_rows import DROPPED, SCREENED
+from headcount.queries.result import SCREENING, Progress
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.capacity_table import CapacityQuestion
 from tests.simulator.study.made_up_fleets import simulate_as
@@ -43,29 +43,29 @@ def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
     titles = [find_gpu(row.gpu).title for row in (small, large)]
 
     def with_spare() -> str:
-        return dict(answer.first_page().figures)["with a spare server"]
+        return dict(answer.summary().figures)["with a spare server"]
 
     vars(answer)["fleets"] = (large, small)
     assert with_spare() == f"4 × {titles[0]}, $4,800 a month, or 2 × {titles[1]}, $6,000 a month"
     vars(answer)["fleets"] = (large, replace(small, servers=1))
     assert with_spare() == f"2 × {titles[1]}, $6,000 a month"
-    assert "A spare server can be had (headcount plan --spare 1)" in answer.first_page().risk
+    assert "A spare server can be had (headcount plan --spare 1)" in answer.summary().risk
     vars(answer)["fleets"] = (replace(large, spare_servers=1), small)
-    assert "with a spare server" not in dict(answer.first_page().figures)
+    assert "with a spare server" not in dict(answer.summary().figures)
 
 
 def test_the_first_page_says_which_formats_may_cost_less_and_how_to_ask() -> None:
     answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
-    lifts = [("--kv-cache-dtype fp8", 1.3), ("--quantization fp8", 1.01), ("--max-num-seqs 512", 2.0)]
-    lifted = [{"change": change, "ratio": ratio} for change, ratio in lifts]
-    vars(answer)["known_details"] = {"estimated_lifts": lifted}
-    options = answer.first_page().options
+    suggestions = [("--kv-cache-dtype fp8", 1.3), ("--quantization fp8", 1.01), ("--max-num-seqs 512", 2.0)]
+    lifted = [{"change": change, "ratio": ratio} for change, ratio in suggestions]
+    vars(answer)["known_details"] = {"estimated_suggestions": lifted}
+    options = answer.summary().options
     assert options is not None
     assert (
         "by estimate 30% more users with --kv-cache-dtype fp8. To compare: --kv-cache-dtype auto,fp8;" in options.note
     )
-    vars(answer)["known_details"] = {"estimated_lifts": lifted[1:]}
-    options = answer.first_page().options
+    vars(answer)["known_details"] = {"estimated_suggestions": lifted[1:]}
+    options = answer.summary().options
     assert options is not None and "may cost less, by" not in options.note
 
 
@@ -174,7 +174,7 @@ def test_an_api_is_compared_at_the_same_tokens() -> None:
     millions = [float(each.replace(",", "")) for each in tokens.groups()]
     assert millions[0] * 0.1 + millions[1] * 0.4 == pytest.approx(found.api_usd_per_month, rel=0.005)
     assert "lower prices of cached input are not counted" in head
-    page = answer.first_page()
+    page = answer.summary()
     assert f"${found.api_usd_per_month:,.0f}" in page.answer
     assert users in dict(page.figures)["API instead"]
 
@@ -202,7 +202,7 @@ def test_what_needs_no_estimate_is_checked_before_any(
     def estimate(*_: Any) -> None:
         raise AssertionError("a layout was estimated")
 
-    monkeypatch.setattr("headcount.answers.plan.mean_request", estimate)
+    monkeypatch.setattr("headcount.queries.plan.mean_request", estimate)
     with pytest.raises(ValueError, match=re.escape(said)):
         hc.plan("llama-3.1-8b", **given, **GIVEN)
 
@@ -260,7 +260,7 @@ def test_300m_tokens_a_day_are_300_million(headcount: Run) -> None:
 
 
 def test_a_plan_that_is_stopped_does_not_say_that_no_fleet_serves_the_users() -> None:
-    seen: list[hc.Answer] = []
+    seen: list[hc.Result] = []
     hc.plan("llama-3.1-8b", users=500, **GIVEN, progress=lambda told: seen.append(told.so_far) if told.so_far else None)
     stopped, done = str(seen[0]), str(seen[-1])
     assert "500 users: stopped before a fleet that serves them was simulated" in stopped

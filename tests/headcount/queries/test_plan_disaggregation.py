@@ -78,7 +78,7 @@ def test_each_pool_has_its_spare_engine_and_a_decider_leaves_few_prompts_to_pref
     assert both["spare_servers"] == 1
 
 
-def _apart_of(answer: hc.PlanAnswer) -> dict[str, Any]:
+def _apart_of(answer: hc.PlanResult) -> dict[str, Any]:
     return next(row for row in answer.to_json()["fleets"] if row["prefill_tp"] is not None)
 
 
@@ -118,7 +118,7 @@ def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
     alone = hc.disaggregated_capacity("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **FOUR_AT_ONCE)
     assert compared["users"] == pytest.approx(alone.users, rel=0.03)
     assert compared["gpus"] == 3
-    assert "while it is down, nobody is served" in answer.first_page().risk  # engines that depend on each other
+    assert "while it is down, nobody is served" in answer.summary().risk  # engines that depend on each other
 
 
 @pytest.mark.parametrize(

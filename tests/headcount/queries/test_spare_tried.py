@@ -7,9 +7,9 @@ from tests.headcount.conftest import SHORT_ANSWERS
 from tests.simulator.study.made_up_fleets import simulate_as
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, *, spare: int) -> hc.PlanAnswer:
+def planned(monkeypatch: pytest.MonkeyPatch, *, spare: int) -> hc.PlanResult:
     simulate_as(monkeypatch, lambda _, servers: 10 * servers)
-    answer: hc.PlanAnswer = hc.plan(
+    answer: hc.PlanResult = hc.plan(
         "llama-3.1-8b", users=20, gpu="h100-sxm", workload=SHORT_ANSWERS, spare=spare, latency_model="constant",
         step_s=0.02, max_model_len=4096,
     )  # fmt: skip

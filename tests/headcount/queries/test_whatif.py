@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.sweeps.whatif_page import _failure_text
-from headcount.questions.variations import read_varied, varied
+from headcount.inputs.variations import read_varied, varied
+from headcount.views.of.whatif_summary import _failure_text
 from tests.headcount.conftest import SHORT_ANSWERS
 from workloads.traffic_changes import Amount
 
@@ -26,19 +26,19 @@ VARY = {"output": ["x1", "x4"], "users": [10, 500, 5000]}
 
 
 @pytest.fixture(scope="module")
-def answer() -> hc.WhatifAnswer:
+def answer() -> hc.WhatifResult:
     return hc.whatif("qwen3-0.6b", "h100-sxm", vary=VARY, **QUICK)
 
 
 @pytest.mark.slow
-def test_longer_answers_serve_fewer_users(answer: hc.WhatifAnswer) -> None:
+def test_longer_answers_serve_fewer_users(answer: hc.WhatifResult) -> None:
     few, many = answer.cells[1], answer.cells[0]
     assert 0 < few.users < many.users
     assert answer.rows()[0]["users_over_base"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     assert answer.rows()[1]["users_over_base"]["high"] < 1
 
 
-def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.WhatifAnswer) -> None:
+def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.WhatifResult) -> None:
     for cell, needs in zip(answer.cells, answer.needs, strict=True):
         gpus = [need.gpus or 0 for need in needs]
         assert all(fewer <= more for fewer, more in pairwise(gpus))
@@ -47,10 +47,10 @@ def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.Whati
     assert [need.users for need in answer.needs[0]] == [10, 500, 5000]
 
 
-def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer: hc.WhatifAnswer) -> None:
+def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer: hc.WhatifResult) -> None:
     count = answer.cells[0].users + 1
     asked = replace(answer, users=(count,), bought=())  # in proportion, as before fleets are simulated
-    page = asked.first_page()
+    page = asked.summary()
     assert dict(page.figures)["for"].startswith(f"{count:,} users at once, workload ")
     assert page.options is not None
     for cell, (need,), row in zip(answer.cells, asked.needs, page.options.rows, strict=True):
@@ -71,11 +71,11 @@ def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer
     assert "In every row 19 of 20 real fleets should serve what is safe to promise" in page.options.note
 
 
-def test_of_several_numbers_of_users_it_says_for_which_the_first_case_is_enough(answer: hc.WhatifAnswer) -> None:
+def test_of_several_numbers_of_users_it_says_for_which_the_first_case_is_enough(answer: hc.WhatifResult) -> None:
     users = answer.cells[0].users
     asked = replace(answer, users=(users, users + 1), bought=())
     assert f"enough for {users}, too few for {users + 1}" in str(asked.head()[1])
-    options = asked.first_page().options
+    options = asked.summary().options
     assert options is not None
     for needs, row in zip(asked.needs, options.rows, strict=True):
         assert all(cell.endswith(" each") for cell in row[4:]) and len(row) == 4 + len(needs)
@@ -116,7 +116,7 @@ def test_a_spare_server_costs_what_is_bought_not_what_was_tried_first(asked: tup
 
 
 def test_a_context_is_named_average_in_the_question_the_answer_and_every_row() -> None:
-    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"context": ["x1", "x2"]}, **QUICK).first_page()
+    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"context": ["x1", "x2"]}, **QUICK).summary()
     assert page.options is not None
     assert page.question.startswith("Average context x1 or x2: what does it change")
     assert "with average context x1 (" in page.answer
@@ -126,7 +126,7 @@ def test_a_context_is_named_average_in_the_question_the_answer_and_every_row() -
 
 
 def test_a_context_beyond_the_longest_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headcount.answers.sweeps.layouts.simulated", lambda *_: pytest.fail("simulated"))
+    monkeypatch.setattr("headcount.queries.sweeps.layouts.simulated", lambda *_: pytest.fail("simulated"))
     with pytest.raises(ValueError, match=r"context is 8,192 tokens on average, beyond the longest .* 4,096"):
         hc.whatif("qwen3-0.6b", "h100-sxm", gpus=1, vary={"context": "8K"}, **QUICK)
 
@@ -199,7 +199,7 @@ def test_what_is_varied_twice_is_told() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.WhatifAnswer, tmp_path: Path) -> None:
+def test_the_command_writes_a_heatmap(headcount: Callable[..., Any], answer: hc.WhatifResult, tmp_path: Path) -> None:
     report = tmp_path / "whatif.html"
     ran = headcount(
         "whatif", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--vary", "output=x1,x4", "--vary", "users=10,500,5000",
@@ -218,7 +218,7 @@ def test_each_cell_is_told_as_it_is_found() -> None:
     cells: list[tuple[int, int]] = []
 
     def watch(told: hc.Progress) -> None:
-        if isinstance(told.so_far, hc.WhatifAnswer):
+        if isinstance(told.so_far, hc.WhatifResult):
             cells.append((told.done, len(told.so_far.rows())))
 
     hc.whatif("qwen3-0.6b", "h100-sxm", **QUICK, vary={"output": "x1,x4"}, progress=watch)
@@ -247,7 +247,7 @@ def test_a_context_that_one_gpu_is_too_slow_for_is_answered_with_larger_servers(
 
 
 def test_gpus_side_by_side_are_told_by_their_titles_and_once() -> None:
-    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"gpu": ["h100-sxm", "l40s"]}, users=50, **QUICK).first_page()
+    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"gpu": ["h100-sxm", "l40s"]}, users=50, **QUICK).summary()
     assert page.question.startswith("NVIDIA H100 SXM or NVIDIA L40S: what do 50 users")
     assert re.fullmatch(r"50 users need \d+ × NVIDIA H100 SXM \(.* a month\) or \d+ × NVIDIA L40S \(.*\)", page.answer)
 
@@ -257,7 +257,7 @@ def test_what_to_buy_is_said_also_where_the_first_case_needs_larger_servers_than
     found = hc.whatif("llama-3.1-8b", "h100-sxm", vary={"context": ["40K", "8K"]}, users=100, ttft_s=1.2, **CHAT)
     assert found.cells[0].users == 0
     assert found.needs[0][0].gpus is not None
-    page = found.first_page()
+    page = found.summary()
     assert page.answer.startswith(f"100 users need {found.needs[0][0].gpus} × NVIDIA H100 SXM (")
     assert page.headroom is not None and page.headroom.needed == 100 <= page.headroom.low
 
@@ -276,6 +276,6 @@ def test_the_prefix_cache_is_seen_by_its_hits_and_by_ttft_under_one_load() -> No
     assert on["prefix_hit_rate"] > off["prefix_hit_rate"] == 0
     assert on["ttft_s_under_shared_load"]["p95"] < off["ttft_s_under_shared_load"]["p95"]
     assert found.shared_load == f"{min(on['users'], off['users'])} users"
-    options = found.first_page().options
+    options = found.summary().options
     assert options is not None
     assert f"TTFT p95 ({found.shared_load})" in options.columns

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from headcount.report.charts.chart import Bar, Bars, Grid, Limit, Lines, Series
-from headcount.report.charts.draw import draw
+from headcount.views.report.charts.chart import Bar, Bars, Grid, Limit, Lines, Series
+from headcount.views.report.charts.draw import draw
 
 CHARTS = {
     "lines": Lines(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.details.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
-from headcount.answers.details.first_page import Bought, FirstPage, alone_risk
+from headcount.views.summary.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
+from headcount.views.summary.summary import Bought, Summary, alone_risk
 
 
 def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
@@ -61,7 +61,7 @@ def test_how_sure_it_is_does_not_speak_of_the_share_that_the_promise_allows(need
 
 
 def test_words_that_the_page_does_not_use_are_not_explained() -> None:
-    page = FirstPage(
+    page = Summary(
         question="How many users?",
         answer="10 users",
         words=(("user", "somebody"), ("token", "a piece of text"), ("16-bit, fp8, users", "one of several")),

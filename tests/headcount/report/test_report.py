@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
-from headcount.answers.answer import Answer
-from headcount.answers.details.study import Study, staircase_json
-from headcount.report import document
-from headcount.report.source import read_answer, report_file
+from headcount.queries.report_data.study import Study, staircase_json
+from headcount.queries.result import Result
+from headcount.views.report import document
+from headcount.views.report.source import read_answer, report_file
 from simulator.study import loads
 from tests.headcount.conftest import SHORT_ANSWERS
 
@@ -33,7 +33,7 @@ COMMAND = "headcount capacity --report 'my report.html'"
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 
 
-ASKED: dict[str, Callable[[], Answer]] = {
+ASKED: dict[str, Callable[[], Result]] = {
     "memory": lambda: hc.memory(*ON),
     "memory --compare": lambda: hc.memory_comparison(*ON, quantization="none"),
     "training-memory": lambda: hc.training_memory(*ON),
@@ -47,7 +47,7 @@ QUESTIONS = [pytest.param(name, marks=[pytest.mark.slow] * (name in ("compare", 
 
 
 @cache
-def answered(question: str) -> Answer:
+def answered(question: str) -> Result:
     """With what its report shows, worked out on few requests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loads, "REQUESTS_PER_REPLICATION", 300)
@@ -63,7 +63,7 @@ def capacity() -> dict[str, Any]:
     return written
 
 
-def _whole(answer: Answer) -> dict[str, Any]:
+def _whole(answer: Result) -> dict[str, Any]:
     return answer.to_json(report=True)
 
 
@@ -138,7 +138,7 @@ def test_a_report_is_one_sound_file_that_loads_nothing(question: str) -> None:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_first_page_asks_the_question_and_answers_it(question: str) -> None:
-    first = _whole(answered(question))["report"]["first_page"]
+    first = _whole(answered(question))["report"]["summary"]
     text = Page(document.render(_whole(answered(question)))).text
     assert first["question"].endswith("?")
     assert first["answer"]
@@ -167,7 +167,7 @@ def test_a_deployment_s_sections_are_all_filled(capacity: dict[str, Any]) -> Non
 
 def test_the_page_shows_the_answer_s_figures(capacity: dict[str, Any]) -> None:
     answer = answered("capacity")
-    assert isinstance(answer, hc.CapacityAnswer)
+    assert isinstance(answer, hc.CapacityResult)
     text = Page(document.render(capacity)).text
     assert 0 < answer.users_low <= answer.users <= answer.users_high
     assert f"{answer.users_low:,} users on {answer.best.gpus} × NVIDIA H100 SXM" in text
@@ -210,7 +210,7 @@ def test_more_users_than_any_step_serves_take_another_server(capacity: dict[str,
 
 def test_the_first_page_says_what_its_words_mean_and_what_else_there_is(capacity: dict[str, Any]) -> None:
     """In every format that is read."""
-    first = capacity["report"]["first_page"]
+    first = capacity["report"]["summary"]
     words = dict(first["words"])
     assert words.keys() >= {"user", "safe to promise", "weights", "token", "rent"}
     report = document.report_of(capacity)
@@ -229,7 +229,7 @@ def test_the_first_page_says_what_its_words_mean_and_what_else_there_is(capacity
 
 
 def test_the_capacity_s_choices_are_its_rows(capacity: dict[str, Any]) -> None:
-    options = capacity["report"]["first_page"]["options"]
+    options = capacity["report"]["summary"]["options"]
     found = {row[0]: row[1] for row in options["rows"]}
     assert found == {f"{row['gpus']:,}": f"{row['users_low']:,}" for row in capacity["capacity"]}
     best = max(capacity["capacity"], key=lambda row: row["users_low"])
@@ -247,7 +247,7 @@ def test_the_warm_up_counts_in_no_figure_over_time(capacity: dict[str, Any]) -> 
 @pytest.mark.parametrize(("users", "servers"), [(61, 7), (100, 3)])
 def test_the_servers_that_are_bought_serve_the_users_safe_to_promise(users: int, servers: int) -> None:
     answer = answered("capacity")
-    assert isinstance(answer, hc.CapacityAnswer)
+    assert isinstance(answer, hc.CapacityResult)
     study = Study(question=answer.question, row=replace(answer.best, users_low=users), servers=servers)
     found = staircase_json(study)
     assert found is not None
@@ -261,7 +261,7 @@ def test_the_parts_of_the_memory_add_up(capacity: dict[str, Any]) -> None:
 
 def test_all_assumptions_stand_with_their_sources_and_kinds(capacity: dict[str, Any]) -> None:
     answer = answered("capacity")
-    assert isinstance(answer, hc.CapacityAnswer)
+    assert isinstance(answer, hc.CapacityResult)
     assert answer.best.plan is not None
     rows = capacity["report"]["assumptions"]
     assert {row["kind"] for row in rows} <= {"measured", "specified", "assumed"}
@@ -326,7 +326,7 @@ def test_a_report_of_a_kept_answer_loads_nothing_that_simulates(capacity: dict[s
         "import sys; sys.argv = ['headcount', 'report', 'a.json', '-o', 'a.html']\n"
         "from headcount.cli.main import main\n"
         "try: main()\n"
-        "finally: print({'numba', 'pandas', 'scipy', 'matplotlib', 'headcount.answers.capacity'} & set(sys.modules))"
+        "finally: print({'numba', 'pandas', 'scipy', 'matplotlib', 'headcount.queries.capacity'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,

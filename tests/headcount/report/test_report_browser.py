@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.answers.answer import Answer
-from headcount.report import document
+from headcount.queries.result import Result
+from headcount.views.report import document
 from tests.headcount.report.test_report import ASKED, SMALL, answered
 
 pytestmark = pytest.mark.slow
 WIDTHS = (420, 768, 1280, 1920)
 
 
-def planned() -> Answer:
+def planned() -> Result:
     """For employees, with prices of an API and a spare server."""
     return hc.plan(
         "qwen3-0.6b", employees=200, gpu=["h100-sxm", "l40s"], spare=1, api_input_price=0.1, api_output_price=0.4,

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
-from headcount.report import document
-from headcount.report.formats import html as html_format
+from headcount.views.report import document
+from headcount.views.report.formats import html as html_format
 from tests.headcount.report.test_report import answered
 
 
@@ -64,9 +64,9 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("[1, 2]", "no answer of headcount"),
         ("<html></html>", "no report of headcount with an answer inside"),
         ("{", "a.json"),
-        ('{"notes": [], "report": {"first_page": {}}}', "was changed, or another version"),
-        ('{"notes": 3, "report": {"first_page": {"question": 1}, "body": {}}}', "was changed, or another version"),
-        ('{"notes": [], "report": {"first_page": {}, "body": [{"line": {"colour": 1}}]}}', "was changed"),
+        ('{"diagnostics": [], "report": {"summary": {}}}', "was changed, or another version"),
+        ('{"diagnostics": 3, "report": {"summary": {"question": 1}, "body": {}}}', "was changed, or another version"),
+        ('{"diagnostics": [], "report": {"summary": {}, "body": [{"line": {"colour": 1}}]}}', "was changed"),
     ],
 )
 def test_what_is_no_answer_is_told_in_a_line(
@@ -106,7 +106,9 @@ def _full_disk(*_: object) -> None:
 
 @pytest.mark.slow
 def test_asking_from_python_loads_no_jinja2() -> None:
-    code = "import sys, headcount.report.document, headcount.answers.capacity; print({'jinja2'} & set(sys.modules))"
+    code = (
+        "import sys, headcount.views.report.document, headcount.queries.capacity; print({'jinja2'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -11,10 +11,10 @@ import pytest
 
 import headcount as hc
 from headcount import api
-from headcount.answers.answer import Answer
-from headcount.answers.details.percentiles import P99_COLUMN, P99_MEANING
-from headcount.answers.notes import NOTES, Facts, RefusedError, find_notes
-from headcount.answers.notes.step_times_not_measured import find
+from headcount.diagnostics import DIAGNOSTICS, Facts, RefusedError, find_diagnostics
+from headcount.diagnostics.step_times_not_measured import find
+from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING
+from headcount.queries.result import Result
 from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import resolve
 from simulator.latency.gpu_constants import measured_text
@@ -37,7 +37,7 @@ def typed(settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, Answer]:
+def answers() -> dict[str, Result]:
     return {
         "memory": hc.memory(*ON),
         "memory --compare": hc.memory_comparison(*ON, tensor_parallel_size=1),
@@ -59,7 +59,7 @@ def answers() -> dict[str, Answer]:
     ],
 )
 def test_a_command_prints_what_python_is_answered(
-    headcount: Run, answers: dict[str, Answer], command: str, options: tuple[str, ...]
+    headcount: Run, answers: dict[str, Result], command: str, options: tuple[str, ...]
 ) -> None:
     answer = answers[command]
     ran = headcount(*command.split(), *TYPED, *options, "--json")
@@ -67,7 +67,7 @@ def test_a_command_prints_what_python_is_answered(
     assert figures(ran.out) == json.loads(json.dumps(answer.to_json()))
 
 
-def test_every_answer_can_be_read_as_text_table_and_html(answers: dict[str, Answer]) -> None:
+def test_every_answer_can_be_read_as_text_table_and_html(answers: dict[str, Result]) -> None:
     for answer in answers.values():
         figures = [word for word in str(answer).split() if any(letter.isdigit() for letter in word)]
         assert repr(answer) == str(answer)
@@ -77,10 +77,10 @@ def test_every_answer_can_be_read_as_text_table_and_html(answers: dict[str, Answ
         assert answer.asked.startswith(f"hc.{answer.asked[3:].split('(')[0]}('llama-3.1-8b', 'h100-sxm'")
 
 
-def test_a_report_carries_the_answer_and_its_notes(answers: dict[str, Answer], tmp_path: Path) -> None:
+def test_a_report_carries_the_answer_and_its_notes(answers: dict[str, Result], tmp_path: Path) -> None:
     pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
     answer = answers["capacity"]
-    assert isinstance(answer, hc.CapacityAnswer)
+    assert isinstance(answer, hc.CapacityResult)
     answer.report(tmp_path / "r.html")
     html = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert f"{answer.users_low:,} users on 1 × {answer.question.gpu.title}" in html
@@ -105,7 +105,7 @@ def test_the_public_names_are_listed_and_there() -> None:
 
 
 @pytest.mark.parametrize("ask", [hc.memory, hc.capacity, hc.simulate])
-def test_a_misspelt_engine_argument_is_told_with_the_nearest(ask: Callable[..., Answer]) -> None:
+def test_a_misspelt_engine_argument_is_told_with_the_nearest(ask: Callable[..., Result]) -> None:
     with pytest.raises(ValueError, match="no engine argument 'max_num_seq'; did you mean 'max_num_seqs'"):
         ask(*ON, max_num_seq=8)
 
@@ -121,9 +121,9 @@ def test_strict_refuses_by_what_a_note_is() -> None:
 
 
 def test_every_note_says_how_much_it_matters() -> None:
-    assert len(NOTES.names()) >= 10
-    for name in NOTES.names():
-        kind = NOTES.load(name)
+    assert len(DIAGNOSTICS.names()) >= 10
+    for name in DIAGNOSTICS.names():
+        kind = DIAGNOSTICS.load(name)
         assert kind.SEVERITY in hc.Severity
         assert list(kind.find(Facts())) == []
 
@@ -135,7 +135,7 @@ def test_a_limit_on_ttft_within_its_error_is_told() -> None:
     assert row.is_near_ttft_limit
     assert not replace(row, users_at_ttft_error_high=31).is_near_ttft_limit
     assert not replace(row, users_at_ttft_error_high=None).is_near_ttft_limit
-    (note,) = find_notes(Facts(near_limit=[("8 GPUs", row)]))
+    (note,) = find_diagnostics(Facts(near_limit=[("8 GPUs", row)]))
     assert note.code == "ttft-near-limit"
     assert note.text.startswith("8 GPUs: 30 of 61 users if TTFT is 31% longer")
 
@@ -157,7 +157,7 @@ def test_a_note_of_one_s_own_is_one_file(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "house_rule.py").write_text(
         '"""We buy no such GPU."""\n'
-        "from headcount.answers.notes import Severity\n"
+        "from headcount.diagnostics import Severity\n"
         "SEVERITY = Severity.WARNING\n"
         'REMEDY = "take another GPU"\n'
         "def find(facts):\n"
@@ -173,7 +173,7 @@ def test_a_note_of_one_s_own_is_one_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_notes_are_found_once_and_frozen() -> None:
-    found = find_notes(Facts(terms=[("a", "1", "x"), ("a", "1", "x")]))
+    found = find_diagnostics(Facts(terms=[("a", "1", "x"), ("a", "1", "x")]))
     assert [note.to_json()["code"] for note in found] == ["memory-terms"]
     with pytest.raises(AttributeError):
         found[0].text = "other"  # type: ignore[misc]
@@ -233,7 +233,7 @@ def test_what_step_times_rest_on_has_one_name_in_the_table_of_gpus_and_in_notes(
     assert bool(notes) == (text != "runs measured")
 
 
-def test_the_interval_of_a_p99_says_that_it_is_of_one_run(answers: dict[str, Answer]) -> None:
+def test_the_interval_of_a_p99_says_that_it_is_of_one_run(answers: dict[str, Result]) -> None:
     few = str(answers["simulate"])
     assert "needs 2,000 requests" in few
     assert P99_MEANING not in few

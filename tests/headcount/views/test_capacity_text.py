@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headcount.answers.capacity import CapacityAnswer
-from headcount.answers.notes import Facts, find_notes
-from headcount.answers.sweeps.lifts import Lift
+from headcount.diagnostics import Facts, find_diagnostics
+from headcount.queries.capacity import CapacityResult
+from headcount.queries.suggestions import Suggestion
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import resolve
 from simulator.engines.engines import AnyArgs
@@ -25,7 +25,7 @@ def told(**made: Any) -> str:
 
 def answer_of(
     *, model: str = "qwen3-0.6b", gpu: str = "h100-sxm", args: AnyArgs | None = None, **found: Any
-) -> CapacityAnswer:
+) -> CapacityResult:
     given = {"latency_model": "constant", "step_s": 0.01} if "step_time_error" not in found else {}
     question = CapacityQuestion(
         architecture=load_model(model),
@@ -39,7 +39,9 @@ def answer_of(
     row = CapacityRow(
         gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120, "replications": 24} | found
     )
-    return CapacityAnswer(notes=find_notes(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat")
+    return CapacityResult(
+        notes=find_diagnostics(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat"
+    )
 
 
 def test_a_month_s_cost_is_told_per_user_to_sign_for() -> None:
@@ -164,4 +166,4 @@ def test_a_lift_says_why_room_for_kv_helps_where_computing_prompts_binds(binding
     base: Any = SimpleNamespace(binding=binding, point=SimpleNamespace(mean=lambda _: 0.35, host_hit_rate=None))
     row = SimpleNamespace(point=SimpleNamespace(mean=lambda _: 0.3, host_hit_rate=found - 0.3))
     layout: Any = SimpleNamespace(row=row)
-    assert Lift(argument="kv_offloading_size", value=512, layout=layout, base=base).why == why
+    assert Suggestion(argument="kv_offloading_size", value=512, layout=layout, base=base).why == why

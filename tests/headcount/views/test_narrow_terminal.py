@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from headcount.text.blocks import Line, Table
-from headcount.text.drawing import draw
-from headcount.text.tables import bar_width, print_table
+from headcount.views.terminal.drawing import draw
+from headcount.views.terminal.tables import bar_width, print_table
 
 figures = st.integers(0, 10**9).map(lambda value: f"{value:,}")
 widths = st.integers(30, 200)

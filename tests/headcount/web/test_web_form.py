@@ -28,12 +28,12 @@ def test_every_field_of_a_form_has_a_label_and_a_help(page: TestClient, question
 
 
 def test_what_a_form_holds_are_the_words_of_the_command_line() -> None:
-    asked = scenario(gpus="1,2", enable_prefix_caching="off", lifts="on", max_model_len="8K")
+    asked = scenario(gpus="1,2", enable_prefix_caching="off", suggestions="on", max_model_len="8K")
     command = command_of("capacity")
     with command.make_context("capacity", asked.words) as context:
         assert context.params["gpus"] == (1, 2)
         assert context.params["enable_prefix_caching"] is False
-        assert context.params["lifts"] is True
+        assert context.params["suggestions"] is True
         assert context.params["max_model_len"] == 8192
 
 

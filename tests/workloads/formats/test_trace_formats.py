@@ -89,7 +89,7 @@ def test_files_without_tokens_say_what_to_do(tmp_path: Path) -> None:
 
 def test_a_session_s_answers_are_found_in_the_cache(tmp_path: Path) -> None:
     """As the simulated engine counts its hits, in blocks of 16 tokens."""
-    from headcount.answers.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
+    from headcount.queries.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
 
     turns = [(1100, 500, [4, 7, 8]), (1700, 300, [4, 7, 9, 10]), (2100, 40, [4, 7, 9, 11, 12])]
     path = write(
@@ -254,7 +254,7 @@ def test_a_population_is_not_read_by_columns() -> None:
 
 
 def test_an_answer_tells_what_was_left_out(tmp_path: Path) -> None:
-    from headcount.answers.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
+    from headcount.queries.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
 
     path = write(tmp_path, "t.csv", EXAMPLES["burstgpt"].text)
     answer = simulate("llama-3.1-8b", "h100-sxm", workload=path, latency_model="constant", step_s=0.01)
@@ -263,7 +263,7 @@ def test_an_answer_tells_what_was_left_out(tmp_path: Path) -> None:
 
 
 def test_priorities_of_a_file_count_under_the_priority_policy_alone(tmp_path: Path) -> None:
-    from headcount.answers.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
+    from headcount.queries.simulate import simulate  # noqa: PLC0415  the product's top, for this test alone
 
     rows = "".join(f"{place / 50},100,20,{place % 2}\n" for place in range(200))
     file = TraceFile(write(tmp_path, "t.csv", f"t,p,o,q\n{rows}"), columns="time=t,prompt=p,output=o,priority=q")

@@ -112,7 +112,7 @@ def test_how_many_turns_are_drawn_at_once_changes_nothing(monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_millions_of_requests_take_little_memory(tmp_path: Path) -> None:
     """About 90 bytes each in a table, and as many while it is made."""
-    generate = "from headcount.answers.workloads.generate import generate\n"
+    generate = "from headcount.queries.workloads.generate import generate\n"
     run = f"generate('chat', {str(tmp_path / 'o.csv')!r}, rate=100, num_requests={{}})\n"
     peak = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     used = []

@@ -266,7 +266,7 @@ def test_a_refused_fit_leaves_no_file_and_force_reaches_it(
     def refuse(*_: Any, force: bool, **__: Any) -> None:
         raise ValueError(f"asked with force {force}")
 
-    monkeypatch.setattr("headcount.answers.fit.fit_inputs", refuse)
+    monkeypatch.setattr("headcount.queries.calibrate.fit.fit_inputs", refuse)
     profile = tmp_path / "p.toml"
     command = ("calibrate", "fit", files(recording({}, count=9)), *DEPLOYMENT, "--out", profile)
     ran = headcount(*command, *(("--force",) if force else ()))

@@ -19,7 +19,7 @@ def recorded(folder: Path, n: int = 300) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from headcount.answers.workloads.fit import fit_trace  # noqa: PLC0415
+    from headcount.queries.workloads.fit import fit_trace  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("fit")
     fit_trace(recorded(folder), folder / "model.toml")

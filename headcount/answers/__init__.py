@@ -1,1 +1,0 @@
-"""The answers to people's questions: figures, notes, a verdict. One file a question."""

@@ -1,0 +1,115 @@
+"""What an answer's reader should know of it, one file a diagnostic.
+
+A diagnostic is a module with `SEVERITY` and `find(facts)`, which yields a text and its source each time it applies.
+The file's name is its code. One with `REMEDY`, what to do about it, is refused under --strict. A diagnostic of your
+own lies in `diagnostics/` of a folder in HEADCOUNT_PATH.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from files.registry import Registry
+from files.schema import typed
+
+if TYPE_CHECKING:
+    from headcount.inputs.deployments import ModelOnGPU
+    from kvcache.shape.architecture import Architecture
+    from simulator.cancellations import Cancellations
+    from simulator.deployment import Deployment
+    from simulator.latency.model import AverageStep
+    from simulator.study.capacity_table import CapacityRow
+    from workloads.effects import TrafficEffects
+
+DIAGNOSTICS = Registry(
+    what="diagnostic", section="diagnostics", folder=Path(__file__).parent, package=__name__, needs=("SEVERITY", "find")
+)
+
+
+class Severity(StrEnum):
+    """How much a note matters, least first."""
+
+    INFO = "info"
+    ASSUMPTION = "assumption"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostic:
+    """One thing to know of an answer; `remedy` says what to do about what --strict refuses."""
+
+    code: str
+    severity: Severity
+    text: str
+    source: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.source})" if self.source else self.text
+
+    def to_json(self) -> dict[str, str]:
+        return {"code": self.code, "severity": str(self.severity), "text": self.text, "source": self.source}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a question rests on, as far as it is known; diagnostics are found in it."""
+
+    vllm_version: str | None = None
+    environment: Sequence[str] = ()  # variables of the server that are not modelled
+    unused_arguments: Sequence[str] = ()  # of the start-up log
+    architecture: "Architecture | None" = None
+    max_model_len: int | None = None  # as asked for
+    usual_context: int | None = None  # tokens of prompt and answer that 99 % of requests do not pass
+    terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
+    plans: Sequence["Deployment"] = ()  # that are answered for, each once
+    steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
+    traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
+    traffic_of: str = ""  # of several layouts, whose traffic that is
+    cancelled: "Cancellations | None" = None  # by clients that do not wait for ever, at the capacity
+    trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
+    imprecise: Sequence[tuple[str, float, int]] = ()  # whose users, precision reached, replications that it took
+    near_limit: Sequence[tuple[str, "CapacityRow"]] = ()  # whose users, where TTFT's own error takes most of them
+    scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for
+    why_unfit: str | None = None  # why the model does not run
+    why_missed: str | None = None  # why the SLO is not met
+
+
+def facts_about(asked: "ModelOnGPU", **more: Any) -> Facts:
+    """What is known of a question before anything is worked out, and `more`."""
+    return Facts(
+        vllm_version=asked.args.vllm_version,
+        environment=asked.args.ignored_environment,
+        unused_arguments=asked.unused_arguments,
+        architecture=asked.architecture,
+        max_model_len=asked.args.max_model_len,
+        **more,
+    )
+
+
+class RefusedError(ValueError):
+    """Raised under --strict: an answer would carry diagnostics that are refused."""
+
+    exit_code = 4
+
+
+def find_diagnostics(facts: Facts, *, strict: bool = False) -> tuple[Diagnostic, ...]:
+    """Every note that applies, in the order of the codes. Raises RefusedError under `strict`."""
+    found = tuple(dict.fromkeys(note for name in DIAGNOSTICS.names() for note in _of(name, facts)))
+    refused = [note for note in found if note.remedy] if strict else []
+    if refused:
+        remedies = "; ".join(dict.fromkeys(note.remedy for note in refused))
+        raise RefusedError(f"--strict: {'; '.join(map(str, refused))}; {remedies}, or leave --strict out")
+    return found
+
+
+def _of(name: str, facts: Facts) -> Iterator[Diagnostic]:
+    kind = DIAGNOSTICS.load(name)
+    code, remedy = name.replace("_", "-"), getattr(kind, "REMEDY", "")
+    with DIAGNOSTICS.running(name):
+        for each in kind.find(facts):
+            text, source, remedy = typed((*each, remedy), tuple[str, str, str], kind.__file__, "what find yields")
+            yield Diagnostic(code=code, severity=Severity(kind.SEVERITY), text=text, source=source, remedy=remedy)

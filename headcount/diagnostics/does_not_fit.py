@@ -1,0 +1,12 @@
+"""vLLM would not start."""
+
+from collections.abc import Iterator
+
+from headcount.diagnostics import Facts, Severity
+
+SEVERITY = Severity.ERROR
+
+
+def find(facts: Facts) -> Iterator[tuple[str, str]]:
+    if facts.why_unfit is not None:
+        yield facts.why_unfit, ""

@@ -1,0 +1,12 @@
+"""A start-up log holds arguments that may change what is answered, and are not looked at."""
+
+from collections.abc import Iterator
+
+from headcount.diagnostics import Facts, Severity
+
+SEVERITY = Severity.WARNING
+
+
+def find(facts: Facts) -> Iterator[tuple[str, str]]:
+    if facts.unused_arguments:
+        yield f"of the start-up log's arguments, not used: {', '.join(facts.unused_arguments)}", ""

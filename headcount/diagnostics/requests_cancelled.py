@@ -1,0 +1,17 @@
+"""At least 1 % of requests are cancelled: they missed the SLO, and latencies are those of the others."""
+
+from collections.abc import Iterator
+
+from headcount.diagnostics import Facts, Severity
+from headcount.text.words import cancelled_text
+
+SEVERITY = Severity.WARNING
+FROM_SHARE = 0.01
+
+
+def find(facts: Facts) -> Iterator[tuple[str, str]]:
+    found = facts.cancelled
+    if found is not None and found.cancelled >= FROM_SHARE:
+        others = "each counts as one that missed the SLO; latencies are those of the other requests alone"
+        by = "cancelled by clients" if not found.rejected else "without a whole answer"
+        yield f"{by}: {cancelled_text(found)}; {others}", ""

@@ -1,0 +1,151 @@
+"""Which pools are asked for that prefill and decode apart, and what lies between them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from files.names import check_names
+from headcount.inputs.deployments import ModelOnGPU
+from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE
+from simulator.disaggregation import (
+    CONNECTORS,
+    DISPATCH_S,
+    NOT_WITH_SGLANG,
+    PULL,
+    PUSH,
+    DisaggregatedDeployment,
+    PoolLink,
+    resolve_disaggregated,
+)
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.fleet.deciders import Decider, read_decider
+from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes
+from simulator.study.fleets.layouts import DisaggregationSearch
+
+ApartPools = Mapping[str, Part | str] | str
+NO_DECIDER = "none"
+PoolSizesAsked = Mapping[str, Sequence[int]] | str
+
+
+def asked_apart(
+    asked: ModelOnGPU,
+    pools: ApartPools | None,
+    kv_transfer_rate: float | None,
+    dispatch_s: float | None,
+    decider: str | None = None,
+    *,
+    kv_transfer: str | None = None,
+    replicas: int = 1,
+) -> DisaggregatedDeployment | None:
+    """Both deployments, or None where every engine does both. `kv_transfer_rate` is in GB/s by one GPU, one way.
+
+    Raises ValueError for another engine than vLLM, or for what cannot be.
+    """
+    if pools is None:
+        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider)
+        return None
+    if replicas != 1:
+        raise ValueError("--replicas and --pools both say how many engines there are; leave out one or the other")
+    args = _vllm_args(asked)
+    found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s, decider, kv_transfer)
+    return resolve_disaggregated(asked.architecture, asked.gpu, args, (found[PREFILL], found[DECODE]), between)
+
+
+def _vllm_args(asked: ModelOnGPU) -> EngineArgs:
+    if not isinstance(asked.args, EngineArgs):
+        raise ValueError(NOT_WITH_SGLANG)
+    return asked.args
+
+
+def asked_choices(
+    pools: PoolSizesAsked | None,
+    kv_transfer_rate: float | None,
+    dispatch_s: float | None,
+    decider: str | None,
+    kv_transfer: str | None = None,
+) -> DisaggregationSearch | None:
+    """Of which sizes pools may be, or None where every server does both. Raises ValueError for what cannot be."""
+    if pools is None:
+        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider, pools="prefill,decode")
+        return None
+    sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
+    return DisaggregationSearch(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s, decider, kv_transfer))
+
+
+def compared_pools(
+    asked: ModelOnGPU, pools: str | None, decider: str | None, kv_transfer: str | None, between: PoolLink
+) -> DisaggregatedDeployment | None:
+    """Both deployments of one of several `pools` that are compared, or None for TOGETHER."""
+    if pools in (None, TOGETHER):
+        return None
+    found, between = PoolSizes().read(pools), replace(between, decider=_read_decider(decider))
+    if kv_transfer == PUSH:
+        between = replace(between, kv_transfer=PUSH, dispatch_s=0.0)
+    return resolve_disaggregated(
+        asked.architecture, asked.gpu, _vllm_args(asked), (found[PREFILL], found[DECODE]), between
+    )
+
+
+def check_compared(
+    pools: Sequence[str],
+    deciders: Sequence[str | None],
+    kv_transfers: Sequence[str | None],
+    *,
+    gpus: int | Sequence[int],
+    kv_transfer_rate: float | None,
+    dispatch_s: float | None,
+) -> PoolLink:
+    """What lies between pools that are compared. Raises ValueError for what cannot be."""
+    for each in pools:
+        ComparedPools().read(each)
+    for decider in deciders:
+        _read_decider(decider)
+    if not any(each != TOGETHER for each in pools):
+        check_alone(kv_transfer_rate, dispatch_s, next(iter(kv_transfers), None), *(each for each in deciders if each))
+    elif TOGETHER in pools and any(deciders):
+        raise ValueError(f"--pools {TOGETHER} has no decider; leave --decider or {TOGETHER} out")
+    elif TOGETHER in pools and len(kv_transfers) > 1:
+        raise ValueError(f"--pools {TOGETHER} moves no KV; give one --kv-transfer, or leave {TOGETHER} out")
+    elif not isinstance(gpus, int) and len(gpus) > 1:
+        raise ValueError("--gpus is a list, and --pools says how many engines there are; give one number of --gpus")
+    check_names([each for each in kv_transfers if each is not None], CONNECTORS, "KV transfer")
+    return _between(kv_transfer_rate, dispatch_s, kv_transfer=PUSH if {*kv_transfers} == {PUSH} else PULL)
+
+
+def check_alone(
+    kv_transfer_rate: float | None,
+    dispatch_s: float | None,
+    kv_transfer: str | None,
+    *deciders: str | None,
+    pools: str = "prefill=N,decode=N",
+) -> None:
+    """Raise ValueError for what lies between two pools, where there are none."""
+    given = {
+        "--kv-transfer": kv_transfer, "--kv-transfer-rate": kv_transfer_rate, "--dispatch": dispatch_s,
+        "--decider": next((each for each in deciders if each is not None), None),
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} lies between two pools; give --pools {pools} with it")
+
+
+def _read_decider(given: str | None) -> Decider | None:
+    return None if given in (None, NO_DECIDER) else read_decider(given)
+
+
+def _between(
+    kv_transfer_rate: float | None, dispatch_s: float | None, decider: str | None = None, kv_transfer: str | None = None
+) -> PoolLink:
+    kv_transfer = PULL if kv_transfer is None else kv_transfer
+    check_names([kv_transfer], CONNECTORS, "KV transfer")
+    if kv_transfer == PUSH and dispatch_s is not None:
+        raise ValueError("--dispatch: with --kv-transfer push a request goes to both its engines at once; leave it out")
+    if kv_transfer_rate is not None and not 0 < kv_transfer_rate < math.inf:
+        raise ValueError(f"--kv-transfer-rate is {kv_transfer_rate:g} GB/s; it must be above 0")
+    rate = REACHED_SHARE * NIC_BYTES_PER_S if kv_transfer_rate is None else 1e9 * kv_transfer_rate
+    return PoolLink(
+        bytes_per_s=rate,
+        kv_transfer=kv_transfer,
+        dispatch_s=0.0 if kv_transfer == PUSH else DISPATCH_S if dispatch_s is None else dispatch_s,
+        decider=_read_decider(decider),
+    )

@@ -1,0 +1,225 @@
+"""Which variations of a question are asked for: axes of values, and every combination of them."""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from files.names import UnknownNameError, check_names, one_line, shortened
+from headcount.inputs.traffic import read_amount
+from kvcache.gpus.gpu import find_gpu
+from simulator.engines.argument import arguments_of
+from simulator.engines.engines import ENGINES, TITLES
+from simulator.engines.values import COUNT, ROUTER, Duration, Kind, Number, Switch, Text, TokenCount, list_parts
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.kv_transfer import KVTransfer
+from simulator.engines.vllm.speculation import Speculation
+from workloads.traffic_changes import CHANGES, Amount
+
+Choice = Mapping[str, Any]
+"""One value of each axis, by the axis's name."""
+
+_SHORT: Final = {
+    "tensor_parallel_size": "TP {}",
+    "pipeline_parallel_size": "PP {}",
+    "data_parallel_size": "DP {}",
+    "quantization": "{} weights",
+    "kv_cache_dtype": "KV {}",
+    "gpu": "{}",
+    "router": "{}",
+    "engine": "{}",
+    "users": "{:,} users",
+    "context": "average context {}",
+    "pools": "{}",
+    "decider": "decider {}",
+    "kv_transfer": "{}",
+    "speculation": "{}",
+    "kv_transfer_config": "{}",
+}
+_NONE: Final = {
+    "speculation": "no drafts",
+    "quantization": "the checkpoint's weights",
+    "kv_offloading_size": "no KV in host memory",
+    "kv_store_size": "no shared KV store",
+    "kv_store_rate": "a store as fast as the network",
+    "kv_transfer_config": "host memory by LRU",
+}
+_SIZES: Final = {
+    "kv_offloading_size": "{:,g} GiB of KV in host memory",
+    "kv_store_size": "a shared KV store of {:,g} GiB",
+    "kv_store_rate": "a store of {:,g} GB/s",
+}
+OWN_FORMATS: Final = (None, "none", "auto")  # the checkpoint's
+FORMATS: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
+STEP_TIMES: Final = "step_times"
+_KINDS: Final[dict[str, Kind]] = {
+    "users": TokenCount("N", is_decimal=True),
+    "engine": Text(),
+    "gpu": Text(),
+    "gpus": COUNT,
+    "router": ROUTER,
+    "ttft": Duration(),
+    "tpot": Duration(),
+}
+_NOT_LISTED: Final = ("environment",)  # which is a list itself
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is varied, and its values in order; the first is the base's."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+def axes_of(given: Mapping[str, Any]) -> list[Axis]:
+    """Everything given as a list of more than one value, in the order given. Raises ValueError for an empty list."""
+    axes = [Axis(name, values_of(name, value)) for name, value in given.items()]
+    return [axis for axis in axes if len(axis.values) > 1]
+
+
+def values_of(name: str, given: Any) -> tuple[Any, ...]:
+    """A list's values, each once, or the one value. Raises ValueError for an empty list."""
+    if name in _NOT_LISTED or isinstance(given, str) or not isinstance(given, Sequence):
+        return (given,)
+    if not given:
+        raise ValueError(f"{name} is an empty list; give at least one value, or leave it out")
+    described = arguments_of(EngineArgs).get(name)
+    each = (described.kind.read(value) if described and isinstance(value, dict) else value for value in given)
+    return tuple(dict.fromkeys(each))
+
+
+def check_axes_of_engines(engine: Mapping[str, Any]) -> None:
+    """Raise ValueError where engines are compared, and a list is given for an argument that one of them lacks."""
+    asked = values_of("engine", engine.get("engine"))
+    if len(asked) < 2:
+        return
+    check_names([name for name in asked if name is not None], ENGINES, "engine")
+    for name, value in engine.items():
+        lacks = [TITLES[each] for each in asked if each and name not in arguments_of(ENGINES[each])]
+        if name != "engine" and lacks and len(values_of(name, value)) > 1:
+            raise ValueError(f"{name} is a list, and {lacks[0]} has no such argument; give one value, or one engine")
+
+
+def first_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, the first value of each list: the base."""
+    return {name: values_of(name, value)[0] for name, value in given.items()}
+
+
+def choices(axes: Sequence[Axis], *, most: int, what: str) -> Iterator[Choice]:
+    """Every combination, the last axis first. Raises ValueError for more than `most`, with how many they are."""
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > most:
+        sizes = " × ".join(f"{len(axis.values):,} of {axis.name}" for axis in axes)
+        raise ValueError(f"{count:,} {what} ({sizes}) are too many; give at most {most:,}")
+    return (
+        dict(zip((axis.name for axis in axes), values, strict=True))
+        for values in product(*(axis.values for axis in axes))
+    )
+
+
+def varied(given: Mapping[str, Any]) -> list[Axis]:
+    """The axes of a grid, their values read: traffic, users, GPUs, engine arguments, limits, `step_times`.
+
+    Raises ValueError for a name or a value that is none, with what is known.
+    """
+    return [_axis(name, value) for name, value in given.items()]
+
+
+def read_varied(texts: Iterable[str]) -> dict[str, str]:
+    """Of `--vary`, values by name. Raises ValueError for a name that is given twice, or any other form."""
+    found: dict[str, str] = {}
+    for name, values in map(_named, texts):
+        if name in found:
+            raise ValueError(f"{name} is given twice; give all its values at once: {name}={found[name]},{values}")
+        found[name] = values
+    return found
+
+
+def _named(text: str) -> tuple[str, str]:
+    """`context=x1,x2` in two. Raises ValueError for any other form."""
+    name, equals, values = text.partition("=")
+    if not equals or not values.strip():
+        raise ValueError(f"'{shortened(text)}' varies nothing; give NAME=VALUE,VALUE, such as context=x1,x2,x4")
+    return name.strip(), values
+
+
+def _axis(given_name: str, given: Any) -> Axis:
+    name = given_name.lower().lstrip("-")
+    name = name.replace("_", "-") if name.replace("_", "-") in CHANGES else name.replace("-", "_")
+    engine = {key: described.kind for kind in ENGINES.values() for key, described in arguments_of(kind).items()}
+    if name not in engine:
+        _check_name(name, [*CHANGES, *_KINDS, STEP_TIMES], engine)
+    each = list_parts(given) if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
+    values = tuple(dict.fromkeys(_value(name, value, engine.get(name)) for value in each))
+    if not values:
+        raise ValueError(f"{name} is an empty list; give at least one value")
+    return Axis(name, values)
+
+
+def _check_name(name: str, main: Collection[str], engine: Collection[str]) -> None:
+    """Raise UnknownNameError for a name that cannot be varied, with the nearest or the main names."""
+    try:
+        check_names([name], [*main, *engine], "thing to vary")
+    except UnknownNameError as error:
+        if "did you mean" in str(error):
+            raise
+        known = ", ".join([*main, "any engine option"]).replace("_", "-")
+        raise UnknownNameError(f"no thing to vary '{shortened(one_line(name))}'; known: {known}") from None
+
+
+def _value(name: str, given: Any, kind: Kind | None) -> Any:
+    if name in CHANGES:
+        return read_amount(name, given) if isinstance(given, str) else given
+    try:
+        return _read(name, given, kind)
+    except ValueError as error:
+        raise ValueError(f"{name.replace('_', '-')}: {error}") from None
+
+
+def _read(name: str, given: Any, kind: Kind | None) -> Any:
+    if name == STEP_TIMES:
+        factor = Number("a factor, such as 1.2").read(str(given).lower().removeprefix("x"))
+        if not 0.01 <= factor <= 100:
+            raise ValueError(f"x{factor:g} is out of range; give x0.01 to x100")
+        return factor
+    if isinstance(kind, Switch) and isinstance(given, str):
+        check_names([given], ("on", "off"), "value")
+        return given == "on"
+    if name == "gpu":
+        return find_gpu(str(given)).name
+    known = _KINDS.get(name, kind)
+    return known.read(given.strip()) if known is not None and isinstance(given, str) else given
+
+
+def value_text(name: str, value: Any) -> str:
+    """Such as `TP 2`, `KV fp8` or `max_num_seqs 128`."""
+    if name == STEP_TIMES:
+        return f"step times x{value:g}"
+    if name == "quantization" and value == "none":
+        value = None
+    if name in _NONE and value is None:
+        return _NONE[name]
+    if name in _SIZES:
+        return _SIZES[name].format(value)
+    if name in ("ttft", "tpot"):
+        return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
+    if name == "gpus":
+        return f"{value:,} GPU" + ("" if value == 1 else "s")
+    if isinstance(value, Amount) and not value.is_factor and value.share is None:
+        value = f"{value.value:,.15g}"
+    elif isinstance(value, Speculation | KVTransfer):
+        value = value.label
+    elif isinstance(value, bool):
+        value = "on" if value else "off"
+    elif isinstance(value, int) and name not in _SHORT:
+        value = f"{value:,}"
+    elif not isinstance(value, int | str):
+        value = "default" if value is None else shortened(getattr(value, "__name__", str(value)), 40)
+    return _SHORT.get(name, f"{name} {{}}").format(value)
+
+
+def choice_text(choice: Choice) -> str:
+    """All of a choice in a line."""
+    return ", ".join(value_text(name, value) for name, value in choice.items()) or "as given"

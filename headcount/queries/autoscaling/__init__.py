@@ -1,0 +1,1 @@
+"""A fleet that changes while it serves: autoscaled, failing, updated; compared with a fixed one."""

@@ -1,0 +1,193 @@
+"""What answers about the users of several pools together have in common."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headcount.diagnostics import Facts, facts_about
+from headcount.inputs.deployments import ModelOnGPU
+from headcount.queries.money import HOURS_PER_MONTH, usd_per_user_month
+from headcount.queries.report_data.assumptions import assumptions_of
+from headcount.queries.report_data.workload import workload_text
+from headcount.queries.result import Result, Verdict
+from headcount.views.summary.confidence import Headroom
+from headcount.views.summary.summary import (
+    Options,
+    Priced,
+    Summary,
+    if_all_come,
+    money_figures,
+    served_summary,
+    up_to,
+)
+from headcount.text.blocks import Block, Line
+from headcount.text.units import assumptions_json, counted
+from headcount.text.words import sentence
+from simulator.deployment import Deployment
+from simulator.study.capacity import Capacity
+from simulator.study.capacity_table import CapacityQuestion
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
+
+NOBODY = "not even the smallest load meets the SLO"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PooledResult(Result):
+    """Users of all pools together."""
+
+    question: CapacityQuestion  # of the first pool
+    plans: tuple[Deployment, ...]  # one of each pool
+    router: str
+    found: Capacity
+    interval: Mapping[str, Any]  # users, users_low …, as a row of capacity has them
+    workload: str
+    traffic: TrafficEffects
+
+    @property
+    def users_low(self) -> int:
+        """Users that are safe to promise."""
+        return int(self.interval["users_low"])
+
+    @property
+    def users(self) -> int:
+        """Users at which the expected attainment meets the SLO."""
+        return int(self.interval["users"])
+
+    @property
+    def users_high(self) -> int:
+        """The upper end of the interval."""
+        return int(self.interval["users_high"])
+
+    @property
+    @abstractmethod
+    def usd_per_hour(self) -> float | None:
+        """Of all GPUs; None where one has no list price."""
+
+    @property
+    def usd_per_month(self) -> float | None:
+        return None if self.usd_per_hour is None else HOURS_PER_MONTH * self.usd_per_hour
+
+    def shared_figures(self) -> dict[str, Any]:
+        """What every such answer says under the same names."""
+        asked, left_out = self.question, dict.fromkeys(item for plan in self.plans for item in plan.not_simulated)
+        return {
+            "model": asked.architecture.name,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json(),
+            "slo": vars(asked.slo),
+            "vllm_version": asked.args.vllm_version,
+            "router": self.router,
+            "seed": asked.seed,
+            **self.interval,
+            "replications": num_replications(self.found),
+            "precision": self.found.half_width,
+            "usd_per_hour": self.usd_per_hour,
+            "usd_per_month": self.usd_per_month,
+            "usd_per_user_month": usd_per_user_month(self.usd_per_month, self.users_low),
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "not_simulated": assumptions_json(left_out),
+        }
+
+    def headline(self, gpus: str, behind: str) -> list[Block]:
+        asked = self.question
+        title = f" on {gpus}, workload {self.workload}: {asked.slo}"
+        said = f"{self.users_low:,} users are safe to promise {behind}"
+        mean = f" (best estimate {self.users:,}, upper end {self.users_high:,})"
+        return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
+
+    @property
+    @abstractmethod
+    def bought_figures(self) -> tuple[tuple[str, str], ...]:
+        """The servers and their cost, for the first page."""
+
+    def page(
+        self,
+        question: str,
+        said: str,
+        *,
+        priced: Sequence[Priced],
+        risk: str,
+        options: Options | None = None,
+        words: Sequence[tuple[str, str]] = (),
+    ) -> Summary:
+        """For the person who signs; `said` are the users' GPUs in the answer."""
+        asked = self.question
+        if not self.users_low:
+            why = NOBODY if not self.users else "the interval is too wide"
+            return Summary(
+                question=question, answer="No number of users can be promised", risk=sentence(f"{why}."), is_good=False
+            )
+        return served_summary(
+            self,
+            question,
+            f"{counted(self.users_low, 'user')} at once {said}",
+            figures=self.bought_figures,
+            priced=priced,
+            serves=up_to(self.users_low),
+            load=asked.workload,
+            slo=asked.slo,
+            plan=self.plans[0],
+            headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
+            risk=risk,
+            options=options,
+            words=words,
+        )
+
+    @property
+    def rent(self) -> tuple[tuple[str, str], ...]:
+        """What all GPUs cost a month, and each user who is safe to promise."""
+        each = usd_per_user_month(self.usd_per_month, self.users_low)
+        return money_figures(self.usd_per_month, each, if_all_come(self.users_low))
+
+    def pooled_details(self, fleet: str, terms: Sequence[dict[str, str]], swings: Mapping[str, Any]) -> dict[str, Any]:
+        """Where the figures come from, and which assumptions move them."""
+        asked = self.question
+        load = assumptions_of(replace(asked, router=self.router), None)
+        return {
+            "fleet": fleet,
+            "loads": [],
+            "slo": vars(asked.slo),
+            "seed": asked.seed,
+            "workload": workload_text(asked),
+            "assumptions": [row for row in load if row["part"] == "load"] + list(terms),
+            **swings,
+        }
+
+
+def num_replications(found: Capacity) -> int:
+    """Of each load around the capacity."""
+    return len(found.better_known.replications) if found.better_known else 0
+
+
+def verdict_of(question: CapacityQuestion, found: Capacity) -> Verdict:
+    """Missed where nobody is served, inconclusive where noise stays."""
+    if not found.mean:
+        return Verdict.TARGET_MISSED
+    return Verdict.DONE if question.is_answered_by(found) else Verdict.INCONCLUSIVE
+
+
+def facts_of(
+    asked: ModelOnGPU,
+    question: CapacityQuestion,
+    found: Capacity,
+    *,
+    gpus: int,
+    plans: Sequence[Deployment],
+    **more: Any,
+) -> Facts:
+    """For the notes: what is known of all pools once they have been searched together."""
+    rough = (
+        [] if question.is_answered_by(found) else [(counted(gpus, "GPU"), found.half_width, num_replications(found))]
+    )
+    known = facts_about(asked, plans=list(plans), cancelled=found.point.cancelled if found.point else None, **more)
+    return replace(known, imprecise=rough, why_missed=None if found.mean else NOBODY)
+
+
+def effects_of(workload: Population | Trace, plans: Sequence[Deployment]) -> TrafficEffects:
+    """What the shortest `max_model_len` of all pools makes of the load."""
+    longest = min(plan.engine.max_model_len for plan in plans)
+    return traffic_effects(workload.table if isinstance(workload, Trace) else workload, longest)

@@ -1,0 +1,400 @@
+"""How many users do these GPUs serve?"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from headcount.diagnostics import Facts, facts_about, find_diagnostics
+from headcount.inputs.deployments import ModelOnGPU, check_counts, engine_json, resolve_model_and_gpu
+from headcount.inputs.loads import AskedWorkload, length_facts, trace_notes
+from headcount.inputs.traffic import TrafficChanges
+from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
+from headcount.queries.report_data.study import Study, study_json
+from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.suggestions import LIFTS_LEGEND, TRIED, Suggestion, find_suggestions, suggestion_lines
+from headcount.views.of.capacity import (
+    covered,
+    error_lines,
+    found_line,
+    headline,
+    host_hit_lines,
+    latency_line,
+    row_layout,
+    rows_table,
+    screened_line,
+)
+from headcount.views.of.capacity_summary import capacity_summary, layouts_json
+from headcount.views.summary.summary import Summary
+from headcount.text.blocks import Block, Line
+from headcount.text.simulated import tenants_table
+from headcount.text.units import assumptions_json, counted, percent
+from headcount.text.words import host_text, load_text, pool_text, ratio_text, safe_meaning
+from simulator.deployment import Deployment
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.capacity import PRECISION
+from simulator.study.capacity_table import (
+    CapacityQuestion,
+    CapacityRow,
+    best_row,
+    capacity_rows,
+    plans_of,
+)
+from simulator.study.points import Point
+from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.slo import find_slo
+from simulator.study.store.store import kept_simulations
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.tenants import Given
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
+
+if TYPE_CHECKING:
+    from calibrate.readers.parsing.startup_log import StartupLog
+
+
+@dataclass(frozen=True)
+class Served:
+    """A row that was simulated at its number of users."""
+
+    row: CapacityRow
+    point: Point
+    plan: Deployment
+
+    @property
+    def deployment(self) -> str:
+        """Such as `8 GPUs, 4 × TP2`."""
+        return f"{counted(self.row.gpus, 'GPU')}, {row_layout(self.row)}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CapacityResult(Result):
+    """A capacity question with its answer, one row per GPU count."""
+
+    kind = "capacity"
+    question: CapacityQuestion
+    capacity: tuple[CapacityRow, ...]
+    workload: str  # as asked for: a preset or a path
+    traffic: TrafficEffects | None = None  # what max_model_len makes of it; None where the model does not fit
+    suggestions: tuple[Suggestion, ...] | None = (
+        None  # what was tried to lift the best row, the largest gain first; None: unasked
+    )
+
+    @property
+    def best(self) -> CapacityRow:
+        """The row whose number leads."""
+        return best_row(self.capacity)
+
+    @property
+    def users_low(self) -> int:
+        """Users that are safe to promise, of the row that leads."""
+        return self.best.users_low
+
+    @property
+    def users(self) -> int:
+        """Users at which the expected attainment meets the SLO."""
+        return self.best.users
+
+    @property
+    def users_high(self) -> int:
+        """The upper end of the interval."""
+        return self.best.users_high
+
+    @property
+    def binding(self) -> str | None:
+        """What keeps the leading row from serving more users."""
+        return self.best.binding
+
+    @cached_property
+    def served(self) -> tuple[Served, ...]:
+        """The GPU counts that serve somebody, fewest GPUs first."""
+        found = [Served(row, row.point, row.plan) for row in self.capacity if row.users and row.point and row.plan]
+        return tuple(sorted(found, key=lambda served: served.row.gpus))
+
+    @property
+    def largest(self) -> Served | None:
+        """The most GPUs that serve somebody: what the charts of one deployment show."""
+        return self.served[-1] if self.served else None
+
+    @property
+    def plans(self) -> tuple[Deployment, ...]:
+        """One per layout of a replica, by TP."""
+        by_tp = {row.plan.tensor_parallel_size: row.plan for row in self.capacity if row.plan is not None}
+        return tuple(by_tp[tp] for tp in sorted(by_tp))
+
+    def figures(self) -> dict[str, Any]:
+        asked = self.question
+        left_out = dict.fromkeys(item for row in self.capacity if row.plan for item in row.plan.not_simulated)
+        return {
+            "model": asked.architecture.name,
+            "gpu": asked.gpu.name,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json() if self.traffic else None,
+            "slo": vars(asked.slo),
+            "vllm_version": asked.args.vllm_version,
+            "precision": asked.precision,
+            "replications": asked.replications,
+            "hours_met": asked.hours_met,
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "not_simulated": assumptions_json(left_out),
+            "seed": asked.seed,
+            **({} if asked.flow_control is None else {"flow_control": asked.flow_control}),
+            **engine_json(asked.args),
+            "capacity": self.rows(),
+            "suggestions": None if self.suggestions is None else [lift.to_json() for lift in self.suggestions],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row.to_json() | self._month(row) for row in self.capacity]
+
+    def _month(self, row: CapacityRow) -> dict[str, float | None]:
+        """A month's cost, and its part per user that is safe to promise."""
+        month = usd_per_month(row.gpus, self.question.gpu.usd_per_hour)
+        return {"usd_per_month": month, "usd_per_user_month": usd_per_user_month(month, row.users_low)}
+
+    def summary(self) -> Summary:
+        return capacity_summary(self)
+
+    def details(self) -> dict[str, Any]:
+        best = self.best
+        study = Study(
+            question=self.question, row=best, servers=best.replicas, usd_per_gpu_hour=self.question.gpu.usd_per_hour
+        )
+        return study_json(self, study) | {
+            "layouts": layouts_json(self.capacity),
+            "suggestions": [
+                {
+                    "change": lift.change,
+                    "before": f"{best.users_low:,}",
+                    "after": f"{lift.layout.users:,}",
+                    "ratio": ratio_text(lift.ratio),
+                    "remark": lift.remark,
+                }
+                for lift in self.suggestions or ()
+            ],
+        }
+
+    def head(self) -> list[Block]:
+        asked, best = self.question, self.best
+        hours = "" if asked.hours_met is None else f", in {percent(asked.hours_met)} of hours"
+        title = f" on {asked.gpu.name}, workload {self.workload}: {asked.slo}{hours}"
+        lines: list[Block] = [Line(title, bold=asked.architecture.name)]
+        if best.users:
+            about = f" (best estimate {best.users:,}, upper end {best.users_high:,}){self._rent}"
+            lines.append(Line(about, bold=headline(best)))
+        said = filter(None, (latency_line(best), *error_lines(best)))
+        return [*lines, *map(Line, said)]
+
+    @property
+    def _rent(self) -> str:
+        """What the leading row costs; nothing without a price, or where nobody is safe to promise."""
+        money = self._month(self.best)
+        each = money["usd_per_user_month"]
+        return f": ${money['usd_per_month']:,.0f} a month, ${each:,.2f} per safe user" if each else ""
+
+    def body(self) -> list[Block]:
+        reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
+        if not any(row.runs for row in self.capacity):
+            return [*reasons] if len(reasons) > 1 else []  # the only one is the error itself
+        table = rows_table(self.capacity)
+        suggestions = [] if self.suggestions is None else [Line(), *suggestion_lines(self.suggestions, self.best)]
+        return [
+            table,
+            *reasons,
+            *self._tenants(),
+            *suggestions,
+            Line(),
+            *(Line(text, dim=True) for text in self._legend()),
+        ]
+
+    def _tenants(self) -> list[Block]:
+        """How each tenant is served on the GPUs that lead."""
+        best = self.best
+        if best.point is None or not best.point.tenants:
+            return []
+        of = f"tenants at {best.users:,} users on {counted(best.gpus, 'GPU')}:"
+        return [Line(), Line(of), tenants_table(best.point.tenants)]
+
+    def _legend(self) -> list[str]:
+        is_trace = isinstance(self.question.workload, Trace)
+        return [
+            f"users: active sessions, thinking or waiting. {safe_meaning(covered(self.capacity))} Best estimate: its "
+            "mean. Upper end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are "
+            "safe to promise and the expected step times. On a slower server, or with more users, latencies come "
+            "closer to the limits.",
+            f"think time: {self.question.think_time_s:.0f} s on average"
+            + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
+            *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
+            *dict.fromkeys(text for plan in self.plans if (text := host_text(plan.budget))),
+            *host_hit_lines(self.capacity),
+            *price_lines([(self.question.gpu, self.question.gpu.usd_per_hour)]),
+            *([f"flow control: {self.question.flow_control}"] if self.question.flow_control else []),
+            *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
+            *([LIFTS_LEGEND] if self.suggestions else []),
+        ]
+
+
+@question
+def capacity(
+    model: str,
+    gpu: str,
+    *,
+    gpus: Sequence[int] = (1, 2, 4, 8),
+    workload: Source = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | None = None,
+    flow_control: str | None = None,
+    tenants: Given | None = None,
+    precision: float = PRECISION,
+    replications: int | None = None,
+    hours_met: float | None = None,
+    suggestions: bool = False,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    startup_log: "StartupLog | None" = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> CapacityResult:
+    """Users per GPU count, each with an interval and what binds.
+
+    `engine` are vLLM's engine arguments under their names; `slo` is a name, whose limits those beside it change;
+    `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
+    With `hours_met` this share of clock hours has to meet the SLO, such as 0.95; else the long run has to.
+    `flow_control` is the gateway's queue before the router; `tenants`, a file or a mapping by name, are its flows.
+    With `suggestions` the changes of one setting that promise most are tried on the GPU count that leads.
+    Finished simulations are kept in the cache folder, and found there, unless `store` is False; they run in so many
+    `workers` (None: one per processor) of an `executor`: `threads`, `processes` or `ray`.
+    Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
+    """
+    check_counts("gpus", gpus)
+    if router is not None:
+        check_router(router)
+    runs_on = find_executor(executor, workers)
+    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
+    load = AskedWorkload(
+        workload=workload,
+        think_time_s=think_time_s,
+        trace_block_size=trace_block_size,
+        traffic=traffic,
+        tenants=tenants,
+    )
+    found, mean_s = load.load()
+    wanted = CapacityQuestion(
+        architecture=asked.architecture,
+        gpu=asked.gpu,
+        gpus=tuple(dict.fromkeys(gpus)),
+        workload=found,
+        think_time_s=mean_s,
+        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
+        args=asked.args,
+        router=router,
+        flow_control=flow_control,
+        precision=precision,
+        replications=replications,
+        hours_met=hours_met,
+        seed=seed,
+    )
+    searched = _searched(wanted)
+    if strict:
+        find_diagnostics(facts_about(asked, plans=searched), strict=True)
+
+    effects = cache(partial(traffic_effects, found.table if isinstance(found, Trace) else found))
+
+    def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityResult:
+        plan = next((row.plan for row in rows if row.plan is not None), None)
+        traffic, met = (effects(plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
+        of_load = {"trace": trace_notes(found), **length_facts(found, met)}
+        return CapacityResult(
+            diagnostics=find_diagnostics(replace(_facts_of(asked, rows, traffic), **of_load), strict=strict)
+            if rows
+            else (),
+            traffic=traffic,
+            verdict=_verdict(rows),
+            question=wanted,
+            capacity=rows,
+            workload=str(load),
+        )
+
+    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+        rows = _watched(wanted, progress, answer, simulations)
+        if suggestions:
+            progress(Progress(done=0, total=1, so_far=answer(rows), what=TRIED))
+        tried = find_suggestions(wanted, best_row(rows), progress, simulations) if suggestions else None
+    return replace(answer(rows, strict=strict), suggestions=tried, simulations=simulations)
+
+
+def _searched(asked: CapacityQuestion) -> list[Deployment]:
+    """Every layout of a replica. Raises ValueError where none runs on any GPU count, with why not on the last."""
+    found = {gpus: list(plans_of(asked, gpus).values()) for gpus in asked.gpus}
+    plans = [plan for each in found.values() for plan in each if isinstance(plan, Deployment)]
+    if not plans:
+        last, reasons = list(found.items())[-1]
+        why = str(reasons[-1]) if reasons else "no tensor-parallel size divides it"
+        raise ValueError(why if len(found) == 1 else f"no GPU count runs it; {counted(last, 'GPU')}: {why}")
+    return plans
+
+
+def _watched(
+    asked: CapacityQuestion,
+    progress: Watch,
+    answer: Callable[[tuple[CapacityRow, ...]], CapacityResult],
+    simulations: Simulations,
+) -> tuple[CapacityRow, ...]:
+    """The rows, with progress shown at each simulated load; `answer` makes the answer of the rows so far."""
+    rows: list[CapacityRow] = []
+
+    def watch(point: Point | None = None, unit: str = "") -> None:
+        note = ""
+        if point is not None:
+            note = load_text(point, unit)
+        progress(Progress(done=len(rows), total=len(asked.gpus), note=note))
+
+    def estimated(gpus: int, users: int) -> None:
+        about = f"{counted(gpus, 'GPU')}: about {users:,} users by estimate"
+        progress(Progress(done=len(rows), total=len(asked.gpus), note=about, is_estimate=True))
+
+    progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))
+    for row in capacity_rows(asked, watch, simulations, estimated):
+        rows.append(row)
+        if len(rows) < len(asked.gpus):
+            found = found_line(row)
+            progress(Progress(done=len(rows), total=len(asked.gpus), found=found, so_far=answer(tuple(rows))))
+    watch()
+    return tuple(rows)
+
+
+def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
+    """Bad input if no GPU count can hold the model, missed if none meets the SLO; inconclusive where noise stays."""
+    if any(row.users for row in rows):
+        return Verdict.INCONCLUSIVE if any(not row.is_precise for row in rows) else Verdict.DONE
+    return Verdict.TARGET_MISSED if any(row.runs for row in rows) else Verdict.BAD_INPUT
+
+
+def _facts_of(asked: ModelOnGPU, rows: Sequence[CapacityRow], traffic: TrafficEffects | None) -> Facts:
+    best = best_row([row for row in rows if row.plan is not None] or list(rows))
+    led = [best, *(row for row in rows if row is not best)]
+    steps = [(row.plan, step) for row in led if row.plan and row.point and (step := row.point.mean_step) is not None]
+    running, verdict = [row for row in rows if row.runs], _verdict(rows)
+    missed = f"no GPU count meets the SLO; {running[-1].reason}" if verdict is Verdict.TARGET_MISSED else None
+    return facts_about(
+        asked,
+        plans=[row.plan for row in led if row.plan is not None],
+        steps=steps,
+        traffic=traffic,
+        cancelled=best.point.cancelled if best.point else None,
+        imprecise=[(counted(row.gpus, "GPU"), row.precision, row.replications) for row in rows if row.is_rough],
+        near_limit=[(counted(row.gpus, "GPU"), row) for row in rows if row.is_near_ttft_limit],
+        why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
+        why_missed=missed,
+    )

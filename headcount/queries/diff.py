@@ -1,0 +1,169 @@
+"""What changed in the question from one answer to another, and what did it do to the answer?"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from files.reading import InputError
+from headcount.queries.result import Result, question
+from headcount.views.report.source import read_answer
+from headcount.views.summary.summary import EACH_GETS, Summary
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted
+from headcount.text.words import SAFE
+
+_ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headroom", "spare_servers", "seed")
+_ENDS = {"low": "users safe to promise", "users": "best estimate of users", "high": "upper end of users"}
+_MEANS = {
+    "attainment": "requests within the SLO", "requests_per_s": "requests/s", "kv_usage": "KV blocks used",
+    "prefix_hit_rate": "prompt tokens found in the cache", "host_hit_rate": "prompt tokens found in host memory",
+}  # fmt: skip
+_SAID = ("buy", "for", EACH_GETS)  # of the question, or said in the answer's own line
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not the same; None where one of the two answers does not have it."""
+
+    name: str
+    before: Any
+    after: Any
+
+    @property
+    def change(self) -> float | None:
+        """Relative; None where there is none."""
+        pair = self.before, self.after
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in pair) or not self.before:
+            return None
+        return float(self.after / self.before - 1)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"change": self.change}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DiffResult(Result):
+    """What is not the same in two answers."""
+
+    kind = "difference"
+    questions: tuple[str, str]
+    asked_changes: tuple[Difference, ...]
+    answer_changes: tuple[Difference, ...]
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "questions": list(self.questions),
+            "question_changes": [each.to_json() for each in self.asked_changes],
+            "answer_changes": [each.to_json() for each in self.answer_changes],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        both = (("question", self.asked_changes), ("answer", self.answer_changes))
+        return [{"of": of, **each.to_json()} for of, changes in both for each in changes]
+
+    def head(self) -> list[Block]:
+        return [Line(f": {self.questions[0]}", bold="before"), Line(f": {self.questions[1]}", bold="after")]
+
+    def body(self) -> list[Block]:
+        if not self.asked_changes and not self.answer_changes:
+            return [Line("the same question, and the same answer")]
+        parts = (("in the question", self.asked_changes), ("in the answer", self.answer_changes))
+        return [block for title, changes in parts for block in (_table(title, changes), Line())][:-1]
+
+    def summary(self) -> Summary:
+        named = [f"{each.name} {_shown(each.before)} → {_shown(each.after)}" for each in self.answer_changes[:3]]
+        return Summary(
+            question=f"What changed between “{self.questions[0]}” and “{self.questions[1]}”?",
+            answer="; ".join(named) or "The answer is the same",
+            figures=(
+                ("changed in the question", counted(len(self.asked_changes), "thing")),
+                ("changed in the answer", counted(len(self.answer_changes), "figure")),
+            ),
+            sure="Each answer has its own interval; where both overlap, the difference may be noise.",
+        )
+
+
+@question
+def diff(before: str | Path, after: str | Path) -> DiffResult:
+    """What changed in the question from one kept answer to another, and what it did to the answer.
+
+    Both are files that `--json`, `--report FILE.json` or an HTML report wrote. Raises ValueError for any other.
+    """
+    first, second = read_answer(Path(before)), read_answer(Path(after))
+    with_load = first.get("workload") == second.get("workload")  # else every row of it differs
+    try:
+        return DiffResult(
+            diagnostics=(),
+            questions=(first["report"]["summary"]["question"], second["report"]["summary"]["question"]),
+            asked_changes=tuple(_changes(dict(_asked(first, with_load)), dict(_asked(second, with_load)))),
+            answer_changes=tuple(_changes(dict(_found(first)), dict(_found(second)))),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"{before} or {after}: it was changed, or another version of headcount wrote it "
+            f"({type(error).__name__}: {error}); ask the question again"
+        ) from None
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    for name in dict.fromkeys([*before, *after]):
+        if before.get(name) != after.get(name):
+            yield Difference(name, before.get(name), after.get(name))
+
+
+def _asked(answer: Mapping[str, Any], with_load: bool) -> Iterator[tuple[str, Any]]:
+    """What decides an answer."""
+    report = answer["report"]
+    yield "kind of question", report["kind"]
+    yield from ((name.replace("_", " "), answer[name]) for name in _ASKED if answer.get(name) is not None)
+    yield from ((f"SLO: {name}", value) for name, value in (answer.get("slo") or {}).items())
+    for link in (report.get("demand") or {}).get("links", ()):
+        yield link["meaning"], link["shown"]
+    deployment = report.get("deployment") or {}
+    yield from (deployment.get("settings") or {}).items()
+    for row in report.get("assumptions", ()) if with_load else ():
+        yield f"{row['part']}: {row['name']}", row["value"]
+    for item in report["inputs"]:
+        yield f"file {item['name']}", item["sha256"][:12]
+    yield from ((f"version of {name}", version) for name, version in report["versions"].items())
+
+
+def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What came out."""
+    report = answer["report"]
+    page = report["summary"]
+    yield "answer", page["answer"]
+    room = page["headroom"] or {}
+    yield from ((said, room[name]) for name, said in _ENDS.items() if name in room)
+    yield from ((name, figure) for name, figure in page["figures"] if name not in _SAID)
+    yield from _options(page["options"] or {"columns": (), "rows": ()})
+    yield "what binds", report.get("binding")
+    for load in report.get("loads", ()):
+        if load["share"] in (None, 1.0):
+            yield from ((said, load[name]) for name, said in _MEANS.items() if name in load)
+    yield "server", (report.get("deployment") or {}).get("serve_line")
+
+
+def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whom each row of the first page's table serves; the leading one is told before."""
+    for place, column in enumerate(table["columns"]):
+        if SAFE in column:
+            yield from ((f"{column}: {row[0]} ({table['columns'][0]})", row[place]) for row in table["rows"])
+
+
+def _table(title: str, changes: tuple[Difference, ...]) -> Table:
+    rows = [(each.name, _shown(each.before), _shown(each.after), _percent(each.change)) for each in changes]
+    return Table(
+        columns=(title, "before", "after", "change"), rows=rows or [("nothing", "", "", "")], text_columns=(0,)
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.5g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _percent(change: float | None) -> str:
+    return "" if change is None else f"{change:+.1%}"

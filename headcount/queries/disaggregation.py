@@ -1,0 +1,213 @@
+"""How many users do pools serve that compute prompts and answers apart?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headcount.diagnostics import facts_about, find_diagnostics
+from headcount.inputs.deployments import resolve_model_and_gpu
+from headcount.inputs.disaggregation import ApartPools, asked_apart
+from headcount.inputs.loads import AskedWorkload, trace_notes
+from headcount.inputs.traffic import TrafficChanges
+from headcount.queries.autoscaling.pooled import NOBODY, PooledResult, effects_of, facts_of, verdict_of
+from headcount.queries.money import usd_per_user_month
+from headcount.queries.report_data.assumptions import gpu_rows, of_terms
+from headcount.queries.report_data.disaggregation import apart_blocks, apart_json, apart_parts, apart_text
+from headcount.queries.report_data.sensitivity import swings_apart
+from headcount.queries.result import Progress, Watch, question, unwatched
+from headcount.views.summary.summary import Bought, Summary, if_all_come
+from headcount.text.blocks import Block, Line
+from headcount.text.units import milliseconds, seconds
+from headcount.text.words import load_text, model_title
+from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
+from simulator.fleet.router import RouterFactory, check_router, router_name
+from simulator.study.capacity import PRECISION, Capacity
+from simulator.study.capacity_interval import interval_of
+from simulator.study.capacity_table import CapacityQuestion, RunContext
+from simulator.study.fleets.disaggregation import apart_capacity, evaluator_of_apart
+from simulator.study.points import Evaluator, Point, Watcher
+from simulator.study.replication import simulate_users
+from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.served import latency_summary, served_json
+from simulator.study.slo import find_slo
+from simulator.study.store.store import kept_simulations
+from workloads.traces.trace_file import Source
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class DisaggregationResult(PooledResult):
+    """Users of engines that compute prompts and engines that compute answers."""
+
+    kind = "apart"
+    apart: DisaggregatedDeployment
+    served: Mapping[str, Any]  # the pools and handovers in one run at the capacity
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        return self.question.gpu.usd_per_hour_of(self.apart.gpus)
+
+    def figures(self) -> dict[str, Any]:
+        point = self.found.point
+        return self.shared_figures() | {
+            "gpu": self.question.gpu.name,
+            "gpus": self.apart.gpus,
+            **served_json(point),
+            **self.served,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.served.get("pools", [])
+        return rows
+
+    def head(self) -> list[Block]:
+        gpus = f"{self.question.gpu.name}, {apart_text(self.apart)}"
+        return self.headline(gpus, f"on {self.apart.gpus:,} GPUs")
+
+    def body(self) -> list[Block]:
+        point = self.found.point
+        if point is None:
+            return [Line(NOBODY)]
+        ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
+        rates = (
+            f"{point.mean('requests_per_s'):,.2f} requests/s, {point.mean('output_tokens_per_s'):,.0f} output tokens/s"
+        )
+        shown = (
+            ("TTFT", f"{seconds(ttft['p50'])} at the median, {seconds(ttft['p95'])} at the 95th percentile"),
+            ("TPOT", f"{milliseconds(tpot['p50'])} at the median, {milliseconds(tpot['p95'])} at the 95th percentile"),
+            ("throughput", rates),
+            ("prefix hits", f"{point.mean('prefix_hit_rate'):.1%} of prompt tokens"),
+        )
+        return [
+            *(Line(f"  {name:<18}{text}") for name, text in shown),
+            *apart_blocks(self.served),
+            Line(),
+            Line("pools and handovers: one run at the mean, its start included", dim=True),
+        ]
+
+    def summary(self) -> Summary:
+        asked, bought = self.question, self._bought
+        model = model_title(asked.architecture.name)
+        return self.page(
+            f"How many users can {model} serve on {bought}, with prompts and answers computed on separate servers?",
+            f"on {bought}",
+            priced=bought.priced,
+            risk=f"{bought.failure(self.users_low)} Whether servers that do both serve more: headcount plan "
+            "--pools prefill,decode.",
+        )
+
+    @property
+    def _bought(self) -> Bought:
+        gpu = self.question.gpu
+        return Bought(
+            gpu=gpu, gpus=self.apart.gpus, servers=sum(self.apart.counts), usd_per_gpu_hour=gpu.usd_per_hour,
+            usd_per_month=self.usd_per_month, usd_per_head=usd_per_user_month(self.usd_per_month, self.users_low),
+            heads=if_all_come(self.users_low), parts=apart_parts(self.apart),
+        )  # fmt: skip
+
+    @property
+    def bought_figures(self) -> tuple[tuple[str, str], ...]:
+        return self._bought.figures
+
+    def details(self) -> dict[str, Any]:
+        """Where the figures come from."""
+        gpu = self.question.gpu
+        terms = [
+            *of_terms("GPU", gpu_rows(gpu)),
+            *of_terms("memory, step times and handover", self.apart.assumptions),
+        ]
+        swings = swings_apart(self.question, self.apart) if self.users_low else {}
+        return self.pooled_details(f"{self.apart.gpus} × {gpu.name}", terms, swings)
+
+
+@question
+def disaggregated_capacity(
+    model: str,
+    gpu: str,
+    pools: ApartPools,
+    *,
+    kv_transfer: str | None = None,
+    kv_transfer_rate: float | None = None,
+    dispatch_s: float | None = None,
+    decider: str | None = None,
+    workload: Source = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | None = None,
+    precision: float = PRECISION,
+    replications: int | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> DisaggregationResult:
+    """Users that engines which compute prompts and engines which compute answers serve together.
+
+    `pools` is such as {"prefill": "2", "decode": "2xtp4"}. Between them decode engines "pull" KV, or prefill engines
+    "push" it (`kv_transfer`), at `kv_transfer_rate` GB/s by one GPU.
+    `decider` says which prompts decode engines compute themselves, such as "isl_bounding:eff_isl_threshold=512".
+    Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    """
+    runs_on = find_executor(executor, workers)
+    asked = resolve_model_and_gpu(model, gpu, engine)
+    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider, kv_transfer=kv_transfer)
+    assert apart is not None, "pools were asked for"
+    check_router(router or DEFAULT_ROUTER)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+    found, mean_s = load.load()
+    question = CapacityQuestion(
+        architecture=asked.architecture, gpu=asked.gpu, gpus=(apart.gpus,), workload=found, think_time_s=mean_s,
+        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment), args=asked.args, router=router,
+        precision=precision, replications=replications, seed=seed,
+    )  # fmt: skip
+    find_diagnostics(facts_about(asked, plans=list(apart.plans)), strict=strict)
+    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+        how = RunContext(simulations=simulations, watcher=_watched(progress))
+        evaluator = evaluator_of_apart(question, apart, how)
+        capacity = apart_capacity(question, apart, evaluator)
+        interval = interval_of(apart.plans, evaluator, capacity)
+    effects, point = effects_of(found, apart.plans), capacity.point
+    known = facts_of(
+        asked, question, capacity, gpus=apart.gpus, plans=apart.plans, traffic=effects, trace=trace_notes(found),
+        steps=[(plan, point.mean_step) for plan in apart.plans if point and point.mean_step],
+    )  # fmt: skip
+    return DisaggregationResult(
+        diagnostics=find_diagnostics(known, strict=strict),
+        verdict=verdict_of(question, capacity),
+        question=question,
+        plans=apart.plans,
+        apart=apart,
+        found=capacity,
+        interval=interval,
+        router=router_name(router or DEFAULT_ROUTER),
+        served=_served(apart, evaluator, capacity),
+        workload=str(load),
+        traffic=effects,
+        simulations=simulations,
+    )
+
+
+def _watched(progress: Watch) -> Watcher:
+    def watch(point: Point, unit: str) -> None:
+        progress(Progress(done=0, total=1, note=load_text(point, unit)))
+
+    progress(Progress(done=0, total=1))
+    return watch
+
+
+def _served(apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
+    """What both pools do in one run at the capacity."""
+    if found.point is None:
+        return {}
+    simulation, _ = simulate_users(evaluator.fleet, evaluator.load, evaluator.load.round(found.mean))
+    return apart_json(apart, simulation)

@@ -1,0 +1,341 @@
+"""Which engine arguments serve the most users on these GPUs?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from files.names import check_names
+from headcount.diagnostics import find_diagnostics
+from headcount.inputs.deployments import ENGINE_ARGUMENTS, check_counts
+from headcount.inputs.loads import AskedWorkload
+from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.variations import FORMATS, Axis, Choice, varied
+from headcount.queries.compare import CompareResult, verdict_of
+from headcount.queries.report_data.study import study_json
+from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.sweeps.attribution import Attribution, attribution
+from headcount.queries.sweeps.layout import Layout
+from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
+from headcount.queries.sweeps.ranking import FAR_BEHIND, ranked
+from headcount.queries.sweeps.search import check_space, searched
+from headcount.queries.sweeps.successive_halving import leader, race, simplest, simulate_in
+from headcount.views.of.layouts_summary import compared_options, layout_page, layouts_json
+from headcount.views.summary.summary import Summary
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import dollars, milliseconds, seconds
+from headcount.text.words import PER_SAFE_USER, PRECISION_REMARK, SAFE, model_title, ratio_text, settings_text
+from simulator.engines.engines import TUNINGS, VLLM, own_arguments
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.running.executor import DEFAULT_EXECUTOR
+from simulator.study.slo import find_slo
+from simulator.study.statistics import Interval
+from workloads.traces.trace_file import Source
+
+ABOUT: Final = 1.01  # figures nearer than that count as equal
+TRIALS: Final = 200
+FINALISTS: Final = 6
+MOST_TRIALS, MOST_FINALISTS = 10_000, 100
+FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
+SIMPLEST_REMARK: Final = (
+    "The marked row is kept simple: a setting that raises the best estimate by 1 % or less is not added to it."
+)
+KEPT_SIMPLE: Final = "best: a setting that does not surely raise the best estimate by more than 1 % is left out"
+FRONTIER_MEANING: Final = (
+    "frontier: the best, and layouts than which no other has more users, less TTFT p95 and less TPOT p95, to within 1 %"
+)
+ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OptimizeResult(Result):
+    """The best arguments found beside the defaults, and the frontier of cost and latency."""
+
+    kind = "optimize"
+    compared: CompareResult
+    base: Layout
+    best: Layout
+    num_looked_at: int
+
+    @property
+    def gain(self) -> Interval | None:
+        """Users over those of the defaults, paired; None where either serves nobody."""
+        return self.best.users_over(self.base)
+
+    @property
+    def serve_line(self) -> str:
+        """The command that starts one of the best servers; nothing where nobody is served."""
+        looked = self.best.looked
+        return looked.plan.serve_line if self.best.users and looked and looked.plan else ""
+
+    @property
+    def _settings(self) -> list[Line]:
+        """The values of the arguments as given, of which a serve line leaves out the defaults."""
+        plan = self.base.looked.plan if self.base.looked else None
+        return [Line(f"as given: {settings_text(plan)}")] if plan else []
+
+    @property
+    def _with_defaults(self) -> str:
+        """Why they are more than the listed values make: the default of each argument is one more."""
+        return " (with each default)" if self.compared.axes else ""
+
+    @property
+    def frontier(self) -> tuple[Layout, ...]:
+        """The best, and each layout than which none has more users, less TTFT p95 and less TPOT p95, to within 1 %."""
+        served = [layout for layout in self.compared.layouts if layout.row and layout.row.users]
+        kept: list[Layout] = []
+        for each in served:
+            alike = any(_is_as_good(other, each) for other in kept)
+            if each is self.best or not (alike or any(_dominates(other, each) for other in served)):
+                kept.append(each)
+        return tuple(kept)
+
+    def figures(self) -> dict[str, Any]:
+        found = self.compared.figures()
+        return {
+            **{name: found[name] for name in ("model", "workload", "slo", "seed")},
+            "searched": found["varied"],
+            "num_looked_at": self.num_looked_at,
+            "best": self.best.to_json(self.best),
+            "defaults": self.base.to_json(self.best),
+            "gain": vars(self.gain) if self.gain else None,
+            "serve_line": self.serve_line,
+            "frontier": [layout.name for layout in self.frontier],
+            "layouts": self.rows(),
+            "attribution": found["attribution"],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        on_frontier = self.frontier
+        return [
+            layout.to_json(self.best) | {"name": layout.name, "is_on_frontier": layout in on_frontier}
+            for layout in self.compared.layouts
+        ]
+
+    def summary(self) -> Summary:
+        compared, best, base = self.compared, self.best, self.base
+        question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
+        beside = f"the arguments as given, of which {base.users:,} users are safe to promise"
+        gained = f"The best estimate is {ratio_text(self.gain)} beside {beside}. " if best is not base else ""
+        options = compared_options(compared.layouts, best)
+        if options and any(each.users > best.users for each in compared.layouts):
+            options = replace(options, note=f"{options.note} {SIMPLEST_REMARK}")
+        return layout_page(self, question, best, slo=compared.slo, about=gained, options=options,
+                           others=compared.layouts)  # fmt: skip
+
+    def details(self) -> dict[str, Any]:
+        bars = layouts_json(self.compared.layouts, self.best, by_cost=False)
+        return study_json(self, self.best.study) | {"layouts": bars}
+
+    def head(self) -> list[Block]:
+        title, *_ = self.compared.head()
+        best, base = self.best, self.base
+        if not best.users:
+            return [title, Line(f"nobody is served; {best.reason or base.reason}")]
+        if best is base:
+            tried = sum(each.row is not None for each in self.compared.layouts if each is not base)
+            said = (
+                f" users safe to promise; of {self.num_looked_at:,} choices{self._with_defaults} looked at by "
+                f"estimate, and {tried:,} simulated, none surely raises the best estimate by more than 1 %"
+            )
+            return [title, Line(said, bold=f"as given: {base.users:,}"), *self._settings, Line(self.serve_line)]
+        cost = f", ${dollars(best.usd_per_user_month)} per safe user and month" if best.usd_per_user_month else ""
+        gain = f"; beside {base.users:,} as given, {ratio_text(self.gain)}" if base.users else ""
+        return [
+            title,
+            Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users safe to promise"),
+            Line(self.serve_line),
+            *([Line(PRECISION_REMARK)] if any(name in best.choice for name in FORMATS) else []),
+        ]
+
+    def body(self) -> list[Block]:
+        rows = [frontier_cells(layout) for layout in self.frontier]
+        table = Table(columns=FRONTIER_COLUMNS, rows=rows, text_columns=(0, 1), bold_column=2)
+        frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if rows else []
+        values = [replace(each, dim=True) for each in self._settings] if self.best is not self.base else []
+        is_kept_simple = any(each.users > self.best.users for each in self.compared.layouts)
+        remark = [Line(KEPT_SIMPLE, dim=True)] if is_kept_simple else []
+        return [*frontier, *self.compared.body(), *values, *remark]
+
+
+def frontier_cells(layout: Layout) -> tuple[str, ...]:
+    """A layout in the table of the frontier."""
+    latencies = seconds(layout.p95_s("ttft_s")), milliseconds(layout.p95_s("tpot_s"))
+    return (layout.name, layout.layout, f"{layout.users:,}", dollars(layout.usd_per_user_month), *latencies)
+
+
+def _dominates(one: Layout, other: Layout) -> bool:
+    """Whether it is about as good in all, and better in some."""
+    is_better = any(a * ABOUT < b for a, b in zip(_costs(one), _costs(other), strict=True))
+    return is_better and _is_as_good(one, other)
+
+
+def _is_as_good(one: Layout, other: Layout) -> bool:
+    return all(a <= b * ABOUT for a, b in zip(_costs(one), _costs(other), strict=True))
+
+
+def _costs(layout: Layout) -> tuple[float, float, float]:
+    """What should be little."""
+    return 1 / max(layout.users, 1), layout.p95_s("ttft_s") or 0.0, layout.p95_s("tpot_s") or 0.0
+
+
+@question
+def optimize(
+    model: str,
+    gpu: str,
+    *,
+    gpus: int = 1,
+    search: Mapping[str, Any] | None = None,
+    trials: int = TRIALS,
+    finalists: int = FINALISTS,
+    workload: Source = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> OptimizeResult:
+    """The engine arguments that serve the most users on these GPUs, beside those that are given.
+
+    `search` has lists by name, such as max_num_seqs=[64, 128]; without it everything that the engine's TUNING has, and
+    that is not given, is searched. `trials` choices are looked at by their estimates, the best `finalists` are
+    simulated. Raises ValueError for a bad argument, or where Optuna is missing; RefusedError where `strict` refuses a
+    note.
+    """
+    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    check_counts("gpus", [gpus])
+    check_space(trials=(trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
+    if router is not None:
+        check_router(router)
+    given = {name: value for name, value in engine.items() if value is not None}
+    axes = space(search, {**given, **({"router": router} if router else {})})
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+    layouts = Layouts(
+        model=model,
+        asked=load,
+        base={"gpu": gpu, "gpus": gpus, **given, "router": router},
+        study={"slo": limits, "replications": None, "seed": seed},
+    )
+    base = layouts.screened({})
+    if strict:
+        find_diagnostics(facts_of([base], Verdict.DONE), strict=True)
+    tried = {"router", *TUNINGS[given.get("engine", VLLM)].tried}
+    estimated = [axis for axis in axes if axis.name not in tried]
+    looked = searched(layouts, estimated, base, trials=trials, seed=seed, progress=progress)
+    entrants = _finalists(looked, base, finalists)
+    for axis in (axis for axis in axes if axis.name in tried):
+        first = [each for each in (base, *entrants) if each.num_servers > 1 or axis.name != "router"][:3]
+        entrants += [layouts.screened({**each.choice, axis.name: value}) for each in first for value in axis.values]
+    run = _Run(layouts, str(load), tuple(axes), len(looked), progress)
+    with layouts.simulations(executor, workers, store=store) as simulations:
+        return replace(run.answer(base, entrants, strict=strict), simulations=simulations)
+
+
+@dataclass
+class _Run:
+    """Simulates the base and the finalists, and makes the answer of them."""
+
+    layouts: Layouts
+    workload: str
+    axes: tuple[Axis, ...]
+    num_looked_at: int
+    progress: Watch
+
+    def answer(self, base: Layout, entrants: Sequence[Layout], *, strict: bool) -> OptimizeResult:
+        done: list[Layout] = []
+        total = len(entrants) + 1
+
+        def simulate(layout: Layout, replications: int) -> Layout:
+            watcher = noted(self.progress, min(len(done), total), total, layout.name)
+            done.append(simulate_in(self.layouts, layout, replications, watcher))
+            if len(done) <= total:
+                so_far = self._answer(done, leader(done))
+                self.progress(Progress(done=len(done), total=total, so_far=so_far))
+            return done[-1]
+
+        rows = race(base, entrants, simulate)
+        most = max((each.row.replications for each in rows if each.row), default=0)
+
+        def at(choice: Choice) -> Layout:
+            place = next((place for place, each in enumerate(rows) if each.choice == choice), len(rows))
+            known = rows[place] if place < len(rows) else self.layouts.screened(choice)
+            if known.row is None or known.row.replications != most:
+                known = simulate_in(self.layouts, known, most)
+            rows[place : place + 1] = [known]
+            return known
+
+        best = simplest(leader(rows), at)
+        is_known = best.users and rows[0].users
+        gained = attribution(rows[0], best, at, by_cost=False) if is_known else None
+        return self._answer(rows, best, gained, strict=strict)
+
+    def _answer(
+        self, rows: Sequence[Layout], best: Layout, gained: Attribution | None = None, *, strict: bool = False
+    ) -> OptimizeResult:
+        order = (best, *(each for each in ranked(rows, "users") if each is not best))
+        verdict, study = verdict_of(order), self.layouts.study
+        compared = CompareResult(
+            diagnostics=(),
+            model=self.layouts.architecture.name,
+            workload=self.workload,
+            slo=study["slo"],
+            seed=study["seed"],
+            sort="users",
+            axes=self.axes,
+            layouts=order,
+            base=rows[0].choice,
+            attribution=gained,
+        )
+        return OptimizeResult(
+            diagnostics=find_diagnostics(facts_of(order, verdict), strict=strict),
+            verdict=verdict,
+            compared=compared,
+            base=rows[0],
+            best=best,
+            num_looked_at=self.num_looked_at,
+        )
+
+
+def space(search: Mapping[str, Any] | None, given: Choice) -> list[Axis]:
+    """What is searched: what is asked for, else everything in the engine's tuning, and routers, that is not given.
+
+    Raises ValueError for what is no argument of the engine, or is given as well.
+    """
+    if not search:
+        tuning = TUNINGS[given.get("engine", VLLM)]
+        known = {**tuning.searched, **tuning.tried, "router": ROUTERS}
+        return [Axis(name, values) for name, values in known.items() if name not in given]
+    axes = varied(search)
+    check_names([axis.name for axis in axes], [*ENGINE_ARGUMENTS, "router"], "argument to search")
+    for name in (axis.name for axis in axes if axis.name in given):
+        raise ValueError(f"{name} is given and searched; leave out one or the other")
+    for name, value in ((axis.name, value) for axis in axes for value in axis.values):
+        if name == "router":
+            check_router(value)
+        else:
+            own_arguments({"engine": given.get("engine"), name: value})
+    return axes
+
+
+def _finalists(looked: Sequence[Layout], base: Layout, count: int) -> list[Layout]:
+    """By their estimates the most users, half as many with the least TPOT; one of those that are estimated alike."""
+    alike: dict[tuple[float, ...], Layout] = {}
+    for each in sorted(looked, key=lambda layout: len(layout.choice)):
+        if each.users and each.looked and each.looked.estimate and each.choice:
+            alike.setdefault((each.users, each.looked.estimate.ttft_s, each.looked.estimate.tpot_s), each)
+    found = sorted(alike.values(), key=lambda each: (-each.users, len(each.choice)))
+    near = [each for each in found[count:] if each.users * FAR_BEHIND >= found[0].users]
+    near.sort(key=lambda each: each.looked.estimate.tpot_s if each.looked and each.looked.estimate else 0.0)
+    return found[:count] + near[: count // 2]

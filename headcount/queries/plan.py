@@ -1,0 +1,392 @@
+"""Which GPUs, and how many, do these people need, and what does it cost?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property, partial
+from typing import Any, Final
+
+from headcount.diagnostics import Facts, find_diagnostics
+from headcount.inputs.deployments import engine_json
+from headcount.inputs.disaggregation import PoolSizesAsked, asked_choices
+from headcount.inputs.loads import AskedWorkload, length_facts, trace_notes
+from headcount.inputs.offers import names_of, read_offers
+from headcount.inputs.people import People
+from headcount.inputs.traffic import TrafficChanges
+from headcount.queries.autoscaling.spare import SpareTried, try_spare
+from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
+from headcount.queries.plan_rows import FleetRow, every_row, rows_of, sized_row
+from headcount.queries.report_data.demand import think_time_link, tokens_link
+from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch, question, unwatched
+from headcount.views.of import plan as plan_text
+from headcount.views.of import plan_summary
+from headcount.views.summary.summary import Summary
+from headcount.text.blocks import Block
+from headcount.text.units import assumptions_json, counted
+from headcount.text.words import load_text
+from kvcache.models.catalog import load_model
+from simulator.cancellations import Cancellations
+from simulator.engines.engines import engine_args
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.fleets.layouts import (
+    MAX_REPLICATIONS,
+    PRECISION,
+    FleetQuestion,
+    Layout,
+    every_layout,
+    variants,
+)
+from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fleets
+from simulator.study.fleets.search import FleetSearch, search_fleets
+from simulator.study.fleets.traffic import Request, mean_request
+from simulator.study.points import Point
+from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.slo import find_slo
+from simulator.study.store.store import kept_simulations
+from workloads.daily_profile import Profile, read_profile, read_zones
+from workloads.demand import Demand
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
+
+AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PlanResult(Result):
+    """The cheapest fleet for these people, with the others it was compared with."""
+
+    kind = "plan"
+    race: FleetSearch
+    demand: Demand
+    people: People
+    request: Request
+    workload: str
+    money: Money
+    explain: bool = False
+    traffic: TrafficEffects | None = None
+    nearest: tuple[Nearest, ...] = ()
+    """Changes under which a fleet serves the users where none does, or for less."""
+
+    @property
+    def best(self) -> FleetRow | None:
+        """The cheapest fleet that serves the users; None where none does."""
+        return self.fleets[0] if self.race.best is not None else None
+
+    @property
+    def cancelled(self) -> Cancellations | None:
+        """Requests that clients of the cheapest fleet cancel; None where they wait for ever."""
+        best = self.race.best
+        return best.row.point.cancelled if best is not None and best.row.point else None
+
+    @cached_property
+    def fleets(self) -> tuple[FleetRow, ...]:
+        """The leading layout of each kind of GPU, cheapest first."""
+        return tuple(rows_of(self.race))
+
+    @cached_property
+    def layouts(self) -> tuple[FleetRow, ...]:
+        """Every layout, those that were dropped last."""
+        return tuple(every_row(self.race))
+
+    @property
+    def users_to_serve(self) -> float:
+        """Of the demand, with growth and headroom."""
+        return self.race.question.users
+
+    @property
+    def gpus(self) -> int | None:
+        """How many to buy, spare servers included."""
+        return self.best.gpus if self.best else None
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """Of the cheapest fleet."""
+        return self.best.usd_per_month if self.best else None
+
+    @cached_property
+    def peak(self) -> Traffic | None:
+        """The demand's traffic, as the cheapest fleet serves it."""
+        if self.best is None or self.best.requests_per_s is None:
+            return None
+        per_s = self.best.requests_per_s / self.people.factor
+        return Traffic(
+            users=self.demand.users,
+            input_tokens_per_s=per_s * self.request.input_tokens,
+            output_tokens_per_s=per_s * self.request.output_tokens,
+            utilization=self.money.utilization,
+        )
+
+    @cached_property
+    def break_even(self) -> BreakEven | None:
+        """Beside an API at the prices given; None without prices, or without a fleet."""
+        return None if self.peak is None else self.money.beside_api(self.usd_per_month, self.peak)
+
+    @cached_property
+    def spare_tried(self) -> SpareTried | None:
+        """How the cheapest fleet comes through the failure of its spare servers, simulated; None where it was not."""
+        return try_spare(self.race)
+
+    def figures(self) -> dict[str, Any]:
+        asked, args = self.race.question, self.race.question.variants[0]
+        best = self.best
+        return {
+            "model": asked.architecture.name,
+            "workload": self.workload,
+            "think_time_s": asked.think_time_s,
+            "traffic_effects": self.traffic.to_json() if self.traffic else None,
+            "slo": vars(asked.slo),
+            "vllm_version": args.vllm_version,
+            **engine_json(args),
+            "router": best.router if best else None,
+            "seed": asked.seed,
+            "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
+            "demand": self.demand.to_json(),
+            "growth": self.people.growth,
+            "headroom": self.people.headroom,
+            "spare_servers": asked.spare,
+            "spare_tried": self.spare_tried.to_json() if self.spare_tried else None,
+            "users_to_serve": self.users_to_serve,
+            "meets_target": best is not None,
+            "best": best.to_json() if best else None,
+            **({} if self.cancelled is None else {"cancelled": self.cancelled.to_json()}),
+            "fleets": self.rows(),
+            "layouts": [row.to_json() for row in self.layouts],
+            "nearest": [{"change": each.change, "fleet": sized_row(each.sized).to_json()} for each in self.nearest],
+            "costs": costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak).to_json() if best and self.peak else None,
+            "utilization": self.money.utilization,
+            "utilization_assumed": self.money.utilization_is_assumed,
+            "break_even": self.break_even.to_json() if self.break_even else None,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row.to_json() for row in self.fleets]
+
+    def summary(self) -> Summary:
+        return plan_summary.plan_summary(self)
+
+    def details(self) -> dict[str, Any]:
+        return plan_summary.plan_details(self)
+
+    def head(self) -> list[Block]:
+        return plan_text.head(self)
+
+    def body(self) -> list[Block]:
+        return plan_text.body(self)
+
+
+@question
+def plan(
+    model: str,
+    *,
+    users: int | None = None,
+    employees: int | None = None,
+    requests_per_s: float | None = None,
+    tokens_per_day: float | None = None,
+    active_share: float | None = None,
+    peak_share: float | None = None,
+    peak_hour_share: float | None = None,
+    tokens_per_request: float | None = None,
+    response_time_s: float | None = None,
+    growth: float = 0.0,
+    headroom: float = 0.0,
+    spare: int = 0,
+    gpu: str | Sequence[str] | None = None,
+    quantization: str | Sequence[str] | None = None,
+    kv_cache_dtype: str | Sequence[str] | None = None,
+    price: float | Mapping[str, float] | None = None,
+    api_input_price: float | None = None,
+    api_output_price: float | None = None,
+    utilization: float | None = None,
+    daily_profile: str | Profile | None = None,
+    time_zones: str | Mapping[float, float] | None = None,
+    workload: Source = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | None = None,
+    pools: PoolSizesAsked | None = None,
+    kv_transfer: str | None = None,
+    kv_transfer_rate: float | None = None,
+    dispatch_s: float | None = None,
+    decider: str | None = None,
+    precision: float = PRECISION,
+    replications: int = MAX_REPLICATIONS,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    explain: bool = False,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> PlanResult:
+    """The cheapest fleet that serves these people within the SLO, and how much others would cost.
+
+    Exactly one of `users`, `employees`, `requests_per_s`, `tokens_per_day` says how many people there are; the links
+    from there to users are in docs/explanation/demand.md. `daily_profile` has requests by hour of a day or a week,
+    `time_zones` the share of people by hours ahead of UTC (`+1=60%,-5=40%`). `growth` and `headroom` are shares on top;
+    `spare` servers may fail, of two pools so many of each. Without a `router` it is least-outstanding, or
+    session-affinity where that should cost clearly less. With `pools`, such as "prefill,decode" or {"prefill": [1],
+    "decode": [1, 2]} with tensor-parallel sizes, engines that compute prompts apart from answers are tried too;
+    `decider` says which prompts the others compute themselves. `gpu`, `quantization`, `kv_cache_dtype` are one name or
+    several, `price` is US dollars per GPU and hour, of all or by name. `engine` are vLLM's engine arguments under their
+    names. Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict`
+    refuses a note.
+    """
+    if router is not None:
+        check_router(router)
+    runs_on = find_executor(executor, workers)
+    people = People(
+        users=users, employees=employees, requests_per_s=requests_per_s, tokens_per_day=tokens_per_day,
+        active_share=active_share, peak_share=peak_share, peak_hour_share=peak_hour_share,
+        tokens_per_request=tokens_per_request, response_time_s=response_time_s,
+        daily_profile=read_profile(daily_profile) if isinstance(daily_profile, str) else daily_profile,
+        time_zones=read_zones(time_zones) if isinstance(time_zones, str) else time_zones,
+        growth=growth, headroom=headroom, spare=spare,
+    )  # fmt: skip
+    money = money_of(api_input_price, api_output_price, utilization, people.mean_over_peak)
+    args, architecture, offers = engine_args(engine), load_model(model), read_offers(names_of(gpu, "gpu"), price)
+    formats = names_of(quantization, "quantization"), names_of(kv_cache_dtype, "kv_cache_dtype")
+    apart = asked_choices(pools, kv_transfer_rate, dispatch_s, decider, kv_transfer)
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+    found, mean_s = load.load()  # last of what is checked: a trace may be long
+    asked = FleetQuestion(
+        architecture=architecture,
+        offers=offers,
+        variants=tuple(variants(args, *formats)),
+        workload=found,
+        think_time_s=mean_s,
+        users=1,  # until the chain is known
+        spare=spare,
+        apart=apart,
+        slo=limits,
+        router=router,
+        precision=precision,
+        replications=replications,
+        seed=seed,
+    )
+
+    def estimated(layout: Layout, users: float, done: int, total: int) -> None:
+        about = plan_text.server_text(layout, users)
+        progress(Progress(done=done, total=total, note=about, is_estimate=True, what=SCREENING))
+
+    mean = cache(lambda: mean_request(asked, estimated))
+    chain = people.chain(
+        think_time=think_time_link(load, found, mean_s), tokens=partial(tokens_link, found), slo=limits, request=mean
+    )
+    request = mean()
+    asked = replace(asked, users=chain.users * people.factor)
+    if strict:
+        searched, _ = every_layout(asked)
+        find_diagnostics(_facts(asked, [layout.plan for layout in searched]), strict=True)
+    planning = _Planning(
+        question=asked, demand=chain, people=people, request=request, workload=str(load), money=money,
+        explain=explain,
+    )  # fmt: skip
+    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+        return replace(planning.searched(progress, simulations), simulations=simulations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planning:
+    """A question, with what every answer to it says beside the fleets."""
+
+    question: FleetQuestion
+    demand: Demand
+    people: People
+    request: Request
+    workload: str
+    money: Money
+    explain: bool
+
+    def answer(self, race: FleetSearch, nearest: tuple[Nearest, ...] = ()) -> PlanResult:
+        load, best = self.question.workload, race.best
+        table = load.table if isinstance(load, Trace) else load
+        plans = best.layout.plans if best else ()
+        traffic = traffic_effects(table, min(plan.engine.max_model_len for plan in plans)) if plans else None
+        also = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "question"}
+        diagnostics = find_diagnostics(_facts_of(race, traffic))
+        return PlanResult(
+            diagnostics=diagnostics, verdict=_verdict(race), race=race, traffic=traffic, nearest=nearest, **also
+        )
+
+    def searched(self, progress: Watch, simulations: Simulations) -> PlanResult:
+        """The cheapest fleet, with what would serve the users where none does, or for less."""
+        race = self._race(progress, simulations)
+        if race.best is not None:
+            cheaper = affinity_instead(self.question, race.best, simulations=simulations)
+            return self.answer(race, (cheaper,) if cheaper else ())
+        return self.answer(race, tuple(self._nearest(race, progress, simulations)))
+
+    def _race(self, progress: Watch, simulations: Simulations) -> FleetSearch:
+        """The last state of the race, with progress told at each simulated load."""
+        race: FleetSearch | None = None
+
+        def watch(point: Point | None = None, unit: str = "") -> None:
+            done = len(race.sized) if race else 0
+            note = load_text(point, unit) if point is not None else ""
+            progress(Progress(done=done, total=max(len(race.kinds) if race else 1, done + 1), note=note))
+
+        for found_race in search_fleets(self.question, watch, simulations):
+            found = plan_text.found_line(found_race, race)
+            race = found_race
+            total = max(len(race.kinds), len(race.sized) + 1)
+            progress(Progress(done=len(race.sized), total=total, found=found, so_far=self.answer(race)))
+        assert race is not None, "a search yields its screening at least"
+        return race
+
+    def _nearest(self, race: FleetSearch, progress: Watch, simulations: Simulations) -> Iterator[Nearest]:
+        """What would serve the users, told as it is found."""
+        found = "no fleet serves these users; looking for what would"
+        progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
+        for each in nearest_fleets(self.question, read_offers((), None), simulations=simulations):
+            progress(Progress(done=0, total=1, found=plan_text.nearest_text(each)))
+            yield each
+
+
+def _verdict(race: FleetSearch) -> Verdict:
+    best = race.best
+    if best is None:
+        return Verdict.TARGET_MISSED
+    return Verdict.INCONCLUSIVE if best.is_confirmed and not best.row.is_precise else Verdict.DONE
+
+
+def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
+    args = asked.variants[0]
+    return Facts(
+        vllm_version=args.vllm_version,
+        environment=args.ignored_environment,
+        architecture=asked.architecture,
+        max_model_len=args.max_model_len,
+        plans=plans,
+        trace=trace_notes(asked.workload),
+        **more,
+    )
+
+
+def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
+    best = race.best
+    if best is None:
+        return _facts(race.question, [], why_missed=plan_text.why_missed(race) if race.is_over else None)
+    step, plans = best.row.point.mean_step if best.row.point else None, best.layout.plans
+    steps = [(plan, step) for plan in plans if step]
+    row = best.row
+    matters = best.users() < AMPLE * race.question.users  # else the lower end is enough by far
+    is_rough = row.is_rough and race.is_over and matters
+    imprecise = [(counted(row.gpus, "GPU"), row.precision, row.replications)] if is_rough else []
+    near_limit = [(counted(row.gpus, "GPU"), row)] if row.is_near_ttft_limit else []
+    scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
+    cancelled = row.point.cancelled if row.point else None
+    return _facts(
+        race.question, plans, steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
+        imprecise=imprecise, near_limit=near_limit,
+        **length_facts(race.question.workload, race.question.load(best.layout)),
+    )  # fmt: skip

@@ -1,0 +1,191 @@
+"""One fleet of a plan: its size, its cost, how it serves the users."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headcount.queries.money import usd_per_month, usd_per_user_month
+from headcount.text.units import counted
+from headcount.text.words import layout_text, pools_text
+from simulator.fleet.router import router_name
+from simulator.study.fleets.layouts import Dropped, Layout, layout_kind
+from simulator.study.fleets.screening import Screened
+from simulator.study.fleets.search import FleetSearch
+from simulator.study.fleets.sizing import Sized
+from simulator.study.served import latency_summary
+
+SIMULATED, SCALED, SCREENED, DROPPED = "simulated", "scaled", "screened", "dropped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetRow:
+    """A layout as people read it; figures that a layout does not have are None."""
+
+    gpu: str
+    state: str  # simulated; scaled from fewer servers; screened: estimated alone; dropped
+    tp: int | None
+    pp: int | None = None
+    dp: int | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    gpus: int | None = None  # spare servers included
+    servers: int | None = None  # the same
+    router: str | None = None
+    spare_servers: int | None = None
+    simulated_servers: int | None = None  # together
+    users_low: int | None = None  # safe to promise with the spare servers down
+    users: int | None = None
+    users_high: int | None = None
+    precision: float | None = None
+    replications: int | None = None
+    usd_per_gpu_hour: float | None = None
+    usd_per_hour: float | None = None
+    usd_per_month: float | None = None
+    usd_per_user_month: float | None = None
+    requests_per_s: float | None = None  # this, and what follows: under the users to serve, spare servers down
+    in_flight: float | None = None
+    attainment: float | None = None
+    kv_usage: float | None = None
+    ttft_s: dict[str, float | None] | None = None
+    tpot_s: dict[str, float | None] | None = None
+    binding: str | None = None  # what keeps it from serving more
+    reason: str | None = None  # why it was dropped, or is only screened
+    serve_line: str | None = None
+    prefill_tp: int | None = None  # where prefill and decode are apart: `tp` and `serve_line` are of decode engines
+    prefill_servers: int | None = None  # of `servers`, spare ones included
+    prefill_serve_line: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The GPU, and whether prefill and decode are apart on it."""
+        return layout_kind(self.gpu, is_apart=self.prefill_tp is not None)
+
+    @property
+    def gpus_text(self) -> str:
+        """Such as `8 × h100-sxm`; with what tells it from another row of the GPU."""
+        return layout_kind(f"{self.gpus:,} × {self.gpu}", is_apart=self.prefill_tp is not None)
+
+    @property
+    def runs(self) -> bool:
+        return self.servers is not None
+
+    @property
+    def layout(self) -> str:
+        """Such as `2 × TP2, fp8 weights`."""
+        size = layout_text(self.servers, self.tp or 1, self.dp or 1, self.pp or 1) if self.servers else f"TP{self.tp}"
+        if self.prefill_tp is not None:
+            counts = self.prefill_servers or 0, (self.servers or 0) - (self.prefill_servers or 0)
+            size = pools_text(counts, (self.prefill_tp, self.tp or 1))
+        weights = f", {self.quantization}" if self.quantization else ""
+        return size + weights + (f", KV {self.kv_cache_dtype}" if self.kv_cache_dtype not in (None, "auto") else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def rows_of(race: FleetSearch) -> list[FleetRow]:
+    """The leading layout of each kind, cheapest first."""
+    found = [_leader(race, kind) for kind in race.kinds]
+    found.sort(key=lambda row: (row.usd_per_hour is None, row.usd_per_hour, -(row.users_low or 0)))
+    missing = dict.fromkeys(each.kind for each in race.dropped if each.kind not in race.kinds)
+    reasons = {name: [each for each in race.dropped if each.kind == name] for name in missing}
+    return [*found, *(_dropped_row(max(each, key=lambda drop: drop.attainment)) for each in reasons.values())]
+
+
+def every_row(race: FleetSearch) -> list[FleetRow]:
+    """All layouts, the dropped ones last."""
+    by_screened = {id(each.screened): each for each in race.sized}
+    found = [
+        sized_row(sized) if (sized := by_screened.get(id(each))) else _screened_row(each) for each in race.screened
+    ]
+    return [*found, *map(_dropped_row, race.dropped)]
+
+
+def _leader(race: FleetSearch, kind: str) -> FleetRow:
+    if (best := race.best_of(kind)) is not None:
+        return sized_row(best)
+    if failed := race.sized_of(kind):
+        return sized_row(failed[0])
+    return _screened_row(race.screened_of(kind)[0])
+
+
+def sized_row(sized: Sized) -> FleetRow:
+    """A layout that was simulated."""
+    row, named = sized.row, _named(sized.layout)
+    if not sized.servers:
+        return FleetRow(**named, state=DROPPED, simulated_servers=row.replicas, reason=row.reason or _no_number(sized))
+    served = sized.served
+    assert served is not None, "a fleet that serves the users was simulated under them"
+    return FleetRow(
+        **named,
+        **_bought(sized, sized.layout.offer.usd_per_hour, sized.usd_per_hour, sized.users("users_low")),
+        state=SIMULATED if sized.is_whole else SCALED,
+        gpus=sized.gpus,
+        simulated_servers=row.replicas,
+        users=sized.users("users"),
+        users_high=sized.users("users_high"),
+        precision=row.precision,
+        replications=row.replications,
+        requests_per_s=sized.mean("requests_per_s"),
+        in_flight=sized.mean("in_flight"),
+        attainment=served.attainment.mean,
+        kv_usage=served.mean("kv_usage"),
+        ttft_s=latency_summary(served, "ttft_s"),
+        tpot_s=latency_summary(served, "tpot_s"),
+        binding=row.binding,
+    )
+
+
+def _screened_row(each: Screened) -> FleetRow:
+    return FleetRow(
+        **_named(each.layout),
+        **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, int(each.users_per_server * each.servers)),
+        state=SCREENED,
+        gpus=each.layout.gpus(*each.bought),
+        binding=each.estimate.binding,
+        reason="estimated, not simulated: it cannot win",
+    )
+
+
+def _dropped_row(each: Dropped) -> FleetRow:
+    return FleetRow(
+        gpu=each.gpu, state=DROPPED, tp=each.tp, quantization=each.quantization, kv_cache_dtype=each.kv_cache_dtype,
+        reason=each.reason, prefill_tp=each.prefill_tp,
+    )  # fmt: skip
+
+
+def _named(layout: Layout) -> dict[str, Any]:
+    plan, apart = layout.plan, layout.apart
+    prefill_line, line = apart.serve_lines if apart is not None else (None, plan.serve_line)
+    return {
+        "gpu": plan.gpu.name,
+        "tp": plan.tensor_parallel_size,
+        "pp": plan.pipeline_parallel_size,
+        "dp": plan.data_parallel_size,
+        "quantization": plan.given.quantization,
+        "kv_cache_dtype": plan.given.kv_cache_dtype,
+        "router": router_name(layout.router),
+        "serve_line": line,
+        "prefill_tp": apart.prefill.tensor_parallel_size if apart is not None else None,
+        "prefill_serve_line": prefill_line,
+    }
+
+
+def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, users_low: int) -> dict[str, Any]:
+    month, (servers, prefill_servers) = usd_per_month(1, usd_per_hour), each.bought
+    return {
+        "servers": servers,
+        "spare_servers": servers - each.servers,
+        "prefill_servers": prefill_servers if each.layout.apart is not None else None,
+        "usd_per_gpu_hour": usd_per_gpu_hour,
+        "usd_per_hour": usd_per_hour,
+        "usd_per_month": month,
+        "users_low": users_low,
+        "usd_per_user_month": usd_per_user_month(month, users_low),
+    }
+
+
+def _no_number(sized: Sized) -> str:
+    row = sized.row
+    less = "less than one user a server is" if row.users_low else "no number is"
+    begins = f"its interval begins at {counted(row.users_low, 'user')}"
+    return f"{less} safe to promise on {row.replicas} × TP{row.tp}: {begins}"

@@ -1,0 +1,76 @@
+"""What an answer rests on: each figure with its source, and whether it was measured, specified or assumed."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from headcount.queries.report_data.workload import workload_rows
+from headcount.text.units import GIB
+from headcount.text.words import slo_text
+from kvcache.gpus.gpu import GPU
+from simulator.deployment import Assumption, Deployment, default_router
+from simulator.engines.engines import engine_of
+from simulator.study.capacity_table import CapacityQuestion
+
+MEASURED, SPECIFIED, ASSUMED = "measured", "specified", "assumed"
+_ASSUMED = re.compile(r"assum|judgement|not measured|wider than measured|no start-up log|default stands", re.IGNORECASE)
+_MEASURED = re.compile(
+    r"\bfitted|measured|kernel tables|kernel times|start-up log|out-of-memory messages|request logs|\btrace|arXiv|"
+    r"dataset|conversations|latency profile|recording",
+    re.IGNORECASE,
+)
+
+
+def kind_of(source: str) -> str:
+    """As its source says; what nobody measured and nobody guessed stands in a specification or was given."""
+    if _ASSUMED.search(source):
+        return ASSUMED
+    return MEASURED if _MEASURED.search(source) else SPECIFIED
+
+
+def assumptions_of(question: CapacityQuestion, plan: Deployment | None) -> list[dict[str, str]]:
+    """Of the load, the GPU, memory and step times, those of the load first."""
+    found = [_row("load", *each) for each in [*_asked_rows(question), *workload_rows(question)]]
+    found += [_row("GPU", *each) for each in gpu_rows(question.gpu)]
+    return [*found, *([] if plan is None else of_terms("memory and step times", plan.assumptions))]
+
+
+def of_terms(part: str, terms: Iterable[Assumption]) -> list[dict[str, str]]:
+    """Assumptions of one part."""
+    return [_row(part, *each) for each in terms]
+
+
+def _row(part: str, name: str, value: str, source: str) -> dict[str, str]:
+    return {"part": part, "name": name, "value": value, "kind": kind_of(source), "source": source}
+
+
+def _asked_rows(question: CapacityQuestion) -> Iterator[Assumption]:
+    yield "service level (SLO)", slo_text(question.slo), "as asked, or the preset's"
+    yield "router", _router(question), "as asked, or the default"
+    yield "precision of the users", f"±{question.precision:.1%}", "as asked, or the default"
+
+
+def _router(question: CapacityQuestion) -> str:
+    if question.router is not None:
+        return str(getattr(question.router, "__name__", question.router))
+    ranks = question.args.num_engines
+    several = default_router(ranks, 2)
+    alone = default_router(ranks, 1, engine_of(question.args))
+    return several if ranks == 1 else f"{alone} in one server, {several} for several"
+
+
+def gpu_rows(gpu: GPU) -> Iterator[Assumption]:
+    """Of the catalog, with the sources there."""
+    flops = ", ".join(f"{name} {value / 1e12:,.4g}" for name, value in gpu.flops_per_s.items())
+    price = gpu.usd_per_hour
+    values: dict[str, tuple[str, Any]] = {
+        "memory_bytes": ("memory", f"{gpu.memory_bytes / GIB:.2f} GiB"),
+        "memory_bandwidth_bytes_per_s": ("memory bandwidth", f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.3g} TB/s"),
+        "flops_per_s": ("dense Tflop/s by type", flops),
+        "interconnect_bytes_per_s": (
+            f"interconnect ({gpu.interconnect})", f"{gpu.interconnect_bytes_per_s / 1e9:,.4g} GB/s in one direction"
+        ),
+        "usd_per_hour": ("list price", "none known" if price is None else f"${price:,.2f} per GPU and hour"),
+    }  # fmt: skip
+    for field, (name, value) in values.items():
+        yield name, value, gpu.source.get(field, "")

@@ -1,0 +1,103 @@
+"""What two pools do that prefill and decode apart."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headcount.views.summary.summary import Part
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.pools import COLUMNS, handover_text, pool_cells
+from headcount.text.units import percent
+from headcount.text.words import pools_text
+from simulator.core import layout
+from simulator.core.layout import NONE
+from simulator.disaggregation import DisaggregatedDeployment
+from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.simulation import Simulation
+from simulator.study.statistics import summary
+
+
+def apart_text(apart: DisaggregatedDeployment) -> str:
+    """Such as `2 × TP1 prefill + 2 × TP4 decode`."""
+    return pools_text(apart.counts, [plan.tensor_parallel_size for plan in apart.plans])
+
+
+def apart_parts(apart: DisaggregatedDeployment) -> tuple[Part, Part]:
+    """Servers that compute prompts, then those that compute answers."""
+    (prefill, decode), (num_prefill, num_decode) = apart.plans, apart.counts
+    return (num_prefill, prefill.gpus), (num_decode, decode.gpus)
+
+
+def apart_json(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, Any]:
+    """The pools, what lies between them, and how long handovers took."""
+    return {
+        "pools": pool_rows(apart, simulation),
+        "handover_s": handover_s(simulation),
+        "kv_transfer": apart.between.kv_transfer,
+        "kv_transfer_bytes_per_s": apart.between.bytes_per_s,
+        "dispatch_s": apart.between.dispatch_s,
+        **_decided(apart, simulation),
+        **_lost(apart, simulation),
+    }
+
+
+def _lost(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, Any]:
+    """Of pushed KV: requests for which a decode engine keeps blocks, to which nobody writes any more."""
+    return {"lost_requests": int(simulation.arrays.handovers["lost"].sum())} if apart.between.pushes else {}
+
+
+def _decided(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, Any]:
+    """Of the requests that have come to a decode engine, the share whose prompts it computed itself."""
+    if apart.between.decider is None:
+        return {}
+    came = simulation.arrays.handovers[simulation.arrays.handovers["stage"] == 1]
+    here = int((came["source"] == NONE).sum())
+    return {"decider": str(apart.between.decider), "local_prefill_share": here / max(len(came), 1)}
+
+
+def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
+    """The same as text; nothing where prompts and answers are computed together."""
+    if not found:
+        return []
+    table = Table(columns=COLUMNS, rows=pool_cells(found["pools"]), text_columns=(0,))
+    lines = [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}")]
+    if "decider" in found:
+        share = percent(round(found["local_prefill_share"], 3))
+        lines.append(Line(f"  {'local prefill':<18}{share} of prompts, by {found['decider']}"))
+    if found.get("lost_requests"):
+        lost = f"{found['lost_requests']:,} requests keep blocks in decode engines for KV that never comes"
+        lines.append(Line(f"  {'never written':<18}{lost}"))
+    return [*lines, Line(), table]
+
+
+def pool_rows(apart: DisaggregatedDeployment, simulation: Simulation) -> list[dict[str, Any]]:
+    """Each pool over the whole run: shares of time and means over its engines."""
+    rows, first = [], 0
+    for role, plan, count in zip((PREFILL, DECODE), apart.plans, apart.counts, strict=True):
+        of = simulation.totals[first : first + count]
+        engine_s, blocks = max(count * simulation.now_s, 1e-9), plan.engine.num_usable_blocks
+        rows.append(
+            {
+                "role": role,
+                "engines": count,
+                "tp": plan.tensor_parallel_size,
+                "gpus": count * plan.gpus,
+                "num_gpu_blocks": plan.engine.num_gpu_blocks,
+                "busy": float(of["busy_s"].sum()) / engine_s,
+                "running_mean": float(of["running_s"].sum()) / engine_s,
+                "waiting_mean": float(of["waiting_s"].sum()) / engine_s,
+                "kv_usage_mean": float(of["used_blocks_s"].sum()) / (engine_s * blocks),
+                "kv_usage_max": float(of["max_used_blocks"].max()) / blocks,
+            }
+        )
+        first += count
+    return rows
+
+
+def handover_s(simulation: Simulation) -> dict[str, float | None]:
+    """From the end of the prefill to the first token at the client."""
+    handovers = simulation.arrays.handovers[: len(simulation.requests)]
+    handed = handovers["source"] != NONE
+    taken_s = simulation.requests["first_token_s"][handed] - handovers["prefilled_s"][handed]
+    return summary(taken_s[np.isfinite(taken_s) & (simulation.requests["status"][handed] == layout.FINISHED)])

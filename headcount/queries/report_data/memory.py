@@ -1,0 +1,152 @@
+"""Where one GPU's memory goes; on how many GPUs, and in which formats, a model fits."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headcount.inputs.deployments import ModelOnGPU
+from headcount.views.summary.summary import Summary
+from headcount.text.units import GIB, counted
+from headcount.text.words import joined, longest_name
+from kvcache.memory.budget import MemoryBudget
+from simulator.engines.vllm.comparison import (
+    TENSOR_PARALLEL_SIZES,
+    Candidate,
+    compare,
+    kv_cache_formats,
+)
+
+NEEDED: Final = "KV of one request"
+NOWHERE: Final = "it fits in none of these ways: take a larger GPU"
+_MEMORY = (
+    "gpu", "tp", "fits", "total_bytes", "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "block_size",
+    "kv_cache_tokens", "max_concurrency", "max_model_len", "gpu_memory_utilization", "kv_bytes_per_token",
+)  # fmt: skip
+
+
+WORDS: Final = (
+    ("TP", "GPUs that share the model evenly: TP 4 are 4 GPUs."),
+    ("KV cache", "what the model keeps in memory of each conversation; longer conversations take more."),
+    ("auto KV cache", "stored as the model asks for, mostly with 16 bits a number."),
+    ("16-bit, fp8, awq", "how numbers are stored, in 16 bits, 8 (fp8) or 4 (awq, of weights alone). Fewer take less "
+     "memory."),
+    ("GiB", "1.07 GB."),
+)  # fmt: skip
+SIZES: Final = (
+    "GPUs",
+    f"{joined(list(map(str, TENSOR_PARALLEL_SIZES)))} are tried, each with an equal share of the model: engines refuse "
+    "a number that does not divide its attention heads, and 3 rarely does.",
+)
+
+
+def _needed_text(budget: MemoryBudget) -> str:
+    """What a GPU would have to hold for the engine to start, beside what it has."""
+    needed = sum(max(size, 0) for _, size in _parts(budget))
+    return f"{needed / GIB:,.1f} GiB needed, it has {budget.total_bytes / GIB:,.1f}"
+
+
+def unfit_page(budget: MemoryBudget, asked: ModelOnGPU | None, question: str) -> Summary:
+    """The first page where it does not fit: what it needs instead."""
+    needed = NOWHERE if asked is None else gpus_needed(candidates_of(asked))
+    is_longest = asked is not None and budget.max_model_len == asked.architecture.max_position_embeddings
+    longest = ": the model's limit (default)" if is_longest else ""
+    return Summary(
+        question=question,
+        answer=f"No: {needed}",
+        figures=(
+            ("memory of each GPU, as asked", _needed_text(budget)),
+            ("longest request", f"{budget.max_model_len:,} tokens{longest}"),
+        ),
+        risk=f"GPUs are counted for requests of up to {budget.max_model_len:,} tokens: {_longest_flag(budget)} with "
+        "fewer takes less memory. "
+        "Fewer bits for weights or KV cache may change the model's answers: test them on your own prompts. "
+        "How many users such GPUs serve, and what they cost, is another question: headcount plan.",
+        words=(*WORDS, *([SIZES] if asked is not None and asked.args.tensor_parallel_size is None else ())),
+        is_good=needed != NOWHERE,
+    )
+
+
+def _longest_flag(budget: MemoryBudget) -> str:
+    return "--" + longest_name(budget.engine).replace("_", "-")
+
+
+def memory_json(budget: MemoryBudget) -> dict[str, Any]:
+    """Parts of one GPU's memory that add up to it, or to what starting takes where vLLM would not start."""
+    found = {name: getattr(budget, name) for name in _MEMORY}
+    found |= {"engine": budget.engine} if budget.engine != "vllm" else {}
+    parts = [{"name": name, "bytes": size, "is_missing": name == NEEDED} for name, size in _parts(budget)]
+    return found | {"parts": parts}
+
+
+def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
+    """Parts of one GPU's memory, top to bottom; they add up to the total."""
+    if budget.engine == "sglang":
+        return [
+            ("total", budget.total_bytes),
+            ("activations, CUDA graphs", budget.total_bytes - budget.requested_bytes),
+            ("CUDA and NCCL", budget.non_torch_bytes),
+            ("weights", budget.weights_bytes),
+            ("KV cache", budget.available_kv_bytes),
+        ]
+    return [
+        ("total", budget.total_bytes),
+        ("left to others", budget.total_bytes - budget.requested_bytes),
+        ("weights", budget.weights_bytes),
+        ("activation peak", budget.activation_peak_bytes),
+        ("non-torch", budget.non_torch_bytes),
+        ("CUDA graphs", budget.cuda_graph_bytes),
+        ("KV cache", budget.available_kv_bytes),
+    ]
+
+
+def _parts(budget: MemoryBudget) -> list[tuple[str, int]]:
+    """`unused` only where the number of blocks was given."""
+    found = waterfall(budget)[1:]
+    if not budget.fits:
+        return [*found[:-1], (NEEDED, budget.required_kv_bytes)]
+    rest = budget.total_bytes - sum(size for _, size in found)
+    return [*found, ("unused", rest)] if rest else found
+
+
+def candidates_of(asked: ModelOnGPU) -> tuple[Candidate, ...]:
+    """Every way to run the model that the question leaves open."""
+    args = asked.args
+    size, quantization = args.tensor_parallel_size, args.quantization
+    return compare(
+        asked.architecture,
+        asked.gpu,
+        args,
+        tensor_parallel_sizes=TENSOR_PARALLEL_SIZES if size is None else (size,),
+        quantizations=None if quantization is None else (quantization,),
+        kv_cache_dtypes=kv_cache_formats(args) if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
+    )
+
+
+def gpus_needed(candidates: Sequence[Candidate]) -> str:
+    """Such as `it needs 4 GPUs; 2 with fp8 weights`: as the model is stored, then formats that need fewer."""
+    own, *_ = (_formats(each.budget) for each in candidates if each.budget is not None)
+    fewest: dict[tuple[str, str], int] = {}
+    for budget in (each.budget for each in candidates if each.budget is not None and each.fits):
+        way = _formats(budget)
+        fewest[way] = min(budget.num_gpus, fewest.get(way, budget.num_gpus))
+    ways: dict[int, list[str]] = {}
+    for (weights, cache), gpus in fewest.items():
+        simpler = {own, (own[0], cache), (weights, own[1])} - {(weights, cache)}
+        if all(gpus < fewest.get(way, math.inf) for way in simpler):
+            named = [f"{weights} weights"] * (weights != own[0]) + [f"an {cache} KV cache"] * (cache != own[1])
+            ways.setdefault(gpus, []).append(" and ".join(named))
+    parts = [(gpus, f" with {' or '.join(named)}" if all(named) else "") for gpus, named in ways.items()]
+    if not parts:
+        return NOWHERE
+    (most, how), *fewer = sorted(parts, reverse=True)
+    return "; ".join([f"it needs {counted(most, 'GPU')}{how}", *(f"{gpus:,}{how}" for gpus, how in fewer)])
+
+
+def _formats(budget: MemoryBudget) -> tuple[str, str]:
+    """Of the weights, and of the KV cache."""
+    return budget.weights_format, budget.kv_cache_dtype
+
+
+def format_name(quantization: str) -> str:
+    """As a table names a weight format."""
+    return "16 bits" if quantization == "none" else quantization

@@ -1,0 +1,133 @@
+"""Serves one load on one fleet."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headcount.inputs.loads import AskedLoad
+from headcount.inputs.run_files import NO_FILES, Outputs
+from headcount.queries.report_data.disaggregation import apart_json
+from headcount.queries.report_data.loads import samples_json
+from simulator.core import layout
+from simulator.deployment import Deployment
+from simulator.disaggregation import DisaggregatedDeployment
+from simulator.fleet.flow_control import read_flow_control
+from simulator.fleet.router import RouterFactory, router_name
+from simulator.latency.model import AverageStep, average_step
+from simulator.results import SimulationResult, whole_run
+from simulator.simulation import Simulation
+from simulator.study.estimate import stationary_load
+from simulator.study.loads import UserLoad
+from simulator.study.replication import missed, simulate_users
+from simulator.study.slo import SLO
+from simulator.study.statistics import summary
+from simulator.tenants import TenantFigures, tenant_figures
+from workloads.effects import TrafficEffects, traffic_effects
+
+LONGEST_RUN_S = 1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart
+TAILS = ("ttft_s", "tpot_s", "e2e_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A result with what was served, in words."""
+
+    result: SimulationResult
+    description: str
+    counted: str  # which requests count
+    step: AverageStep
+    traffic: TrafficEffects
+    timeline: Mapping[str, Any] = field(default_factory=dict)
+    apart: Mapping[str, Any] = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
+    trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
+    router: str = ""
+    flow_control: str | None = None
+    tenants: tuple[TenantFigures, ...] = ()
+    slo: SLO = field(default_factory=SLO)  # of the tenants' attainment
+
+    def p99s(self) -> Mapping[str, float]:
+        """Of each of TAILS; not a number where no request has one."""
+        found = {name: summary(getattr(self.result.times, name))["p99"] for name in TAILS}
+        return {name: math.nan if p99 is None else p99 for name, p99 in found.items()}
+
+
+def serve(
+    plan: Deployment,
+    replicas: int,
+    router: str | RouterFactory | None,
+    load: AskedLoad,
+    outputs: Outputs = NO_FILES,
+    *,
+    apart: DisaggregatedDeployment | None = None,
+    flow_control: str | None = None,
+    slo: SLO | None = None,
+) -> Served:
+    """Serve a load. Raises ValueError where it does not go with the fleet, or an SLO judges nobody."""
+    fleet = plan.fleet(replicas, router) if apart is None else apart.fleet(router)
+    fleet = replace(fleet, flow_control=read_flow_control(flow_control))
+    log_steps = outputs.steps is not None
+    longest = fleet.max_model_len
+    if load.users is None:
+        requests, description, told = load.table()
+        _check_judged(slo, has_tenants=requests.tenancy is not None)
+        simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
+        simulation.run()
+        result, counted = whole_run(simulation), "every request counts, the start too"
+        traffic = traffic_effects(requests, longest)
+    else:
+        told = ()
+        drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
+        _check_judged(slo, has_tenants=drawn.population.clients.tenants is not None)
+        traffic = traffic_effects(drawn.population, longest)
+        met = stationary_load(drawn, plan, replicas, SLO())
+        simulation, result = simulate_users(fleet, met, load.users, log_steps=log_steps)
+        description = f"{load.users:,} users, think time {drawn.think_time_s:.0f} s on average"
+        counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"
+    _check_clock(result.end_s)
+    if not simulation.totals["steps"].sum():
+        raise ValueError(
+            "every client gave up, or was rejected, before the first step; raise --patience, "
+            "--client-timeout or the tenants' quotas"
+        )
+    outputs.write(simulation)
+    return Served(
+        result=result,
+        description=description,
+        counted=counted,
+        step=average_step(simulation.totals),
+        traffic=traffic,
+        timeline=samples_json(simulation.samples, simulation.fleet.num_usable_blocks, result.start_s, result.end_s),
+        apart=apart_json(apart, simulation) if apart else {},
+        trace=told,
+        router=router_name(fleet.router),
+        flow_control=flow_control,
+        tenants=_tenants(simulation, slo or SLO(), result.start_s),
+        slo=slo or SLO(),
+    )
+
+
+def _check_judged(slo: SLO | None, *, has_tenants: bool) -> None:
+    """Raise ValueError where an SLO judges nobody."""
+    if slo is not None and not has_tenants:
+        raise ValueError(
+            "an SLO judges tenants, or a fleet over time; give --tenants, or --autoscaler, --daily-profile, --duration "
+            "or --event"
+        )
+
+
+def _tenants(simulation: Simulation, slo: SLO, start_s: float) -> tuple[TenantFigures, ...]:
+    """Of requests that arrived from `start_s` on."""
+    requests = simulation.requests
+    counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start_s)
+    ttft, tpot, decided = missed(requests[counted], slo, simulation.now_s)
+    return tenant_figures(simulation.table, requests, counted, ttft | tpot, decided)
+
+
+def _check_clock(end_s: float) -> None:
+    """Raise ValueError where a run took so long that its clock no longer tells steps apart."""
+    if not end_s <= LONGEST_RUN_S:
+        raise ValueError(
+            f"the run takes {end_s:.3g} simulated seconds, beyond the {LONGEST_RUN_S:.0g} for which its clock tells "
+            "steps apart; raise the rate, or shorten think times or steps"
+        )

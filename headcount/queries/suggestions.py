@@ -1,0 +1,138 @@
+"""What lifts the users that were found: changes of one setting, each tried with the same users."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from headcount.inputs.variations import FORMATS
+from headcount.queries.result import Progress, Watch
+from headcount.queries.sweeps.candidates import candidates, change_text, screen_change
+from headcount.queries.sweeps.layout import Layout
+from headcount.queries.sweeps.layouts import noted
+from headcount.text.blocks import Line
+from headcount.text.units import counted, percent
+from headcount.text.words import BEST, PRECISION_REMARK, SAFE, ratio_text
+from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
+from simulator.study.running.simulations import Simulations
+from simulator.study.statistics import Interval
+from simulator.study.variations.ratios import users_ratio
+from simulator.study.variations.variation import screen, simulated
+
+MOST_TRIED: Final = 3
+TRIED: Final = "changes of one setting tried"  # what progress counts
+MOST_TOLD: Final = 3
+LEAST_FOUND: Final = 0.01  # more of the prompt tokens in a cache: with less, that is not why
+PREFILL: Final = "prefill"  # in what binds
+WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
+LIFTS_LEGEND: Final = (
+    "what lifts it: one setting changed at a time, the most promising simulated with the same users; then how the "
+    "best estimate changes, with its 95 % interval."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Suggestion:
+    """One setting changed, simulated beside the row whose number leads."""
+
+    argument: str
+    value: Any
+    layout: Layout
+    base: CapacityRow
+
+    @property
+    def ratio(self) -> Interval | None:
+        """Users over the base's, paired, with the 95 % interval; None where nobody is served."""
+        return users_ratio(self.layout.row, self.base) if self.layout.row else None
+
+    @property
+    def gains(self) -> bool:
+        """Whether the whole interval lies above 1."""
+        return self.ratio is not None and self.ratio.low > 1
+
+    @property
+    def change(self) -> str:
+        """As the command line takes it, such as `--kv-cache-dtype fp8`."""
+        return change_text(self.argument, self.value)
+
+    def __str__(self) -> str:
+        said = f"{self.base.users_low:,} → {self.layout.users:,} users {SAFE}; {BEST} {ratio_text(self.ratio)}"
+        return "; ".join(filter(None, (said, self.why, self.remark)))
+
+    @property
+    def why(self) -> str:
+        """That fewer prompt tokens are computed, where computing them binds and more are found in a cache."""
+        before, after = (_share_found(row) for row in (self.base, self.layout.row))
+        if after < before + LEAST_FOUND or PREFILL not in (self.base.binding or ""):
+            return ""
+        found = f"{percent(round(after, 2))} of prompt tokens are found in a cache, not {percent(round(before, 2))}"
+        return f"{found}: fewer are computed"
+
+    @property
+    def remark(self) -> str:
+        """What to mind beside the gain."""
+        return PRECISION_REMARK if self.argument in FORMATS else ""
+
+    def to_json(self) -> dict[str, Any]:
+        row, ratio = self.layout.row, self.ratio
+        return {
+            "argument": self.argument,
+            "value": self.value,
+            "users_low": row.users_low if row else 0,
+            "users": row.users if row else 0,
+            "ratio": vars(ratio) if ratio else None,
+            "gains": self.gains,
+            "lowers_precision": self.argument in FORMATS,
+        }
+
+
+def _share_found(row: CapacityRow | None) -> float:
+    """Of prompt tokens, in GPU or host memory."""
+    if row is None or row.point is None:
+        return 0.0
+    return row.point.mean("prefix_hit_rate") + (row.point.host_hit_rate or 0.0)
+
+
+def find_suggestions(
+    asked: CapacityQuestion, base: CapacityRow, progress: Watch, simulations: Simulations
+) -> tuple[Suggestion, ...]:
+    """The most promising changes by their estimates, simulated as often as the base; the largest gain first."""
+    if base.plan is None or not base.users:
+        return ()
+    args = replace(asked.args, tensor_parallel_size=base.tp)
+    here = replace(asked, gpus=(base.gpus,), args=args, replications=base.replications)
+    found = [_looked(here, base, name, value) for name, value in candidates(asked, base, base.plan)]
+    least = WORTH_TRYING * screen(here).users
+    worth = [lift for lift in found if lift is not None and lift.layout.users >= max(least, 1)]
+    worth.sort(key=lambda lift: (lift.argument != "router", -lift.layout.users))  # estimates know nothing of routers
+    tried = []
+    for place, lift in enumerate(worth := worth[:MOST_TRIED]):
+        watcher = noted(progress, place, len(worth), lift.change, TRIED)
+        tried.append(_simulated(lift, RunContext(watcher=watcher, simulations=simulations)))
+        progress(Progress(done=place + 1, total=len(worth), what=TRIED))
+    return tuple(sorted(tried, key=lambda lift: -(lift.ratio.mean if lift.ratio else 0.0)))
+
+
+def _looked(here: CapacityQuestion, base: CapacityRow, argument: str, value: Any) -> Suggestion | None:
+    """A change with its estimate; None where it does not run."""
+    looked = screen_change(here, argument, value)
+    if looked is None:
+        return None
+    layout = Layout(choice={argument: value}, gpus=base.gpus, looked=looked)
+    return Suggestion(argument=argument, value=value, layout=layout, base=base)
+
+
+def _simulated(lift: Suggestion, how: RunContext) -> Suggestion:
+    assert lift.layout.looked is not None, "a change is looked at before it is simulated"
+    return replace(lift, layout=replace(lift.layout, row=simulated(lift.layout.looked, how)))
+
+
+def suggestion_lines(suggestions: Sequence[Suggestion], row: CapacityRow) -> list[Line]:
+    """The changes that gain most, then those that were tried and do not."""
+    if not suggestions:
+        return [Line("what lifts it: by their estimates no change of one setting gains")]
+    gaining = [lift for lift in suggestions if lift.gains]
+    others = [f"{lift.change} {ratio_text(lift.ratio)}" for lift in suggestions if not lift.gains]
+    where = f"on {counted(row.gpus, 'GPU')}, where {row.binding} binds"
+    said = [Line(f"what lifts it {where}: {'' if gaining else 'nothing that was tried'}".rstrip(": "))]
+    said += [Line(f": {lift}", bold=f"  {lift.change}") for lift in gaining[:MOST_TOLD]]
+    return [*said, Line(f"tried without gain: {', '.join(others)}")] if others else said

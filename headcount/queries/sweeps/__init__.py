@@ -1,0 +1,1 @@
+"""What questions about many deployments share: candidates, screening, ranking, what a change gains."""

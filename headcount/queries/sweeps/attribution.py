@@ -1,0 +1,90 @@
+"""What the best layout gains over the base, one change at a time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headcount.inputs.variations import Choice, value_text
+from headcount.queries.sweeps.layout import Layout
+from headcount.text.words import ratio_text
+from simulator.study.statistics import Interval
+from simulator.study.variations.ratios import chain_ratios, common_replications, times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One value changed, and what it multiplies; None where the layout before or after it serves nobody."""
+
+    what: str
+    ratio: Interval | None
+
+    def __str__(self) -> str:
+        return f"{self.what}: {ratio_text(self.ratio)}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"change": self.what, "ratio": vars(self.ratio) if self.ratio else None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attribution:
+    """From the base to the best: each change on top of those before it, and each alone."""
+
+    of: str  # users, or users per dollar
+    whole: Interval | None
+    chain: tuple[Change, ...]
+    alone: tuple[Change, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "of": self.of.replace(" ", "_"),
+            "whole": vars(self.whole) if self.whole else None,
+            "chain": [change.to_json() for change in self.chain],
+            "alone": [change.to_json() for change in self.alone],
+        }
+
+
+def steps_between(base: Choice, best: Choice) -> list[tuple[str, Choice, Choice]]:
+    """By change: its text, the choice with it and those before it, the choice with it alone."""
+    changed = [name for name in best if name not in base or base[name] != best[name]]
+    return [
+        (
+            value_text(name, best[name]),
+            {**base, **{before: best[before] for before in changed[: place + 1]}},
+            {**base, name: best[name]},
+        )
+        for place, name in enumerate(changed)
+    ]
+
+
+def attribution(base: Layout, best: Layout, at: Callable[[Choice], Layout], *, by_cost: bool) -> Attribution | None:
+    """`at` gives the simulated layout of a choice; None where the base is the best."""
+    steps = steps_between(base.choice, best.choice)
+    if not steps:
+        return None
+    path = [base, *(at(together) for _, together, _ in steps)]
+    singles = [at(alone) for _, _, alone in steps]
+    has_prices = by_cost and all(layout.usd_per_month for layout in (*path, *singles))
+    names, numbers = [name for name, _, _ in steps], common_replications([row for each in path if (row := each.row)])
+
+    def ratios(through: Sequence[Layout]) -> list[Interval | None]:
+        return _ratios(through, has_prices=has_prices, numbers=numbers)
+
+    chain, alone = ratios(path), [ratios([base, single])[0] for single in singles]
+    return Attribution(
+        of="users per dollar" if has_prices else "users",
+        whole=ratios([base, path[-1]])[0],
+        chain=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(names, chain, strict=True)),
+        alone=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(names, alone, strict=True)),
+    )
+
+
+def _ratios(path: Sequence[Layout], *, has_prices: bool, numbers: int | None) -> list[Interval | None]:
+    rows = [layout.row for layout in path]
+    if any(row is None for row in rows):
+        return [None] * (len(path) - 1)
+    found = chain_ratios([row for row in rows if row is not None], numbers=numbers)
+    if not has_prices:
+        return found
+    months = [layout.usd_per_month or 1.0 for layout in path]
+    pairs = zip(found, months, months[1:], strict=False)
+    return [None if ratio is None else times(ratio, before / after) for ratio, before, after in pairs]

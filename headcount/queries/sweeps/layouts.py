@@ -1,0 +1,229 @@
+"""Layouts of one question: screened, then simulated, with the same users in all."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+from files.names import UnknownNameError
+from headcount.diagnostics import Facts, facts_about
+from headcount.inputs.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
+from headcount.inputs.disaggregation import compared_pools
+from headcount.inputs.loads import AskedWorkload, trace_notes
+from headcount.inputs.variations import STEP_TIMES, Choice, choice_text
+from headcount.queries.result import SCREENING, Progress, Verdict, Watch
+from headcount.queries.sweeps.layout import Layout
+from headcount.text.words import load_text
+from kvcache.models.catalog import load_model
+from kvcache.shape.architecture import Architecture
+from simulator.deployment import Deployment
+from simulator.disaggregation import PoolLink
+from simulator.study.capacity_table import CapacityQuestion, RunContext, evaluator_of, plans_of
+from simulator.study.points import Point, Watcher
+from simulator.study.running.executor import find_executor
+from simulator.study.running.simulations import Simulations
+from simulator.study.slo import SLO
+from simulator.study.store.store import kept_simulations
+from simulator.study.variations.variation import screen, screen_disaggregated, simulated
+from workloads.effects import TrafficEffects, traffic_effects
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
+from workloads.traffic import changed, changed_trace
+from workloads.traffic_changes import CHANGES, Amount
+
+MOST_REASONS: Final = 3
+
+
+@dataclass(kw_only=True)
+class Layouts:
+    """What all layouts share, and how each is found; `base` has a value for everything that a choice may change."""
+
+    model: str
+    asked: AskedWorkload
+    base: Choice
+    study: Mapping[str, Any]  # of a CapacityQuestion
+    between: PoolLink = field(default_factory=PoolLink)  # of pools, where prefill and decode are apart
+    _how: RunContext = field(default_factory=RunContext)
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        return load_model(self.model)
+
+    @cached_property
+    def _load(self) -> tuple[Population | Trace, float]:
+        return replace(self.asked, traffic=None).load()
+
+    @property
+    def unit(self) -> str:
+        """Of a load's size."""
+        return "requests/s" if isinstance(self._load[0], Trace) else "users"
+
+    @contextmanager
+    def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[Simulations]:
+        """Where simulations run, and whether they are kept, meanwhile."""
+        with Simulations(
+            executor=find_executor(executor, workers), store=kept_simulations() if store else None
+        ) as found:
+            self._how = RunContext(simulations=found)
+            yield found
+
+    def how(self, watcher: Watcher | None = None) -> RunContext:
+        """How its simulations run."""
+        return replace(self._how, watcher=watcher)
+
+    def on_larger_server(self, gpus: int, precision: float) -> "Layouts":
+        """The same with one server of so many GPUs, all of them in tensor parallelism; the load is read already."""
+        found = copy(self)
+        found.base = {**self.base, "gpus": gpus, "tensor_parallel_size": gpus}
+        found.study = {**self.study, "precision": precision}
+        return found
+
+    def screened(self, choice: Choice) -> Layout:
+        """A layout with its estimate. Raises ValueError for an unknown name, or traffic that is impossible."""
+        given = {**self.base, **choice}
+        gpus, load = given["gpus"], self._workload(given)
+        try:
+            engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
+            asked = resolve_model_and_gpu(self.model, given["gpu"], engine, is_shared="engine" in choice)
+            pools, decider, kv_transfer = (given.get(name) for name in ("pools", "decider", "kv_transfer"))
+            apart = compared_pools(asked, pools, decider, kv_transfer, self.between)
+            question = self._question(given, asked, load)
+            _check_context((self.asked.changes | dict(choice)).get("context"), question)
+            found = screen(question) if apart is None else screen_disaggregated(question, apart)
+        except UnknownNameError:
+            raise
+        except ValueError as error:
+            return Layout(choice=choice, gpus=gpus, refusal=str(error))
+        traffic = _effects(found.question.workload, found.plan.engine.max_model_len) if found.plan else None
+        return Layout(choice=choice, gpus=found.gpus, asked=asked, looked=found, traffic=traffic)
+
+    def all_screened(self, choices: Sequence[Choice], progress: Watch) -> list[Layout]:
+        """Each of them. Raises ValueError where none of them runs, with the reasons."""
+        found: list[Layout] = []
+        for choice in choices:
+            progress(Progress(done=len(found), total=len(choices), note=choice_text(choice), what=SCREENING))
+            found.append(self.screened(choice))
+        if not any(layout.looked and layout.looked.plan for layout in found):
+            raise ValueError(_none_runs(found))
+        return found
+
+    def _workload(self, given: Choice) -> tuple[Population | Trace, float]:
+        """With the traffic that is asked for, and the mean think time."""
+        workload, think_time_s = self._load
+        changes = self.asked.changes | {name: given[name] for name in CHANGES if name in given}
+        if not changes:
+            return workload, think_time_s
+        if isinstance(workload, Trace):
+            return changed_trace(workload, changes), think_time_s
+        found = changed(workload, changes)
+        return found, found.think_time_s.mean()
+
+    def _question(self, given: Choice, asked: ModelOnGPU, load: tuple[Population | Trace, float]) -> CapacityQuestion:
+        workload, think_time_s = load
+        slo: SLO = self.study["slo"]
+        limits = {f"{name}_s": given[name] for name in ("ttft", "tpot") if name in given}
+        return CapacityQuestion(
+            architecture=asked.architecture,
+            gpu=asked.gpu,
+            gpus=(given["gpus"],),
+            workload=workload,
+            think_time_s=think_time_s,
+            args=asked.args,
+            router=given["router"],
+            step_time_factor=given.get(STEP_TIMES, 1.0),
+            **{**self.study, "slo": replace(slo, **limits)},
+        )
+
+    def simulated(self, layout: Layout, watcher: Watcher | None = None, *, is_served: bool = False) -> Layout:
+        """The same with its row; as it is where nothing runs. `is_served`: also under the load safe to promise."""
+        if layout.looked is None or layout.looked.plan is None or layout.row is not None:
+            return layout
+        return replace(layout, row=simulated(layout.looked, self.how(watcher), is_served=is_served))
+
+    def under(self, layout: Layout, size: float, replications: int) -> Point | None:
+        """What a load of that size shows; None where nothing runs, or prefill and decode are apart."""
+        looked = layout.looked
+        if looked is None or looked.plan is None or looked.apart is not None:
+            return None
+        return evaluator_of(looked.question, looked.plan, layout.num_servers, self._how).point(size, replications)
+
+
+def _check_context(asked: Amount | None, question: CapacityQuestion) -> None:
+    """Raise ValueError where conversations should be longer on average than the longest context."""
+    if asked is None or asked.is_factor:
+        return
+    for plan in plans_of(question, question.gpus[0]).values():
+        if isinstance(plan, Deployment) and asked.value > plan.engine.max_model_len:
+            raise ValueError(
+                f"context is {asked.value:,.0f} tokens on average, beyond the longest context, max_model_len "
+                f"{plan.engine.max_model_len:,}; give a shorter one, or a model that takes it"
+            )
+
+
+def _none_runs(layouts: Sequence[Layout]) -> str:
+    """Why nothing can be answered: each reason once, with the first layout that it is of."""
+    reasons: dict[str, str] = {}
+    for layout in layouts:
+        reasons.setdefault(layout.reason or "", layout.name)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    told = "; ".join(f"{name}: {reason}" for reason, name in list(reasons.items())[:MOST_REASONS])
+    return f"none of {len(layouts):,} layouts runs; {told}{'; …' if len(reasons) > MOST_REASONS else ''}"
+
+
+@lru_cache(maxsize=64)
+def _effects(workload: Population | Trace, max_model_len: int) -> TrafficEffects:
+    return traffic_effects(workload.table if isinstance(workload, Trace) else workload, max_model_len)
+
+
+def _worst_cut(layout: Layout) -> float:
+    return layout.traffic.worst if layout.traffic else 0.0
+
+
+def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, larger: Sequence[Layout] = ()) -> Facts:
+    """What notes are found in, the first layout leading; so many of the simulated ones have to be known well.
+
+    `larger`: bigger servers and fleets that were tried, too.
+    """
+    running = [layout for layout in layouts if layout.looked and layout.looked.plan]
+    led = [*(layout for layout in running if layout.row), *(layout for layout in running if not layout.row)]
+    plans = [layout.looked.plan for layout in led if layout.looked and layout.looked.plan]
+    rows = [layout.row for layout in led if layout.row]
+    steps = [(row.plan, step) for row in rows if row.plan and row.point and (step := row.point.mean_step) is not None]
+    reasons = [layout.reason for layout in layouts if layout.reason]
+    asked = next((layout.asked for layout in (*led, *layouts) if layout.asked), None)
+    cut = max((each for each in led if each.traffic), key=_worst_cut, default=None)
+    more: dict[str, Any] = {
+        "plans": plans,
+        "steps": steps,
+        "imprecise": [
+            (each.name, row.precision, row.replications)
+            for each in led[:judged]
+            if (row := each.row) and row.users and row.is_rough
+        ],
+        "near_limit": [
+            (", ".join(filter(None, (each.layout, each.name))), each.row)
+            for each in dict.fromkeys([*led, *larger])
+            if each.row and each.row.is_near_ttft_limit
+        ],
+        "traffic": cut.traffic if cut else None,
+        "traffic_of": cut.name if cut and len({each.traffic for each in led}) > 1 else "",
+        "trace": next((trace_notes(each.looked.question.workload) for each in layouts if each.looked), ()),
+        "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
+        "why_missed": f"no layout meets the SLO; {reasons[0]}"
+        if verdict is Verdict.TARGET_MISSED and reasons
+        else None,
+    }
+    return facts_about(asked, **more) if asked else Facts(**more)
+
+
+def noted(progress: Watch, done: int, total: int, name: str, what: str = "") -> Watcher:
+    """Tells progress of each load that is simulated for a layout."""
+
+    def watch(point: Point, unit: str) -> None:
+        note = f"{name}: {load_text(point, unit)}"
+        progress(Progress(done=done, total=total, note=note, what=what))
+
+    return watch

@@ -1,0 +1,197 @@
+"""How many GPUs so many users need, in servers of the size that should need the fewest."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from headcount.inputs.variations import Choice
+from headcount.queries.money import usd_per_month, usd_per_user_month
+from headcount.queries.sweeps.layout import Layout
+from headcount.queries.sweeps.layouts import Layouts
+from headcount.text.units import counted, dollars, whole_dollars
+from headcount.text.words import SAFE
+from simulator.fleet.router import router_name
+from simulator.study.capacity_table import CapacityQuestion, RunContext
+from simulator.study.fleets.layouts import AFFINITY, LEAST_OUTSTANDING, FleetQuestion, Offer
+from simulator.study.fleets.layouts import Layout as Server
+from simulator.study.fleets.screening import Screened, screened
+from simulator.study.fleets.search import sized
+from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS
+from workloads.populations.population import Population
+
+FEWER: Final = 1.1  # times as many GPUs, by estimates: from there on another size of server is simulated
+USUALLY_SAFE: Final = 0.85  # of the users of an estimate
+_FIXED: Final = ("gpus", "tensor_parallel_size")
+_PARALLEL: Final = ("pipeline_parallel_size", "data_parallel_size", "dp_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """GPUs for so many users, and what they cost; None where no number of them serves anybody."""
+
+    users: int
+    gpus: int | None = None
+    usd_per_month: float | None = None
+    layout: str | None = None
+    """Such as `3 × TP4`."""
+    users_low: int | None = None
+    """Those who are safe to promise on these GPUs; then the best estimate and the upper end."""
+    users_mean: int | None = None
+    users_high: int | None = None
+    router: str | None = None
+    """Before several servers that were simulated together; else the users are in proportion to what was simulated."""
+
+    def __str__(self) -> str:
+        if self.gpus is None:
+            return "–"
+        cost = f", ${whole_dollars(self.usd_per_month)}" if self.usd_per_month is not None else ""
+        return f"{counted(self.gpus, 'GPU')} ({self.layout}){cost}"
+
+    def with_each(self) -> str:
+        """The same with the dollars of a user."""
+        each = usd_per_user_month(self.usd_per_month, self.users)
+        return str(self) if each is None else f"{self}, ${dollars(each)} each"
+
+
+def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
+    """Whole servers, in proportion to what the layout serves; `safe` is the share of its users that counts."""
+    plan, served = layout.looked.plan if layout.looked else None, safe * layout.users
+    if plan is None or layout.asked is None or served < 1:
+        return Need(users=users)
+    servers = math.ceil(users * (layout.gpus // plan.gpus) / served)
+    gpus = plan.gpus * servers
+    ends = (layout.row.users_low, layout.row.users, layout.row.users_high) if layout.row else ()
+    low, mean, high = (math.floor(end * gpus / layout.gpus) for end in ends) if ends else (None, None, None)
+    return Need(
+        users=users,
+        gpus=gpus,
+        usd_per_month=usd_per_month(gpus, layout.asked.gpu.usd_per_hour),
+        layout=layout.layout_of(servers),
+        users_low=low,
+        users_mean=mean,
+        users_high=high,
+    )
+
+
+def bought(options: Sequence[Layout | None], counts: Sequence[int], how: RunContext) -> tuple[Layout, tuple[Need, ...]]:
+    """Of a cell on servers of several sizes: what takes the fewest GPUs for all counts, and how the first fares."""
+    best, fewest = None, math.inf
+    for option in sorted(filter(None, options), key=lambda each: _gpus(each, counts)):
+        if best is not None and _gpus(option, counts) >= fewest:
+            break
+        found = [_bought(option, users, how) for users in counts]
+        needs = tuple(need for _, need in found)
+        gpus = sum(need.gpus or math.inf for need in needs)
+        if best is None or gpus < fewest:
+            best, fewest = (found[0][0], needs), gpus
+    assert best is not None, "a cell has its own size at least"
+    return best
+
+
+def _bought(layout: Layout, users: int, how: RunContext) -> tuple[Layout, Need]:
+    """The fewest servers that serve so many users, simulated together; how those fare, and what they are.
+
+    Conversations stay on their server where no router is asked for and that should cost clearly less, as in a plan.
+    """
+    first, looked = need(layout, users) if layout.row else Need(users=users), layout.looked
+    if first.gpus in (None, layout.gpus) or looked is None or looked.plan is None or looked.apart is not None:
+        return layout, first
+    question = _fleet_question(looked.question, users)
+    assert layout.row and looked.estimate, "what serves somebody was estimated and simulated"
+    each = max(layout.row.users_low, USUALLY_SAFE * layout.row.users) / layout.num_servers
+    server = Server(offer=question.offers[0], plan=looked.plan, router=question.router or LEAST_OUTSTANDING)
+    begin = Screened(
+        layout=server,
+        servers=math.ceil(users / each),
+        users_per_server=each,
+        estimate=looked.estimate,
+        users=users,
+        spare=0,
+    )
+    alone = replace(begin, layout=replace(server, router=AFFINITY))
+    seen = screened(server, question)
+    is_open = question.router is None and isinstance(question.workload, Population)
+    if is_open and (not isinstance(seen, Screened) or seen.layout.router == AFFINITY):
+        begin = alone
+    found = sized(question, begin, COARSE_REPLICATIONS, COARSE_USERS, how)
+    if not found.servers and is_open and begin is not alone:  # spread over several servers, conversations lose too much
+        found = sized(question, alone, COARSE_REPLICATIONS, COARSE_USERS, how)
+    if not found.servers:
+        return layout, Need(users=users)
+    asked = replace(looked.question, gpus=(found.row.gpus,), router=found.layout.router)
+    fleet = replace(
+        layout, gpus=found.row.gpus, row=found.row, looked=replace(looked, question=asked, gpus=found.row.gpus)
+    )
+    return fleet, Need(
+        users=users,
+        gpus=found.gpus,
+        usd_per_month=usd_per_month(found.gpus, looked.question.gpu.usd_per_hour),
+        layout=layout.layout_of(found.servers),
+        users_low=found.users(),
+        users_mean=found.users("users"),
+        users_high=found.users("users_high"),
+        router=router_name(found.layout.router) if found.servers > 1 else None,
+    )
+
+
+def _fleet_question(asked: CapacityQuestion, users: int) -> FleetQuestion:
+    return FleetQuestion(
+        architecture=asked.architecture,
+        offers=(Offer(gpu=asked.gpu, usd_per_hour=asked.gpu.usd_per_hour or 1.0),),  # of one kind: a price says nothing
+        variants=(asked.args,),
+        workload=asked.workload,
+        think_time_s=asked.think_time_s,
+        users=users,
+        slo=asked.slo,
+        router=asked.router,
+        precision=asked.precision,
+        seed=asked.seed,
+        step_time_factor=asked.step_time_factor,
+    )
+
+
+def is_size_open(given: Choice, choice: Choice) -> bool:
+    """Whether nobody said how many GPUs a server has."""
+    is_given = any(given.get(name) is not None for name in _FIXED)
+    is_parallel = any((given.get(name) or 1) > 1 for name in _PARALLEL)
+    return not is_given and not is_parallel and not any(name in choice for name in (*_FIXED, *_PARALLEL))
+
+
+def other_size(cell: Layout, counts: Sequence[int], larger: Sequence[Layouts]) -> Layout | None:
+    """The cell on one of several larger servers, where that should need clearly fewer GPUs for `counts` users.
+
+    Where the cell serves nobody it is the one that should serve somebody, or the largest that runs.
+    """
+    found = [each.screened(cell.choice) for each in larger]
+    runs = [each for each in found if each.looked and each.looked.plan]
+    estimated = cell.looked.users if cell.looked else 0
+    safe = cell.users / estimated if cell.users and estimated else USUALLY_SAFE
+    needed = {each.gpus: _gpus(each, counts, safe) for each in runs}
+    fewest = min(runs, key=lambda each: (needed[each.gpus], -each.gpus), default=None)
+    if fewest is None or (cell.users and needed[fewest.gpus] * FEWER > _gpus(cell, counts)):
+        return None
+    return fewest
+
+
+def with_fewest_gpus(cells: Sequence[Layout], others: Sequence[Layout | None], counts: Sequence[int]) -> list[Layout]:
+    """Of each cell and its other, both simulated, the one that needs fewer GPUs."""
+    pairs = zip(cells, others or [None] * len(cells), strict=True)
+    return [
+        other if other is not None and other.row and _gpus(other, counts) < _gpus(cell, counts) else cell
+        for cell, other in pairs
+    ]
+
+
+def _gpus(layout: Layout, counts: Sequence[int], safe: float = 1.0) -> float:
+    """Of all numbers of users together."""
+    return sum(need(layout, users, safe).gpus or math.inf for users in counts or (1,))
+
+
+def unserved_text(cell: Layout, other: Layout | None) -> str:
+    """Why a cell serves nobody, and what the larger server that was tried makes of it."""
+    if other is None:
+        return f"{cell.layout}: {cell.reason}"
+    if not other.users:
+        return f"{cell.layout} to {other.layout}: {other.reason}"
+    return f"{cell.layout}: {cell.reason}; with {other.layout}: {counted(other.users, 'user')} {SAFE}"

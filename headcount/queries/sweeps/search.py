@@ -1,0 +1,71 @@
+"""Which choices of arguments promise most, by their estimates."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from headcount.inputs.variations import Axis, Choice, choices
+from headcount.queries.result import Progress, Watch
+from headcount.queries.sweeps.layout import Layout
+from headcount.queries.sweeps.layouts import Layouts
+
+LOOKED_AT: Final = "choices looked at by estimate"  # what progress counts
+DEFAULT: Final = None  # of an axis: the argument is left out
+
+
+def check_space(**given: tuple[int, int]) -> None:
+    """Raise ValueError unless each number lies between 1 and the most that goes with it."""
+    for name, (value, most) in given.items():
+        if not 1 <= value <= most:
+            raise ValueError(f"{name} is {value:,}; give a whole number from 1 to {most:,}")
+
+
+def searched(
+    layouts: Layouts, axes: Sequence[Axis], base: Layout, *, trials: int, seed: int, progress: Watch
+) -> list[Layout]:
+    """Every choice that was looked at, the base first; all that exist, or as many as `trials`.
+
+    Raises ValueError where the optimizer is missing.
+    """
+    found: dict[tuple[Any, ...], Layout] = {(): base}
+
+    def users(choice: Choice) -> int:
+        key = tuple(sorted(choice.items()))
+        if key not in found:
+            found[key] = layouts.screened(choice)
+        return found[key].users
+
+    count = math.prod(1 + len(axis.values) for axis in axes)
+    sought = _every(axes, users) if count <= trials else _by_optuna(axes, users, trials, seed, count)
+    for done, _ in enumerate(sought, 1):
+        progress(Progress(done=done, total=min(count, trials), what=LOOKED_AT))
+    return list(found.values())
+
+
+def _every(axes: Sequence[Axis], users: Callable[[Choice], int]) -> Iterator[int]:
+    whole = [Axis(axis.name, (DEFAULT, *axis.values)) for axis in axes]
+    for choice in choices(whole, most=math.prod(len(axis.values) for axis in whole), what="choices"):
+        yield users({name: value for name, value in choice.items() if value is not DEFAULT})
+
+
+def _by_optuna(
+    axes: Sequence[Axis], users: Callable[[Choice], int], trials: int, seed: int, count: int
+) -> Iterator[int]:
+    """By the tree-structured Parzen estimator (Bergstra et al. 2011), from the defaults on."""
+    try:
+        import optuna  # noqa: PLC0415  an optional extra
+    except ImportError:
+        raise ValueError(
+            f"{trials:,} of {count:,} choices are searched by Optuna, which is missing; install headcount[optimize], "
+            f"or search fewer values so that --trials covers all"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=seed)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.enqueue_trial({axis.name: 0 for axis in axes})
+    for _ in range(trials):
+        trial = study.ask()
+        places = {axis.name: trial.suggest_categorical(axis.name, range(1 + len(axis.values))) for axis in axes}
+        found = users({axis.name: axis.values[places[axis.name] - 1] for axis in axes if places[axis.name]})
+        study.tell(trial, found)
+        yield found

@@ -1,0 +1,401 @@
+"""What does a longer context, more users or another setting cost?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from files.names import check_names
+from files.reading import InputError
+from headcount.diagnostics import find_diagnostics
+from headcount.inputs.deployments import ENGINE_ARGUMENTS
+from headcount.inputs.loads import AskedWorkload
+from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.variations import Axis, Choice, choice_text, choices, value_text, varied
+from headcount.queries.compare import remarks_on
+from headcount.queries.report_data.study import Study, study_json
+from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.sweeps.layout import Layout
+from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
+from headcount.queries.sweeps.needs import Need, bought, is_size_open, need, other_size, with_fewest_gpus
+from headcount.views.of import whatif as whatif_text
+from headcount.views.of.whatif import decides_hits, load_name
+from headcount.views.of.whatif_summary import bought_text, enough_text, whatif_summary
+from headcount.views.summary.summary import Summary
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted
+from headcount.text.words import ratio_text
+from simulator.fleet.router import RouterFactory, check_router
+from simulator.study.points import Point
+from simulator.study.running.executor import DEFAULT_EXECUTOR
+from simulator.study.served import latency_summary
+from simulator.study.slo import SLO, find_slo
+from simulator.study.statistics import Interval
+from workloads.traces.trace_file import Source
+from workloads.traffic_changes import Amount
+
+MOST_CELLS = 400
+SWING = 0.2  # of each assumption, in a tornado
+GPU_COUNTS = (1, 2, 4, 8)
+PRECISION = 0.05
+OTHERS_PRECISION = 0.1  # of a larger server, which only says how many GPUs it takes
+SHARED_REPLICATIONS = 8  # of the load that all cells are laid under
+_SWUNG = ("context", "retrieved", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Swing:
+    """What one assumption does, a fifth less and a fifth more of it."""
+
+    name: str
+    less: Layout
+    more: Layout
+    base: Layout
+
+    @property
+    def effects(self) -> tuple[Interval | None, Interval | None]:
+        """Users over the base's."""
+        return self.less.users_over(self.base), self.more.users_over(self.base)
+
+    @property
+    def width(self) -> float:
+        """From the fewest users to the most, as a share of the base's; one that serves nobody has lost all."""
+        less, more = (0.0 if found is None else found.mean for found in self.effects)
+        return max(less, more, 1.0) - min(less, more, 1.0)
+
+    def to_json(self) -> dict[str, Any]:
+        less, more = self.effects
+        return {"name": self.name, "less": vars(less) if less else None, "more": vars(more) if more else None}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WhatifResult(Result):
+    """A grid of cells, each beside the first; or what each assumption does, the largest effect first."""
+
+    kind = "what-if"
+    model: str
+    workload: str
+    slo: SLO
+    seed: int
+    axes: tuple[Axis, ...]  # without users
+    users: tuple[int, ...]
+    cells: tuple[Layout, ...]
+    others: tuple[Layout | None, ...] = ()  # each cell on a larger server, where that was tried
+    shared_load: str = ""  # such as `398 users`; "" where no load was simulated in all cells
+    under_shared_load: tuple[Point | None, ...] = ()  # what it shows in each cell
+    swings: tuple[Swing, ...] = ()
+    bought: tuple[tuple[Layout, tuple[Need, ...]], ...] = ()  # of each cell; () before fleets were simulated
+
+    @property
+    def base(self) -> Layout | None:
+        """The cell of every axis's first value."""
+        return self.cells[0] if self.cells else None
+
+    @cached_property
+    def fleets(self) -> tuple[Layout, ...]:
+        """Of each cell what is bought for the first number of users: as many of its servers, or of larger ones."""
+        if self.bought:
+            return tuple(fleet for fleet, _ in self.bought)
+        return tuple(with_fewest_gpus(self.cells, self.others, self.users))
+
+    @cached_property
+    def needs(self) -> tuple[tuple[Need, ...], ...]:
+        """Of each cell, one for each number of users; in proportion until fleets were simulated."""
+        if self.bought:
+            return tuple(needs for _, needs in self.bought)
+        return tuple(
+            tuple(need(fleet, count) if fleet.row else Need(users=count) for count in self.users)
+            for fleet in self.fleets
+        )
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "workload": self.workload,
+            "slo": vars(self.slo),
+            "seed": self.seed,
+            "varied": [axis.name for axis in self.axes],
+            "users_asked": list(self.users),
+            "shared_load": self.shared_load or None,
+            "cells": self.rows(),
+            "tornado": [swing.to_json() for swing in self.swings],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [self._row(place) for place in range(len(self.cells))]
+
+    def _row(self, place: int) -> dict[str, Any]:
+        found = self.cells[place].to_json(self.base)
+        for key in ("users_over_best", "usd_per_user_over_best"):
+            found[key.replace("best", "base")] = found.pop(key)
+        under = self.under_shared_load[place] if self.under_shared_load else None
+        found["ttft_s_under_shared_load"] = latency_summary(under, "ttft_s") if under else None
+        return found | {"needs": [vars(need) for need in self.needs[place]]}
+
+    def summary(self) -> Summary:
+        return whatif_summary(self)
+
+    def details(self) -> dict[str, Any]:
+        found = study_json(self, self._study()) | {"grid": self._grid_json()}
+        if self.swings:
+            both = [(swing.name, swing.effects) for swing in self.swings]
+            swings = [
+                {"name": name, "less": less.mean if less else 0.0, "more": more.mean if more else 0.0}
+                for name, (less, more) in both
+            ]
+            found |= {"swing": SWING, "tornado": swings, "is_tornado_simulated": True}
+        return found
+
+    def _study(self) -> Study | None:
+        """Of what is bought for the first number of users in the first case; else of that case as it is."""
+        study = self.base.study if self.base else None
+        if not self.bought or (fleet := self.fleets[0].study) is None or (gpus := self.needs[0][0].gpus) is None:
+            return study
+        scale = gpus / fleet.row.gpus
+        return replace(fleet, users_needed=self.users[0], servers=round(fleet.servers * scale), scale=scale)
+
+    def _grid_json(self) -> dict[str, Any] | None:
+        """Users safe to promise, or GPUs where users are asked for; the last axis across."""
+        if self.users:
+            rows = [
+                {"name": cell.name, "values": [need.gpus for need in needs]}
+                for cell, needs in zip(self.cells, self.needs, strict=True)
+            ]
+            columns = [f"{users:,} users" for users in self.users]
+            return {"title": "GPUs that so many users need", "columns": columns, "rows": rows}
+        if not self.axes:
+            return None
+        last = [value_text(self.axes[-1].name, value) for value in self.axes[-1].values]
+        names = [choice_text({axis.name: cell.choice[axis.name] for axis in self.axes[:-1]}) for cell in self.cells]
+        rows = [
+            {"name": names[place], "values": [cell.users for cell in self.cells[place : place + len(last)]]}
+            for place in range(0, len(self.cells), len(last))
+        ]
+        return {"title": "Users safe to promise", "columns": last, "rows": rows}
+
+    def head(self) -> list[Block]:
+        base = self.base
+        title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)
+        if base is None or base.row is None:
+            return [title]
+        if said := bought_text(self):
+            return [title, Line(bold=said), *remarks_on(self.axes)]
+        enough = f": {said}" if (said := enough_text(self, base)) else ""
+        on = f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout}){enough}"
+        return [title, Line(on, bold=counted(base.users, "user")), *remarks_on(self.axes)]
+
+    def body(self) -> list[Block]:
+        blocks: list[Block] = []
+        if self.swings:
+            columns = ("assumption", f"{SWING:.0%} less", f"{SWING:.0%} more")
+            rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in self.swings]
+            blocks += [Table(columns=columns, rows=rows), Line()]
+        if self.has_table:
+            blocks += [whatif_text.cells_table(self), Line()]
+        said = map(Line, whatif_text.reasons(self))
+        return [*blocks, *said, *(Line(text, dim=True) for text in whatif_text.legend(self))]
+
+    @property
+    def has_table(self) -> bool:
+        """Whether there is more to lay side by side than what each assumption does."""
+        return len(self.cells) > 1 or not self.swings
+
+
+@question
+def whatif(
+    model: str,
+    gpu: str,
+    *,
+    vary: Mapping[str, Any] | None = None,
+    tornado: bool = False,
+    gpus: int | None = None,
+    users: int | None = None,
+    workload: Source = "chat",
+    think_time_s: float | None = None,
+    trace_block_size: int | None = None,
+    traffic: TrafficChanges = None,
+    slo: str = "chat",
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+    attainment: float | None = None,
+    router: str | RouterFactory | None = None,
+    precision: float = PRECISION,
+    replications: int | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    store: bool = True,
+    executor: str = DEFAULT_EXECUTOR,
+    workers: int | None = None,
+    progress: Watch = unwatched,
+    **engine: Any,
+) -> WhatifResult:
+    """Users over a grid, or GPUs and dollars for given users; `vary` has lists by name, such as context=["x1", "x2"].
+
+    With `tornado` each assumption is also a fifth less and a fifth more. Without `gpus` the fewest are taken that hold
+    the model. Raises ValueError for a bad argument or a grid that is too large, RefusedError where `strict` refuses a
+    note.
+    """
+    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    if not vary and not tornado:
+        raise ValueError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
+    axes, counts, asked = _grid(vary or {}, users)
+    for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
+        check_router(each)
+    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+
+    load = AskedWorkload(
+        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
+    )
+
+    def layouts_on(count: int) -> Layouts:
+        return Layouts(
+            model=model,
+            asked=load,
+            base={"gpu": gpu, "gpus": count, **engine, "router": router},
+            study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
+        )
+
+    layouts = layouts_on(gpus) if gpus else _smallest(layouts_on, asked[0])
+    found = layouts.all_screened(asked, progress)
+    if strict:
+        find_diagnostics(facts_of(found, Verdict.DONE), strict=True)
+    tried = _swung(layouts, asked[0], limits) if tornado else []
+    run = _Run(
+        layouts=layouts, axes=tuple(axes), users=counts, slo=limits, workload=str(load), seed=seed, progress=progress,
+        shown=len(found), total=len(found) + 2 * len(tried),
+    )  # fmt: skip
+    with layouts.simulations(executor, workers, store=store) as simulations:
+        progress(Progress(done=0, total=run.total, so_far=run.answer(found)))
+        cells = [run.simulated(layout) for layout in found]
+        more: dict[str, Any] = {"swings": run.swings(cells[0], tried)}
+        if axes and is_size_open({**engine, "gpus": gpus}, asked[0]):
+            more["others"] = run.others(cells, precision)
+        if counts:
+            more["bought"] = run.bought(cells, more.get("others"))
+        if decides_hits(axes):
+            more |= _under_shared_load(layouts, cells)
+    return replace(run.answer(cells, strict=strict, **more), simulations=simulations)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Run:
+    """A what-if while it is simulated, one layout after the other; `progress` hears of each."""
+
+    layouts: Layouts
+    axes: tuple[Axis, ...]
+    users: tuple[int, ...]
+    slo: SLO
+    workload: str
+    seed: int
+    progress: Watch
+    shown: int  # cells of the grid, which come first
+    total: int  # layouts, as far as is known at the start
+    done: list[Layout] = field(default_factory=list)
+
+    def answer(self, cells: Sequence[Layout], *, strict: bool = False, **more: Any) -> WhatifResult:
+        verdict = _verdict(cells)
+        larger = [*filter(None, more.get("others", ())), *(fleet for fleet, _ in more.get("bought", ()))]
+        return WhatifResult(
+            diagnostics=find_diagnostics(facts_of(cells, verdict, judged=len(cells), larger=larger), strict=strict),
+            verdict=verdict,
+            model=self.layouts.architecture.name,
+            workload=self.workload,
+            slo=self.slo,
+            seed=self.seed,
+            axes=self.axes,
+            users=self.users,
+            cells=tuple(cells),
+            **more,
+        )
+
+    def simulated(self, layout: Layout, name: str = "") -> Layout:
+        most = max(self.total, len(self.done) + 1)
+        result = self.layouts.simulated(layout, noted(self.progress, len(self.done), most, layout.name))
+        self.done.append(result)
+        so_far = self.answer(self.done[: self.shown])
+        self.progress(Progress(done=len(self.done), total=most, found=f"{name}{result.found_line}", so_far=so_far))
+        return result
+
+    def swings(self, base: Layout, tried: Sequence[tuple[str, Layout, Layout]]) -> tuple[Swing, ...]:
+        """What each assumption does, the largest effect first."""
+        found = [
+            Swing(name=name, less=self.simulated(less), more=self.simulated(more), base=base)
+            for name, less, more in tried
+        ]
+        return tuple(sorted(found, key=lambda swing: -swing.width))
+
+    def others(self, cells: Sequence[Layout], precision: float) -> tuple[Layout | None, ...]:
+        """Each cell on a larger server; None where that should take no fewer GPUs."""
+        more_gpus = [count for count in GPU_COUNTS if count > self.layouts.base["gpus"]]
+        larger = [self.layouts.on_larger_server(count, max(precision, OTHERS_PRECISION)) for count in more_gpus]
+        others = [other_size(cell, self.users, larger) for cell in cells]
+        return tuple(self.simulated(other, f"{other.layout}, ") if other else None for other in others)
+
+    def bought(
+        self, cells: Sequence[Layout], others: Sequence[Layout | None] | None
+    ) -> tuple[tuple[Layout, tuple[Need, ...]], ...]:
+        """Of each cell what the users need, in its servers or in larger ones."""
+        done = len(self.done)
+        return tuple(
+            bought(both, self.users, self.layouts.how(noted(self.progress, done, done + 1, f"fleets, {both[0].name}")))
+            for both in zip(cells, others or (None,) * len(cells), strict=True)
+        )
+
+
+def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, Any]:
+    """What every cell shows under the load that the weakest of them serves; nothing where fewer than two serve."""
+    points = [cell.row.point for cell in cells if cell.row and cell.row.point]
+    if len(points) < 2:
+        return {}
+    size = min(point.size for point in points)
+    under = tuple(layouts.under(cell, size, SHARED_REPLICATIONS) for cell in cells)
+    return {"shared_load": load_name(size, layouts.unit), "under_shared_load": under}
+
+
+def _grid(vary: Mapping[str, Any], users: int | None) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:
+    """Axes, numbers of users to answer for, the choices to simulate. Raises ValueError where the cells are too many."""
+    axes = varied(vary)
+    choices(axes, most=MOST_CELLS, what="cells")  # users counted
+    counts = next((axis.values for axis in axes if axis.name == "users"), () if users is None else (users,))
+    simulated = [axis for axis in axes if axis.name != "users"]
+    return simulated, counts, list(choices(simulated, most=MOST_CELLS, what="cells"))
+
+
+def _smallest(layouts_on: Callable[[int], Layouts], first: Choice) -> Layouts:
+    """On the fewest GPUs that hold the model."""
+    tried = [layouts_on(count) for count in GPU_COUNTS]
+    return next((each for each in tried if (seen := each.screened(first)).looked and seen.looked.plan), tried[0])
+
+
+def _swung(layouts: Layouts, base: Choice, slo: SLO) -> list[tuple[str, Layout, Layout]]:
+    """Each assumption that can be less and more."""
+    found = []
+    for name in _SWUNG:
+        limit = {"ttft": slo.ttft_s, "tpot": slo.tpot_s}.get(name, 1.0)
+        if name in base or limit is None:
+            continue
+        factors = (1 - SWING, 1 + SWING)
+        try:
+            less, more = (layouts.screened({**base, name: _scaled(name, factor, limit)}) for factor in factors)
+        except InputError:  # this load has no such thing
+            continue
+        if less.refusal is None and more.refusal is None and less.looked and more.looked:
+            changes = less.looked.question.workload != more.looked.question.workload
+            if changes or name in ("step_times", "ttft", "tpot"):
+                found.append((_spoken(name), less, more))
+    return found
+
+
+def _scaled(name: str, factor: float, limit: float) -> Any:
+    return factor * limit if name in ("step_times", "ttft", "tpot") else Amount(value=factor, is_factor=True)
+
+
+def _spoken(name: str) -> str:
+    return {"step_times": "step times", "ttft": "TTFT limit", "tpot": "TPOT limit"}.get(name, name)
+
+
+def _verdict(cells: Sequence[Layout]) -> Verdict:
+    served = [cell.row for cell in cells if cell.row is not None and cell.row.users]
+    if served:
+        return Verdict.DONE if all(row.is_precise for row in served) else Verdict.INCONCLUSIVE
+    return Verdict.TARGET_MISSED if any(cell.row for cell in cells) else Verdict.BAD_INPUT

@@ -1,0 +1,102 @@
+"""A trace of what a population's users send, or of a fitted model's requests."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from headcount.inputs.arrivals import read_arrivals
+from headcount.inputs.loads import AskedWorkload
+from headcount.inputs.traffic import TrafficChanges
+from headcount.queries.workloads.convert import Written, written
+from workloads.arrivals import POISSON, Arrivals, arrival_times
+from workloads.load import load_fitted
+from workloads.populations.population import Population
+from workloads.requests import OPEN_END, RequestTable
+from workloads.writing.generated import requests_at, requests_over
+from workloads.writing.trace_writer import find_writer
+
+NUM_REQUESTS = 10_000
+
+
+def generate(
+    workload: str | Path,
+    out: str | Path,
+    *,
+    users: int | None = None,
+    duration_s: float | None = None,
+    rate: float | None = None,
+    num_requests: int | None = None,
+    arrivals: str | Arrivals | None = None,
+    traffic: TrafficChanges = None,
+    max_model_len: int | None = None,
+    seed: int = 0,
+    to: str | None = None,
+    block_size: int = 512,
+) -> Written:
+    """Write what `users` of a population send within `duration_s`, or its requests at a `rate` in requests per second.
+
+    At a rate, `num_requests` keep the population's lengths, order and shared content, and come at the times of the
+    process `arrivals`, by default Poisson. What `fit_trace` wrote has its own number of requests and its own arrivals;
+    with a `rate`, they come at that process. `traffic` are changes of a population, such as {"context": "x2"}. Raises
+    ValueError for another combination.
+    """
+    fitted = load_fitted(workload)
+    _check(users, duration_s, rate, num_requests, arrivals, is_fitted=fitted is not None)
+    writer = find_writer(to, Path(out))
+    if fitted is not None:
+        if max_model_len is not None or traffic:
+            given = "--max-model-len" if max_model_len is not None else "--traffic"
+            raise ValueError(f"{given} goes with a population; a fitted trace has its lengths")
+        drawn = fitted.draw(num_requests, seed)
+        if rate is not None:
+            drawn = _at_rate(drawn, rate, POISSON if arrivals is None else read_arrivals(arrivals), seed)
+        return written(drawn, Path(out), writer, block_size, to or writer.name)
+    found, _ = AskedWorkload(workload=workload, traffic=traffic).load()
+    if not isinstance(found, Population):
+        raise ValueError(f"'{workload}' is a trace, not a population; write it with 'headcount workload convert'")
+    longest = OPEN_END - 1 if max_model_len is None else max_model_len
+    if users is not None and duration_s is not None:
+        drawn = requests_over(found, num_users=users, duration_s=duration_s, seed=seed, max_model_len=longest)
+    else:
+        assert rate is not None, "checked"
+        drawn = requests_at(
+            found,
+            POISSON if arrivals is None else read_arrivals(arrivals),
+            rate_per_s=rate,
+            num_requests=num_requests or NUM_REQUESTS,
+            seed=seed,
+            max_model_len=longest,
+        )
+    return written(drawn, Path(out), writer, block_size, to or writer.name)
+
+
+def _at_rate(table: RequestTable, rate: float, arrivals: Arrivals, seed: int) -> RequestTable:
+    """The same requests at other times."""
+    if (table.follows >= 0).any():
+        raise ValueError("--rate: this fitted trace has sessions, whose turns wait for answers; leave --rate out")
+    return replace(table, arrival_s=arrival_times(arrivals, rate, table.num_requests, seed))
+
+
+def _check(
+    users: int | None,
+    duration_s: float | None,
+    rate: float | None,
+    num_requests: int | None,
+    arrivals: object,
+    *,
+    is_fitted: bool,
+) -> None:
+    if is_fitted:
+        if users is not None or duration_s is not None:
+            raise ValueError("--users and --duration go with a population; a fitted trace has a number of requests")
+        if arrivals is not None and rate is None:
+            raise ValueError("--arrivals needs --rate; without both a fitted trace has its own arrivals")
+        return
+    if (users is None) == (rate is None):
+        raise ValueError("give --users with --duration, or --rate with --num-requests")
+    if users is not None:
+        if duration_s is None:
+            raise ValueError("--users needs --duration, such as 1h")
+        if num_requests is not None or arrivals is not None:
+            raise ValueError("--num-requests and --arrivals go with --rate; users come when they have thought")
+    elif duration_s is not None:
+        raise ValueError("--duration goes with --users; give --num-requests with --rate")

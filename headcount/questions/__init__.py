@@ -1,1 +1,0 @@
-"""What a question is about: a deployment and a load."""

@@ -1,0 +1,240 @@
+"""Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headcount.diagnostics.step_times_of_sglang import takes_times_of_vllm
+from headcount.queries.report_data.disaggregation import apart_parts
+from headcount.queries.sweeps.layout import Layout
+from headcount.views.summary.confidence import Headroom
+from headcount.views.summary.summary import (
+    MOST_OPTIONS,
+    Bought,
+    Options,
+    Summary,
+    if_all_come,
+    risk_of,
+    served_summary,
+    up_to,
+)
+from headcount.text.units import counted, dollars, percent, whole_dollars
+from headcount.text.words import PER_SAFE_MEANING, PER_SAFE_USER, sentence
+from simulator.engines.engines import engine_of
+
+if TYPE_CHECKING:
+    from headcount.queries.result import Result
+    from simulator.study.slo import SLO
+
+MOST_NAMED: Final = 8  # of those that the table has no room for
+GPUS_REMARK: Final = (
+    "A cost per user is that at full load of these GPUs. Which GPUs are the cheapest for N users, in whole servers, "
+    "may differ: ask headcount plan --users N."
+)
+
+
+def layout_page(
+    answer: "Result",
+    question: str,
+    layout: Layout | None,
+    *,
+    slo: "SLO",
+    said: str = "",
+    about: str = "",
+    options: Options | None = None,
+    words: Sequence[tuple[str, str]] = (),
+    others: Sequence[Layout] = (),
+    also: Sequence[tuple[str, str]] = (),
+    headroom: Headroom | None = None,
+    risk: str | None = None,
+    leads: str = "",
+) -> Summary:
+    """One layout that leads; `said` is the answer, and `about` begins what is said of how sure it is.
+
+    `others` are what else there is to choose from, `also` more figures, `headroom` that of more servers than the
+    layout's; `risk` is said instead of what a failure does to the layout; the assumption that `leads` is to be
+    confirmed first.
+    """
+    row, looked = (layout.row, layout.looked) if layout else (None, None)
+    if not (layout and row and looked and looked.plan and layout.asked and layout.users):
+        return Summary(
+            question=question, answer="No layout serves anybody within these limits", is_good=False, options=options,
+            risk=risk_of(answer.diagnostics, layout.reason or "" if layout else ""),
+        )  # fmt: skip
+    beside = tuple((each.asked.gpu, each.asked.gpu.usd_per_hour) for each in others[:MOST_OPTIONS] if each.asked)
+    bought = replace(bought_of(layout), beside=beside)
+    return served_summary(
+        answer,
+        question,
+        said or use_text(layout),
+        figures=(*bought.figures, *also),
+        priced=bought.priced,
+        serves=up_to(layout.users),
+        load=looked.question.workload,
+        slo=slo,
+        plan=looked.plan,
+        headroom=headroom or Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
+        found=row,
+        about=about,
+        risk=" ".join([*_cheaper_texts(others, layout), bought.failure(layout.users) if risk is None else risk]),
+        options=options,
+        words=words,
+        leads=leads,
+    )
+
+
+def use_text(layout: Layout) -> str:
+    """What to buy, for how many users, at what cost."""
+    month, each = layout.usd_per_month, layout.usd_per_user_month
+    how = f", with {layout.how}" if layout.how else "" if layout.choice else ", as given"
+    cost = "" if month is None or each is None else f": ${month:,.0f} a month, ${each:,.2f} for each"
+    return f"Use {bought_of(layout)} for up to {counted(layout.users, 'user')} at once{cost}{how}"
+
+
+def spoken(layout: Layout) -> str:
+    """Its name, with the GPU's as its vendor has it."""
+    gpu = layout.asked.gpu if layout.asked else None
+    return layout.name if gpu is None else layout.name.replace(gpu.name, gpu.title)
+
+
+def bought_of(layout: Layout) -> Bought:
+    """The GPUs of a layout that can be asked for."""
+    assert layout.asked is not None, "a refused layout has no GPU"
+    return Bought(
+        gpu=layout.asked.gpu,
+        gpus=layout.gpus,
+        servers=layout.num_servers,
+        usd_per_gpu_hour=layout.asked.gpu.usd_per_hour,
+        usd_per_month=layout.usd_per_month,
+        usd_per_head=layout.usd_per_user_month,
+        heads=if_all_come(layout.users),
+        parts=apart_parts(layout.looked.apart) if layout.looked and layout.looked.apart else (),
+    )
+
+
+def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options | None:
+    """Layouts side by side, those first that lead; None where there is nothing to choose."""
+    rows = layouts[:MOST_OPTIONS]
+    if len(rows) < 2:
+        return None
+    return Options(
+        title="Side by side" if len(rows) == len(layouts) else f"{len(rows)} of {len(layouts):,} options",
+        columns=("option", "GPUs", "servers", "safe to promise", "best estimate", "$ a month", PER_SAFE_USER),
+        rows=tuple(map(_option, rows)),
+        marked=next((place for place, each in enumerate(rows) if each is best), None),
+        note=" ".join(
+            [PER_SAFE_MEANING, *_screened_texts(rows), *_gpus_texts(rows), *_servers_texts(rows), *_speed_texts(rows),
+             *_engines_texts(rows), *_hidden_texts(layouts)]
+        ),
+    )  # fmt: skip
+
+
+def _option(each: Layout) -> tuple[str, ...]:
+    over = "over " if each.is_screened_only and each.users else ""
+    return (
+        spoken(each),
+        f"{each.gpus:,}",
+        f"{each.num_servers:,}" if each.num_servers else "–",
+        "–" if each.is_screened_only else f"{each.users:,}",
+        f"{each.row.users:,}" if each.row else f"about {each.users:,}" if each.is_screened_only else "–",
+        whole_dollars(each.usd_per_month),
+        f"{over}{dollars(each.usd_per_user_month if each.users else None)}",
+    )
+
+
+def _screened_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """Why some stand below others that cost more."""
+    if any(each.is_screened_only for each in layouts):
+        yield "About: only estimated, too far behind to be simulated, and so listed last."
+
+
+def _gpus_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """That another number of them may be ranked otherwise."""
+    if len({each.asked.gpu.name for each in layouts if each.asked}) > 1:
+        yield GPUS_REMARK
+
+
+def _servers_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """What a failure leaves, where some have more servers than others."""
+    counts = {each.num_servers for each in layouts if each.users}
+    if len(counts) > 1:
+        most, fewest = max(counts), min(counts)
+        instead = percent(round(1 - 1 / fewest, 2)) if fewest > 1 else "none"
+        yield (
+            f"An option of {most:,} servers fails more softly than one of {fewest:,}: with one server down it still "
+            f"serves about {percent(round(1 - 1 / most, 2))} of its users, not {instead}."
+        )
+
+
+def _speed_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """How exact the simulated speed of each GPU is, where several were simulated."""
+    errors: dict[str, str] = {}
+    for each in layouts:
+        if each.asked and each.row and each.row.plan and each.row.step_time_error is not None:
+            error = f"{each.asked.gpu.title} ±{each.row.step_time_error:.0%}"
+            is_judged = not each.row.plan.latency.is_measured
+            errors.setdefault(each.asked.gpu.name, error + " (by judgement, as none was measured)" * is_judged)
+    if len(errors) > 1:
+        yield f"How exact the simulated speed is: {', '.join(errors.values())}."
+
+
+def _hidden_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """The options that the table has no room for, in their order."""
+    hidden = layouts[MOST_OPTIONS:]
+    if hidden:
+        named = [f"{spoken(each)} ({_figure(each)})" for each in hidden[:MOST_NAMED]]
+        more = f"; and {len(hidden) - MOST_NAMED:,} more, in the table below" if len(hidden) > MOST_NAMED else ""
+        yield f"The other {counted(len(hidden), 'option')}: {'; '.join(named)}{more}."
+
+
+def _figure(layout: Layout) -> str:
+    """What an option costs a user, or how many it serves."""
+    about, each = "about " if layout.is_screened_only else "", layout.usd_per_user_month
+    return f"{about}${each:,.2f}" if each is not None and layout.users else f"{about}{counted(layout.users, 'user')}"
+
+
+def _engines_texts(layouts: Sequence[Layout]) -> Iterator[str]:
+    """Why fewer users are safe to promise with SGLang than its best estimate beside vLLM's suggests."""
+    plans = [each.looked.plan for each in layouts if each.looked and each.looked.plan]
+    if len({engine_of(plan.args) for plan in plans}) > 1 and any(takes_times_of_vllm(plan) for plan in plans):
+        yield (
+            "SGLang's steps take vLLM's times here, with a wider interval, so fewer users are safe to promise: "
+            "compare the best estimates, and measure one load on both engines."
+        )
+
+
+def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
+    """Options that cost less in total than the best, up to the users that each of them serves."""
+    month, most = best.usd_per_month, 0
+    served = [(each.usd_per_month, each) for each in layouts if each.row and each.users and each.usd_per_month]
+    for usd, each in sorted(served, key=lambda pair: (pair[0], -pair[1].users)):
+        if month and usd < month and each.users > most:
+            most = each.users
+            yield (
+                f"Up to {counted(each.users, 'user')} at once, {spoken(each)} costs less in total: "
+                f"${whole_dollars(usd)} a month instead of ${whole_dollars(month)}."
+            )
+    if most:
+        yield "Fewer GPUs than are compared here may cost still less: ask headcount plan --users N."
+
+
+def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:
+    """Bars of all that serve somebody, the best first; the table stands among the answer's figures."""
+    served = [layout for layout in layouts if layout.users]
+    is_cost = by_cost and all(layout.usd_per_user_month is not None for layout in served)
+    return {
+        "title": "Cost of a user by layout" if is_cost else "Safe to promise by layout",
+        "axis": "US dollars per user safe to promise and month" if is_cost else "users safe to promise",
+        "text": "dollars" if is_cost else "count",
+        "bars": [_bar(layout, best, is_cost=is_cost) for layout in served],
+        "columns": [],
+        "rows": [],
+        "text_columns": [],
+        "said": [f"{layout.name}: {sentence(layout.reason)}" for layout in layouts if layout.reason],
+    }
+
+
+def _bar(layout: Layout, best: Layout | None, *, is_cost: bool) -> dict[str, Any]:
+    value = (layout.usd_per_user_month or 0.0) if is_cost else layout.users
+    kind = "marked" if layout is best else "plain" if layout.row else "pale"
+    return {"name": layout.name, "value": value, "label": f"${value:,.2f}" if is_cost else f"{value:,}", "kind": kind}

@@ -1,0 +1,357 @@
+"""A plan for the person who signs, and what its report shows beyond the figures."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headcount.queries.money import usd_per_user_month
+from headcount.queries.plan_rows import SCREENED, FleetRow
+from headcount.queries.report_data.assumptions import of_terms
+from headcount.queries.report_data.sensitivity import swings_apart
+from headcount.queries.report_data.study import Study, study_json
+from headcount.views.of import plan as plan_text
+from headcount.views.summary.confidence import Headroom
+from headcount.views.summary.summary import (
+    Bought,
+    Options,
+    Part,
+    Priced,
+    Summary,
+    alone_risk,
+    if_all_come,
+    risk_of,
+    served_summary,
+)
+from headcount.text.units import counted, percent, whole_dollars
+from headcount.text.words import PRECISION_REMARK, joined, model_title, sentence
+from kvcache.gpus.gpu import find_gpu
+from simulator.study.fleets.search import FleetSearch
+from workloads.demand import LINKS, Link
+
+if TYPE_CHECKING:
+    from headcount.queries.plan import PlanResult
+
+
+MOST_FLEETS: Final = 4  # on the first page
+LEAST_LIFT: Final = 1.05  # of the users: less may be chance
+_OWN_FORMATS: Final = {"--quantization": "none", "--kv-cache-dtype": "auto"}  # what was planned with
+_NEUTRAL: Final = ("time_zones",)  # nothing is known to be otherwise
+
+
+def plan_summary(answer: "PlanResult") -> Summary:
+    """The fleet to buy; where there is none, why."""
+    asked, best = answer.race.question, answer.best
+    named = _named(answer)
+    question = f"Which GPUs serve {model_title(asked.architecture.name)} to {named}, and what do they cost?"
+    sized = answer.race.best
+    if sized is None or best is None or best.users_low is None or best.users is None or best.users_high is None:
+        return Summary(
+            question=question, answer=plan_text.headline(answer), risk=risk_of(answer.diagnostics, ""), is_good=False
+        )
+    start, low = answer.demand.links[0], best.users_low
+    layout, is_people = sized.layout, start.name == "employees"
+    heads = start.value if is_people else answer.demand.users
+    bought = Bought(
+        gpu=layout.offer.gpu, gpus=best.gpus or 0, servers=best.servers or 0, usd_per_gpu_hour=best.usd_per_gpu_hour,
+        usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
+        usd_per_head=usd_per_user_month(best.usd_per_month, heads),
+        heads=f"each of the {heads:,.0f} {'people' if is_people else 'asked for'}"
+        f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} for {if_all_come(low)}",
+        parts=_parts(best),
+        beside=_beside(answer),
+    )  # fmt: skip
+    needed = answer.users_to_serve
+    links = [link for link in answer.demand.links if link.assumed and link.name not in _NEUTRAL]
+    api = [("API instead", plan_text.api_text(answer))] if answer.break_even else []
+    return served_summary(
+        answer,
+        question,
+        f"Use {bought} for {named}{_api_said(answer)}",
+        figures=(*bought.figures, *_spare_figures(answer), *api),
+        priced=bought.priced,
+        serves=("for", _at_the_peak(answer)),
+        load=asked.workload,
+        slo=asked.slo,
+        plan=layout.plan,
+        headroom=Headroom(needed=needed, low=low, users=best.users, high=best.users_high),
+        found=sized.row,
+        about=_with_spare_down(bought),
+        links=[_link_text(link, low / needed) for link in links],
+        risk=_failure_text(answer, bought, low, needed),
+        options=_options(answer),
+        words=[("prefill and decode apart", "some servers compute prompts (prefill), others answers (decode).")],
+    )
+
+
+def _api_said(answer: "PlanResult") -> str:
+    """Whether own GPUs or the API cost less at this load."""
+    found = answer.break_even
+    if found is None:
+        return ""
+    own, api = whole_dollars(found.own_usd_per_month), whole_dollars(found.api_usd_per_month)
+    if found.own_is_cheaper:
+        return f"; they cost less than the API, ${own} instead of ${api} a month"
+    return f", or the API, which costs less at this load: ${api} instead of ${own} a month"
+
+
+def _parts(best: FleetRow) -> tuple[Part, ...]:
+    """Servers for prompts and for answers, where they are apart."""
+    if best.prefill_tp is None or best.prefill_servers is None:
+        return ()
+    return (best.prefill_servers, best.prefill_tp), ((best.servers or 0) - best.prefill_servers, best.tp or 1)
+
+
+def _beside(answer: "PlanResult") -> tuple[Priced, ...]:
+    """The other GPUs of the page's table, with what an hour of them costs."""
+    return tuple((find_gpu(row.gpu), row.usd_per_gpu_hour) for row in _shown(answer)[0][1:])
+
+
+def _shown(answer: "PlanResult") -> tuple[list[FleetRow], list[FleetRow]]:
+    """The fleets that the table has room for, and the others."""
+    found = [row for row in answer.fleets if row.runs and row.users_low is not None]
+    return found[:MOST_FLEETS], found[MOST_FLEETS:]
+
+
+def _with_spare_down(bought: Bought) -> str:
+    """What the users are served by."""
+    spare = bought.spare_servers
+    return f"Even with any {'one' if spare == 1 else f'{spare:,}'} of the {bought.servers:,} servers down, " * bool(
+        spare
+    )
+
+
+def _failure_text(answer: "PlanResult", bought: Bought, low: int, needed: float) -> str:
+    if not bought.spare_servers:  # what a spare costs is among the figures, where it may be of another GPU
+        return bought.failure(low) if bought.parts else alone_risk(bought.servers, low, needed)
+    tried = answer.spare_tried
+    if answer.best is not None and answer.best.prefill_tp is not None:
+        spare = counted(answer.race.question.spare, "engine")
+        return f"While {spare} of either pool {'is' if spare.startswith('1 ') else 'are'} down, the others serve all."
+    return "" if tried is None else sentence(f"{tried}.")
+
+
+def _spare_figures(answer: "PlanResult") -> Iterator[tuple[str, str]]:
+    """The fleet that is cheapest with one server more, which may fail, and what the best costs so."""
+    best = answer.best
+    if best is None or best.spare_servers or best.prefill_tp is not None:
+        return
+    found = [row for row in answer.fleets if row.runs and row.users_low is not None and row.usd_per_month]
+    if found:
+        cheapest = min(found, key=_month_with_spare)
+        beside = f", or {_with_spare(best)}" if _month_with_spare(cheapest) < _month_with_spare(best) else ""
+        yield "with a spare server", _with_spare(cheapest if beside else best) + beside
+
+
+def _with_spare(row: FleetRow) -> str:
+    """Such as `2 × NVIDIA H200 SXM, $6,701 a month`."""
+    servers = row.servers or 1
+    gpus = (row.gpus or 0) * (servers + 1) // servers
+    return f"{gpus:,} × {find_gpu(row.gpu).title}, {_about(row)}${whole_dollars(_month_with_spare(row))} a month"
+
+
+def _month_with_spare(row: FleetRow) -> float:
+    servers = max(row.servers or 0, 1)
+    return (row.usd_per_month or math.inf) * (servers + 1) / servers
+
+
+def _options(answer: "PlanResult") -> Options | None:
+    """The cheapest fleet of each kind of GPU."""
+    rows, others = _shown(answer)
+    if len(rows) < 2:
+        return None
+    cheapest = rows[0].usd_per_month or math.inf
+    return Options(
+        title="The cheapest fleet of each kind of GPU",
+        columns=("GPUs", "servers", "safe to promise", "$ a month", "costs more by"),
+        rows=tuple(
+            (_gpus_title(row), f"{row.servers or 0:,}", f"{_about(row)}{row.users_low:,}",
+             f"{_about(row)}{whole_dollars(row.usd_per_month)}",
+             "–" if row is rows[0] or not row.usd_per_month else f"{row.usd_per_month / cheapest - 1:+.0%}")
+            for row in rows
+        ),
+        marked=0,
+        note=" ".join(
+            filter(None, (f"{plan_text.RANKED}.", _spare_text(rows), _dearer_text(others), _refused_text(answer),
+                          _formats_text(answer)))
+        ),
+    )  # fmt: skip
+
+
+def _formats_text(answer: "PlanResult") -> str:
+    """That formats of fewer bits were not tried, and what they do to the best fleet by their estimates."""
+    if len(answer.race.question.variants) > 1:
+        return ""
+    suggestions = [each for each in answer.known_details.get("estimated_suggestions", ()) if each["ratio"] > LEAST_LIFT]
+    found = {each["change"].split()[0]: each for each in suggestions if each["change"].startswith(tuple(_OWN_FORMATS))}
+    if not found:
+        return ""
+    gains = joined([f"{each['ratio'] - 1:.0%} more users with {each['change']}" for each in found.values()])
+    ask = " ".join(f"{flag} {_OWN_FORMATS[flag]},{each['change'].split()[1]}" for flag, each in found.items())
+    return f"Fewer bits may cost less: by estimate {gains}. To compare: {ask}; {PRECISION_REMARK}."
+
+
+def _gpus_title(row: FleetRow) -> str:
+    return row.gpus_text.replace(row.gpu, find_gpu(row.gpu).title)
+
+
+def _spare_text(rows: Sequence[FleetRow]) -> str:
+    """What each fleet of the table has in it."""
+    spare = rows[0].spare_servers or 0
+    return f"Each has {counted(spare, 'spare server')} in it." if spare else ""
+
+
+def _dearer_text(rows: Sequence[FleetRow]) -> str:
+    """What the table has no room for."""
+    named = [f"{_gpus_title(row)} ({_about(row)}${whole_dollars(row.usd_per_month)})" for row in rows[:MOST_FLEETS]]
+    more = [f"{len(rows) - MOST_FLEETS} more"] if len(rows) > MOST_FLEETS else []
+    return f"These cost still more: {joined([*named, *more])}." if named else ""
+
+
+def _refused_text(answer: "PlanResult") -> str:
+    """Kinds of GPU that serve nobody: the model does not run there, or one user is too many."""
+    kinds = dict.fromkeys(row.gpu for row in answer.fleets if not row.runs)
+    runs = {drop.gpu for drop in answer.race.dropped if drop.attainment >= 0} | {
+        each.layout.offer.gpu.name for each in answer.race.sized
+    }
+    groups = {
+        "Cannot keep the promise": [name for name in kinds if name in runs],
+        "Cannot run the model on as many GPUs as a server has here": [name for name in kinds if name not in runs],
+    }
+    return " ".join(
+        f"{what}: {joined([find_gpu(name).title for name in names])}." for what, names in groups.items() if names
+    )
+
+
+def _about(row: FleetRow) -> str:
+    return "about " if row.state == SCREENED else ""
+
+
+def _named(answer: "PlanResult") -> str:
+    """How many people, as they were asked for."""
+    start = answer.demand.links[0]
+    return f"{counted(round(start.value), 'user')} at once" if start.name == "users" else start.shown
+
+
+def _at_the_peak(answer: "PlanResult") -> str:
+    people, needed = f"{counted(round(answer.demand.users), 'user')} at once", answer.users_to_serve
+    planned = "" if needed == answer.demand.users else f" ({needed:,.0f} with growth and headroom)"
+    before = "" if _named(answer) == people else f"{_named(answer)}: "
+    return f"{before}{people}{'' if before == '' else ' at the peak'}{planned}"
+
+
+def plan_details(answer: "PlanResult") -> dict[str, Any]:
+    """The fleet that is bought, simulated under the users; the chain; what else was compared; the money."""
+    return study_json(answer, _study(answer.race)) | _assumed_apart(answer.race) | {
+        "demand": {
+            "links": [
+                {"meaning": sentence(LINKS[link.name].meaning), "shown": link.shown, "kind": link.kind,
+                 "source": link.source}
+                for link in answer.demand.links
+            ],
+            "chain": [str(line) for line in plan_text.chain(answer)][len(answer.demand.links) :],
+        },
+        "layouts": _layouts(answer),
+        "cost": _cost(answer),
+    }  # fmt: skip
+
+
+def _assumed_apart(race: FleetSearch) -> dict[str, Any]:
+    """Of the best fleet, where its prefill and decode are apart."""
+    best = race.best
+    apart = best.layout.apart if best is not None else None
+    if best is None or apart is None:
+        return {}
+    sized = apart.sized(best.prefill_servers, best.servers - best.prefill_servers)
+    asked = race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications)
+    terms = of_terms("memory, step times and handover", apart.assumptions)
+    return {"assumptions": terms} | swings_apart(asked, sized)
+
+
+def _study(race: FleetSearch) -> Study | None:
+    best = race.best
+    if best is None or best.layout.apart is not None:
+        return None
+    return Study(
+        question=race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications),
+        row=best.row,
+        servers=best.servers + best.spare,
+        spare=best.spare,
+        users_needed=race.question.users,
+        scale=best.scale * best.each,
+        usd_per_gpu_hour=best.layout.offer.usd_per_hour,
+    )
+
+
+def _link_text(link: Link, room: float) -> str:
+    """A share is a factor of the users, so that it may grow as they may."""
+    how = "measured, but not for you" if link.kind == "measured" else "assumed"
+    said = f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which is {how}."
+    if link.unit != "share":
+        return f"{said} Give your own."
+    most = link.value * room
+    enough = f"up to {percent(round(most, 2))}" if most < 1 else "at 100 %, too"
+    return f"{said} Were this alone higher, these GPUs would suffice {enough}."
+
+
+def _layouts(answer: "PlanResult") -> dict[str, Any]:
+    found = plan_text.layouts_table(answer)
+    rows = [row for row in answer.fleets if row.runs and row.usd_per_month is not None]
+    is_compared = len({row.gpu for row in rows}) > 1
+    return {
+        "title": "The same users cost more on other GPUs" if is_compared else "Only one kind of GPU was compared",
+        "axis": "US dollars a month",
+        "text": "dollars",
+        "bars": [
+            {"name": row.gpus_text, "value": row.usd_per_month, "label": f"${row.usd_per_month:,.0f}",
+             "kind": _bar_kind(row, answer)}
+            for row in rows
+        ],
+        "columns": found.columns,
+        "rows": found.rows,
+        "text_columns": list(found.text_columns),
+        "said": [f"{row.kind}: {row.reason}" for row in answer.fleets if row.reason and not row.runs]
+        + [sentence(plan_text.nearest_text(each)) for each in answer.nearest],
+    }  # fmt: skip
+
+
+def _bar_kind(row: FleetRow, answer: "PlanResult") -> str:
+    return "pale" if row.state == SCREENED else "marked" if row is answer.best else "plain"
+
+
+def _cost(answer: "PlanResult") -> dict[str, Any] | None:
+    best = answer.best
+    if best is None or best.usd_per_hour is None:
+        return None
+    costs = (answer.figures()["costs"] or {}) | {"usd_per_user_month": best.usd_per_user_month}
+    names = {
+        "usd_per_hour": "per hour", "usd_per_month": "per month of 730 hours",
+        "usd_per_asked_user_month": "per user asked for and month",
+        "usd_per_user_month": "per user safe to promise and month",
+        "usd_per_million_output_tokens": "per million output tokens", "usd_per_million_tokens": "per million tokens",
+    }  # fmt: skip
+    utilization = percent(round(answer.money.utilization, 3))
+    even = answer.break_even
+    return {
+        "title": "" if even is None else "Own GPUs beside an API",
+        "rows": [(said, f"{costs[name]:,.2f}") for name, said in names.items() if costs.get(name) is not None],
+        "said": [
+            f"Tokens are those of a month at {utilization} of the peak load on average.",
+            *(
+                [f"{sentence(plan_text.api_text(answer))}."]
+                if even
+                else ["No API was compared; give its prices of input and output tokens."]
+            ),
+        ],
+        "break_even": None if even is None else _break_even(answer.demand.users, even.api_usd_per_month, best),
+    }
+
+
+def _break_even(users: float, api_usd: float, best: FleetRow) -> dict[str, Any]:
+    """Both bills from no user to twice those of today."""
+    shares = (0.0, 0.5, 1.0, 1.5, 2.0)
+    return {
+        "today": users,
+        "users": [share * users for share in shares],
+        "api_usd": [share * api_usd for share in shares],
+        "own_usd": [best.usd_per_month] * len(shares),
+    }

@@ -1,0 +1,48 @@
+"""The bar on the first page: users asked for beside those that are served."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headcount.views.report.charts import svg
+from headcount.views.report.charts.scale import Scale
+
+HEIGHT = 102
+ROOM = 140  # for the longest label
+
+
+def headroom(given: Mapping[str, Any] | None) -> str:
+    """As SVG; nothing where nobody is served."""
+    if given is None or not given["high"]:
+        return ""
+    needed, low, users, high = (given[name] for name in ("needed", "low", "users", "high"))
+    across = Scale(low=0.0, high=1.04 * max(high, needed or 0), begin=4, end=svg.WIDTH - 8)
+    told = f"{low:,} users are safe to promise, the best estimate is {users:,}, the upper end {high:,}"
+    parts = [
+        svg.rect(
+            across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"safe to promise: {low:,} users"
+        ),
+        svg.rect(across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"upper end: {high:,}"),
+        svg.line(across.at(users), 26, across.at(users), 54, of="grid strong"),
+        _label(across.at(low), 68, f"safe to promise: {low:,}"),
+        _label(across.at(users), 82, f"best estimate: {users:,}", of="muted"),
+        _label(across.at(high), 96, f"upper end: {high:,}", of="muted"),
+    ]
+    if needed is not None:
+        x = across.at(needed)
+        told += f"; {needed:,.0f} needed"
+        parts.append(svg.line(x, 20, x, 54, of="limit-line"))
+        parts.append(
+            svg.text(
+                x,
+                14,
+                f"needed {needed:,.0f}",
+                anchor="middle" if 50 < x < 400 else "start" if x < 50 else "end",
+                of="limit",
+            )
+        )
+    return svg.svg("".join(parts), height=HEIGHT, told=told)
+
+
+def _label(x: float, y: float, text: str, of: str = "") -> str:
+    """It ends at its mark; where there is no room before that, it begins there."""
+    return svg.text(x, y, text, anchor="end" if x > ROOM else "start", of=of)

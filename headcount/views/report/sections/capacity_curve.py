@@ -1,0 +1,56 @@
+"""How the share of requests within the SLO falls with users."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.charts.chart import Limit, Lines, Series
+from headcount.views.report.parts import Part
+from headcount.text.units import percent
+from headcount.text.words import BEST
+
+TITLE = "Capacity"
+ORDER = 30
+SHOWN_BY = "headcount capacity"
+SHOWN = (0.6, 1.3)  # times the capacity: farther loads would stretch the axis
+LINES = (("users_low_sampling", "noise, low"), ("users", BEST), ("users_high_sampling", "noise, high"))
+BELOW = 0.02  # the lowest mean: there the band ends, which few replications make wide
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    report = answer["report"]
+    if not report.get("curve"):
+        return
+    ends, target = report["ends"], report["slo"]["attainment"]
+    near = [each for each in report["curve"] if SHOWN[0] <= each["users"] / ends["users"] <= SHOWN[1]]
+    curve = near if len(near) > 1 else report["curve"]
+    floor = max(min(target, *(each["mean"] for each in curve)) - BELOW, 0.0)
+    growing = sum(each["queue_grows"] for each in curve)
+    note = (
+        f"{report['fleet']}. Each point is a load that was simulated, with the same random numbers in all; the band is "
+        f"the 95 % interval of attainment. Vertical lines: the best estimate of the users, at which the mean meets "
+        "the target, with the 95 % interval of simulation noise alone; what is safe to promise covers the errors of "
+        "step times and TTFT, too."
+    )
+    note += f" At {growing} of the loads the waiting queue keeps growing: they do not count as served." * bool(growing)
+    yield Lines(
+        title=f"{percent(target)} of requests meet the SLO up to {ends['users']:,} users",
+        note=note,
+        x_name="users",
+        y_name="requests within the SLO",
+        y_text="percent",
+        from_zero=False,
+        series=[
+            Series(
+                name="attainment",
+                x=[each["users"] for each in curve],
+                y=[each["mean"] for each in curve],
+                low=[max(each["low"], floor) for each in curve],
+                high=[each["high"] for each in curve],
+                has_points=True,
+            )
+        ],
+        limits=[
+            Limit(value=target, label=f"target {percent(target)}"),
+            *(Limit(value=ends[name], label=said, is_vertical=True) for name, said in LINES),
+        ],
+    )

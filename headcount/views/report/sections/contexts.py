@@ -1,0 +1,31 @@
+"""GPUs by users and length of context."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.charts.chart import Grid
+from headcount.views.report.parts import Part
+
+TITLE = "Context and users"
+ORDER = 60
+SHOWN_BY = "headcount whatif --vary context=x1,x2,x4"
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    report = answer["report"]
+    found, grid = report.get("contexts"), report.get("grid")
+    if grid:
+        yield Grid(
+            title=grid["title"], note="The darker a cell, the larger its figure.", corner="what if",
+            columns=grid["columns"], rows=[(row["name"], row["values"]) for row in grid["rows"]],
+        )  # fmt: skip
+    if found:
+        yield Grid(
+            title="GPUs by users and length of context",
+            note="By estimates, in whole servers and in proportion to what is safe to promise; headcount whatif "
+            "simulates them. Without spare servers. ×2: prompt and answer have twice the tokens, on average.",
+            corner="context",
+            columns=[f"{users:,}" for users in found["users"]],
+            rows=[(f"context ×{row['factor']:g}", row["gpus"]) for row in found["rows"]],
+            x_name="users",
+        )

@@ -1,0 +1,34 @@
+"""What it costs, beside an API."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.charts.chart import Limit, Lines, Series
+from headcount.views.report.parts import Part, Table, Text
+
+TITLE = "Cost and break-even"
+ORDER = 65
+SHOWN_BY = "headcount plan --api-input-price USD --api-output-price USD"
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    found = answer["report"].get("cost")
+    if not found:
+        return
+    if found["rows"]:
+        yield Table(title="What the fleet costs", columns=("cost", "US dollars"), rows=found["rows"])
+    yield Text(items=found["said"])
+    even = found["break_even"]
+    if even:
+        yield Lines(
+            title=found["title"],
+            note="An API bills tokens, so its line rises with users; own GPUs cost the same however many use them.",
+            x_name="users",
+            y_name="US dollars a month",
+            y_text="dollars",
+            series=[
+                Series(name="API", x=even["users"], y=even["api_usd"]),
+                Series(name="own GPUs", x=even["users"], y=even["own_usd"]),
+            ],
+            limits=[Limit(value=even["today"], label="users of today", is_vertical=True)],
+        )

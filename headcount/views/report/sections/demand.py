@@ -1,0 +1,24 @@
+"""From people to users, requests and GPUs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.parts import Part, Table, Text
+
+TITLE = "From people to GPUs"
+ORDER = 15
+SHOWN_BY = "headcount plan --employees N"
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    found = answer["report"].get("demand")
+    if found is None:
+        return
+    rows = [(link["meaning"], link["shown"], link["kind"], link["source"]) for link in found["links"]]
+    yield Table(
+        title="Each link of the chain",
+        columns=("link", "value", "kind", "source"),
+        rows=rows,
+        text_columns=(0, 1, 2, 3),
+    )
+    yield Text(items=found["chain"])

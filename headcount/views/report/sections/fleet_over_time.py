@@ -1,0 +1,50 @@
+"""Replicas, attainment and load of a fleet that changes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.charts.chart import Limit, Lines, Series
+from headcount.views.report.parts import Part
+from headcount.text.units import percent
+
+TITLE = "The fleet over time"
+ORDER = 15
+MOST_FLEETS, MOST_REPLICAS = 3, 8  # that one chart shows apart: fleets beside the fixed one, replicas
+SHOWN_BY = "headcount simulate --autoscaler NAME, --daily-profile day or --event crash@10min"
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    report = answer["report"]
+    lines = report.get("fleets_over_time")
+    if not lines:
+        return
+    first, drawn = lines[0], [*lines[:-1][:MOST_FLEETS], lines[-1]]
+    replicas = first["in_flight"][:MOST_REPLICAS]
+    unit, x_name = (3600.0, "hours") if answer["duration_s"] > 7200 else (60.0, "minutes")
+    x = [time_s / unit for time_s in first["time_s"]]
+    events = [Limit(value=time_s / unit, label="event", is_vertical=True) for time_s in report["events_s"]]
+    yield Lines(
+        title=f"{answer['fleets'][0]['replicas_mean']:.2f} replicas on average, "
+        f"at most {answer['fleets'][0]['replicas_max']}",
+        note="Replicas whose GPUs are paid for: those that start, are ready, or drain.",
+        x_name=x_name, y_name="replicas", limits=events,
+        series=[Series(name=line["name"], x=x, y=line["held"], is_step=True) for line in drawn],
+    )  # fmt: skip
+    target = Limit(value=report["target_attainment"], label="target")
+    yield Lines(
+        title=f"{percent(round(answer['fleets'][0]['attainment'], 4))} of all requests meet the SLO",
+        note="Share of the requests that arrive in a span; what is lost or never answered misses it.",
+        x_name=x_name, y_name="attainment", y_text="percent", limits=[target, *events], from_zero=False,
+        series=[Series(name=line["name"], x=x, y=[_known(value) for value in line["attained"]]) for line in drawn],
+    )  # fmt: skip
+    yield Lines(
+        title=f"Requests in each replica, {first['name']}",
+        note="Sent there and not answered, those that wait too.",
+        x_name=x_name, y_name="requests", limits=events,
+        series=[Series(name=f"replica {number}", x=x, y=values) for number, values in enumerate(replicas)],
+    )  # fmt: skip
+
+
+def _known(share: float | None) -> float:
+    """Where nothing arrives, nothing misses."""
+    return 1.0 if share is None else share

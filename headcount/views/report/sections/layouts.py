@@ -1,0 +1,36 @@
+"""What else was compared, and what it costs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.charts.chart import Bar, Bars
+from headcount.views.report.parts import Part, Table, Text
+
+TITLE = "Layouts compared"
+ORDER = 55
+SHOWN_BY = "headcount plan or compare"
+MOST = 24
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    found = answer["report"].get("layouts")
+    if not found:
+        return
+    if len(found["bars"]) > 1:
+        yield Bars(
+            title=found["title"],
+            note="The marked bar leads. Pale bars are estimates: those layouts were not simulated.",
+            axis_name=found["axis"],
+            text=found["text"],
+            bars=[
+                Bar(name=each["name"], begin=0, end=each["value"], label=each["label"], kind=each["kind"])
+                for each in found["bars"][:MOST]
+            ],
+            columns=("layout", found["axis"]),
+        )
+    if found["rows"]:
+        yield Table(
+            title="Every layout", columns=found["columns"], rows=found["rows"], text_columns=found["text_columns"]
+        )
+    if found["said"]:
+        yield Text(items=found["said"])

@@ -1,0 +1,25 @@
+"""What both pools do where prefill and decode are apart."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.parts import Part, Table, Text
+from headcount.text.pools import COLUMNS, handover_text, pool_cells
+
+TITLE = "Prefill and decode apart"
+ORDER = 16
+SHOWN_BY = "headcount simulate or capacity --pools prefill=N,decode=N"
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    handover_s = answer.get("handover_s")
+    if handover_s is None:
+        return
+    yield Table(title="Each pool over the whole run", columns=COLUMNS, rows=pool_cells(answer["pools"]))
+    dispatch = f"Of that {1e3 * answer['dispatch_s']:.3g} ms are the dispatch; KV moves at "
+    if answer.get("kv_transfer") == "push":
+        dispatch = "Prefill engines push, so that nothing is dispatched between; KV moves at "
+    yield Text(
+        text=f"A handover, from the end of the prefill to the first token, takes {handover_text(handover_s)}. "
+        f"{dispatch}{answer['kv_transfer_bytes_per_s'] / 1e9:.3g} GB/s by one GPU."
+    )

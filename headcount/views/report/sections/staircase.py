@@ -1,0 +1,40 @@
+"""GPUs by users, with the spare servers."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headcount.views.report.charts.chart import Limit, Lines, Series
+from headcount.views.report.parts import Part
+from headcount.text.units import counted
+
+TITLE = "GPUs by users"
+ORDER = 50
+SHOWN_BY = "headcount plan or capacity"
+
+
+def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+    found = answer["report"].get("staircase")
+    if not found or len(found["steps"]) < 2:
+        return
+    steps = [step for step in found["steps"] if step["users"]]
+    bought = next(step for step in steps if step["servers"] == found["bought"])
+    spare = f", {counted(found['spare'], 'spare server')} included" if found["spare"] else ""
+    needed = found["users_needed"]
+    # each number of GPUs carries all users up to what it serves
+    xs, ys = [0.0], [float(steps[0]["gpus"])]
+    server = steps[1]["gpus"] - steps[0]["gpus"] if len(steps) > 1 else steps[0]["gpus"]
+    for step in steps:
+        xs.append(float(step["users"]))
+        ys.append(float(step["gpus"] + server))
+    yield Lines(
+        title=f"{counted(bought['gpus'], 'GPU')} serve up to {bought['users']:,} users{spare}",
+        note="Users safe to promise by number of GPUs, in whole servers and in proportion to what was simulated."
+        + (" The spare servers are bought, and serve nobody." if found["spare"] else ""),
+        x_name="users",
+        y_name="GPUs",
+        series=[Series(name="GPUs for more users than that", x=xs, y=ys, is_step=True)],
+        limits=[
+            *([] if needed is None else [Limit(value=needed, label="users to serve", is_vertical=True)]),
+            Limit(value=bought["gpus"], label="bought"),
+        ],
+    )

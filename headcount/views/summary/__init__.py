@@ -1,0 +1,1 @@
+"""The summary of a result: question, answer, cost, confidence, assumptions, risk."""

@@ -1,0 +1,288 @@
+"""What the person who signs reads first."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headcount.diagnostics import Diagnostic, Severity
+from headcount.queries.money import price_sources
+from headcount.views.summary.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
+from headcount.text.populations import context_text
+from headcount.text.units import counted, percent
+from headcount.text.words import precision_text, promise_text
+from workloads.populations.population import Population
+
+if TYPE_CHECKING:
+    from headcount.queries.result import Result
+    from kvcache.gpus.gpu import GPU
+    from simulator.deployment import Deployment
+    from simulator.engines.engines import AnyArgs
+    from simulator.study.capacity_table import CapacityRow
+    from simulator.study.slo import SLO
+    from workloads.traces.trace import Trace
+
+MOST_OPTIONS: Final = 8
+EACH_GETS: Final = "what each user gets"
+PRICE: Final = "price of a GPU's hour"
+APART_RISK: Final = (
+    "What is computed of a prompt goes to the other servers over a network whose speed is assumed: measure it on yours."
+)
+_OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
+CONTEXT_WORD: Final = (
+    "average context",
+    "tokens of a request's prompt (instructions, conversation so far, new message) and its answer together.",
+)
+TOKEN_WORD: Final = ("token", "a piece of text; 100 tokens are about 75 English words.")
+LATENCY_WORDS: Final = (
+    ("TTFT", "time to first token: the wait until an answer begins."),
+    ("TPOT", "time per output token: the pace of an answer once it has begun."),
+    ("ITL", "inter-token latency: every gap between two tokens of an answer."),
+    ("p99", "99 % of answers are at least as fast."),
+    TOKEN_WORD,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What there is to choose from, a row each; `marked` is the row that the rest of the page is about."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: int | None = None
+    note: str = ""
+    """What the table leaves out, and when another row is the better one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A question in its asker's words, and what to do; every text is a sentence or a figure with its unit."""
+
+    question: str
+    answer: str
+    figures: tuple[tuple[str, str], ...] = ()
+    """Label and figure, such as ("cost", "$5,825 a month")."""
+    options: Options | None = None
+    sure: str = ""
+    headroom: Headroom | None = None
+    confirm: tuple[str, ...] = ()
+    """The assumptions that matter most, at most three, each changed alone."""
+    confirm_together: str = ""
+    """What is left where all of them are changed at once."""
+    risk: str = ""
+    words: tuple[tuple[str, str], ...] = ()
+    """What a reader from another field may take for something else, and what it means here."""
+    is_good: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Words that the page does not use are left out."""
+        found = asdict(self)
+        shown = str([found[name] for name in found if name != "words"]).lower()
+        used = [pair for pair in self.words if any(word in shown for word in pair[0].lower().split(", "))]
+        return found | {"words": used}
+
+
+Priced = tuple["GPU", float | None]
+"""A GPU, and what an hour of it costs."""
+
+
+Part = tuple[int, int]
+"""So many servers, and the GPUs of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bought:
+    """GPUs and what they cost: all of them a month, and each of those they are for, such as `each of the 500`."""
+
+    gpu: "GPU"
+    gpus: int
+    servers: int
+    usd_per_gpu_hour: float | None = None
+    usd_per_month: float | None = None
+    usd_per_head: float | None = None
+    heads: str = ""
+    beside: tuple[Priced, ...] = ()  # what else there is to choose from
+    spare_servers: int = 0
+    parts: tuple["Part", ...] = ()  # of servers that compute prompts and servers that compute answers
+
+    def __str__(self) -> str:
+        return f"{self.gpus:,} × {self.gpu.title}"
+
+    def failure(self, users_low: int, needed: float | None = None) -> str:
+        """What no spare server means; of servers that depend on each other, what their network does, too."""
+        if self.parts:
+            return f"{_part_risk([count for count, _ in self.parts], users_low)} {APART_RISK}"
+        usd_per_server = None if self.usd_per_month is None else self.usd_per_month / max(self.servers, 1)
+        return alone_risk(self.servers, users_low, needed, usd_per_server)
+
+    @property
+    def priced(self) -> tuple[Priced, ...]:
+        return ((self.gpu, self.usd_per_gpu_hour), *self.beside)
+
+    @property
+    def figures(self) -> tuple[tuple[str, str], ...]:
+        spare = ", no spare"
+        if self.spare_servers:
+            serving = self.servers - self.spare_servers
+            spare = f": {serving:,} for the users, {self.spare_servers:,} spare"
+        how = parts_text(self.parts) if self.parts else servers_text(self.servers, self.gpus)
+        money = money_figures(self.usd_per_month, self.usd_per_head, self.heads)
+        return (("servers", f"{how}{spare}"), *money, *price_figures([(self.gpu, self.usd_per_gpu_hour)]))
+
+
+def servers_text(servers: int, gpus: int) -> str:
+    """Such as `4 with 2 GPUs each`."""
+    each = counted(gpus // max(servers, 1), "GPU")
+    return f"{servers:,} with {each}{' each' if servers > 1 else ''}"
+
+
+def parts_text(parts: Sequence["Part"]) -> str:
+    """Such as `1 with 1 GPU for prompts, 3 with 1 GPU each for answers`."""
+    named = zip(parts, ("prompts", "answers"), strict=True)
+    return ", ".join(f"{servers_text(count, count * size)} for {what}" for (count, size), what in named)
+
+
+def rent_words(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
+    """What rent is, and where the prices are from."""
+    listed = "; ".join(price_sources(priced))
+    if not listed:
+        return (("rent", "no price of this GPU is known; give one with --price."),)
+    return (
+        ("rent", f"of all GPUs for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
+         "Staff, storage, network and taxes are not in it."),
+    )  # fmt: skip
+
+
+def price_figures(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
+    """An hour of each GPU, and who asks for it; nothing without a price."""
+    listed = "; ".join(price_sources(priced))
+    only = f"{priced[0][0].title} " if len(priced) == 1 else ""
+    return ((PRICE, listed.removeprefix(only)),) if listed else ()
+
+
+def served_summary(
+    answer: "Result",
+    question: str,
+    said: str,
+    *,
+    figures: Sequence[tuple[str, str]],
+    priced: Sequence[Priced],
+    serves: tuple[str, str],
+    load: "Population | Trace",
+    slo: "SLO",
+    plan: "Deployment",
+    headroom: Headroom,
+    found: "CapacityRow | None" = None,
+    about: str = "",
+    links: Sequence[str] = (),
+    risk: str = "",
+    options: Options | None = None,
+    words: Sequence[tuple[str, str]] = (),
+    leads: str = "",
+) -> Summary:
+    """Of an answer that serves somebody with servers such as `plan`.
+
+    `figures` are the servers and their cost, `priced` the GPUs of the page; `serves` are whom, under a label; `found`
+    is the row that the numbers are of; `about` begins what is said of how sure they are; the assumption that `leads`
+    is to be confirmed first.
+    """
+    name = Path(load.name).name
+    label, whom = serves
+    return Summary(
+        question=question,
+        answer=said,
+        figures=(
+            (label, f"{whom}, workload {name}, {context_text(load)}"),
+            ("model", precision_text(plan)),
+            *figures,
+            (EACH_GETS, promise_text(slo)),
+        ),
+        options=options,
+        sure=f"{about}{confidence_text(headroom, found)}",
+        headroom=headroom,
+        confirm=top_assumptions(answer.known_details, headroom, unsure := (*_formats_text(plan.given), *links), leads),
+        confirm_together=combined_sensitivity(answer.known_details, headroom, unsure, leads),
+        risk=risk_of(answer.diagnostics, " ".join(filter(None, (risk, _late_text(headroom, slo))))),
+        words=(*_words(name, load), *words, *rent_words(priced)),
+    )
+
+
+def _late_text(room: Headroom, slo: "SLO") -> str:
+    """What becomes of the promise with more and more users."""
+    likely = f"At {room.users:,} users about half of such fleets keep the promise. " if room.users > room.low else ""
+    return (
+        f"{likely}With more, more than {percent(1 - slo.attainment)} of the answers are likely to come too late or too "
+        "slowly. Users who send more or longer requests lower these numbers."
+    )
+
+
+def _formats_text(given: "AnyArgs") -> tuple[str, ...]:
+    """What nobody has judged: answers of a model that is stored in other formats than its own."""
+    named = (("weights", given.quantization), ("KV cache", given.kv_cache_dtype))
+    formats = [f"{what} in {name}" for what, name in named if name not in _OWN]
+    if not formats:
+        return ()
+    return (f"Quality of the answers with {' and '.join(formats)}: not judged here. Test it on your own prompts.",)
+
+
+def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]:
+    what = str(load.tables.get("title", "")) if isinstance(load, Population) else f"a recorded load ({load.format})"
+    return (
+        ("user", "somebody with a conversation open at that moment: reading, writing, or waiting for an answer. "
+         "Of the people with access, only some are users at any moment; headcount plan --employees N says how many."),
+        ("safe to promise", "19 of 20 real fleets like this one should serve at least so many users as promised."),
+        *(((f"workload {name.partition(',')[0]}", f"{what}."),) if what else ()),
+        ("weights", "the numbers that a model consists of; in fewer bits, such as fp8, they need fewer GPUs and may "
+         "change the answers."),
+        CONTEXT_WORD,
+        TOKEN_WORD,
+    )  # fmt: skip
+
+
+def alone_risk(servers: int, users_low: int, needed: float | None, usd_per_server: float | None = None) -> str:
+    """What no spare server means."""
+    cost = "" if usd_per_server is None else f" for ${usd_per_server:,.0f} a month more"
+    spare = f"A spare server can be had{cost} (headcount plan --spare 1)."
+    if servers == 1:
+        return f"There is one server and no spare: while it is down, nobody is served. {spare}"
+    left = math.floor(users_low * (servers - 1) / servers)
+    enough = "" if needed is None else ": still enough" if left >= needed else f" of the {needed:,.0f} needed"
+    down = f"while one of {servers:,} is down, about {left:,} users are safe to promise{enough}"
+    return f"No server is spare: {down}. {spare}"
+
+
+def _part_risk(counts: Sequence[int], users_low: int) -> str:
+    """The same where some servers compute prompts and others answers."""
+    if min(counts) > 1:
+        left = min(math.floor(users_low * (count - 1) / count) for count in counts)
+        return f"No server is spare: while one is down, at least about {left:,} users are safe to promise."
+    alone = [what for count, what in zip(counts, ("prompts", "answers"), strict=True) if count == 1]
+    return f"There is one server for {' and one for '.join(alone)}, and no spare: while it is down, nobody is served."
+
+
+def risk_of(notes: Sequence[Diagnostic], otherwise: str) -> str:
+    """What stands against any such answer, and the last of what this answer's notes warn of."""
+    alerts = [note for note in notes if note.severity in (Severity.WARNING, Severity.ERROR)]
+    return f"{otherwise} Mind: {alerts[-1].text}.".strip() if alerts else otherwise
+
+
+def money_figures(
+    usd_per_month: float | None, usd_per_head: float | None = None, heads: str = ""
+) -> tuple[tuple[str, str], ...]:
+    """Cost a month, of all and of one; nothing without a price."""
+    if usd_per_month is None:
+        return ()
+    each = "" if usd_per_head is None else f": ${usd_per_head:,.2f} for {heads}"
+    return (("rent", f"${usd_per_month:,.0f} a month, if all GPUs run all month{each}"),)
+
+
+def up_to(users: int) -> tuple[str, str]:
+    """Whom GPUs serve where nobody asked for so many."""
+    return "safe to promise", f"up to {counted(users, 'user')} at once"
+
+
+def if_all_come(users: int) -> str:
+    """Whom a cost is divided by: those that are safe to promise."""
+    return f"each of the {users:,} safe to promise, if all of them come"

@@ -1,0 +1,1 @@
+"""Lines and tables in a terminal and in a notebook."""
