@@ -17,8 +17,9 @@ from headcount.cli.progress import listener, watched
 from headcount.cli.rendered_output import Shown, json_text, shown
 from headcount.cli.saved_answers import repeatable
 from headcount.queries.result import Result
-from headcount.views.report import document
 from headcount.text.blocks import Table
+from headcount.views.report import document
+from headcount.views.shown import blocks
 from headcount.views.terminal.drawing import draw
 
 DURATIONS: Final = ("ttft", "tpot", "think_time", "response_time")  # options that Python names with their unit
@@ -68,7 +69,7 @@ def show_interrupted(answer: Result, *, as_json: bool) -> None:
     if as_json:
         print_json({**answer.to_json(), "interrupted": True})
     elif answer.rows():
-        draw(answer.blocks())
+        draw(blocks(answer))
 
 
 def ask_study(ask: str, values: dict[str, Any], what: str) -> int:

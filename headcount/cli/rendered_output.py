@@ -11,8 +11,9 @@ from files.names import one_line
 from headcount.diagnostics import Severity
 from headcount.queries.result import Result
 from headcount.text.blocks import Line, Table
-from headcount.views.terminal.drawing import draw
 from headcount.text.units import finite
+from headcount.views.shown import blocks
+from headcount.views.terminal.drawing import draw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ def shown(answer: Result, *, is_whole: bool, told: Sequence[str] = ()) -> Shown:
     """What to show of it, and with `is_whole` what its JSON and its report need, which may take some seconds."""
     return Shown(
         told=tuple(told),
-        lines=tuple((each, None) if isinstance(each, Line) else (None, each) for each in answer.blocks()),
+        lines=tuple((each, None) if isinstance(each, Line) else (None, each) for each in blocks(answer)),
         whole=json_text(answer.to_json(report=True)) if is_whole else None,
         alerts=tuple(
             f"headcount: {'' if note.severity is Severity.ERROR else f'{note.severity}: '}{one_line(str(note))}"

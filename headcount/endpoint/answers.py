@@ -23,7 +23,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class ChatAnswer:
     """An answer, known before its first token is out."""
 
     words: list[str]  # one a token
@@ -42,7 +42,7 @@ class Answers:
         self._tokenizer, self._lengths = tokenizer, lengths
         self._key = seed.to_bytes(16, "little", signed=True)
 
-    def draw(self, prompt: IntArray, asked: Asked) -> Result:
+    def draw(self, prompt: IntArray, asked: Asked) -> ChatAnswer:
         drawn = int.from_bytes(blake2b(prompt.tobytes(), digest_size=8, key=self._key).digest(), "little")
         length, is_whole = asked.max_tokens, False
         if not asked.ignore_eos:
@@ -52,7 +52,7 @@ class Answers:
                 length, is_whole = natural, True
         places = (drawn % 7919 + np.arange(length) * (drawn % 5 + 1)) % len(self._tokenizer.words)
         words = [self._tokenizer.words[place] for place in places.tolist()]
-        answer = Result(
+        answer = ChatAnswer(
             words=words,
             tokens=self._tokenizer.word_tokens[places],
             finish_reason="stop" if is_whole else "length",
@@ -60,7 +60,7 @@ class Answers:
         return _stopped(answer, asked) if asked.stop else answer
 
 
-def _stopped(answer: Result, asked: Asked) -> Result:
+def _stopped(answer: ChatAnswer, asked: Asked) -> ChatAnswer:
     """The answer up to the first text in `stop`, which is left out."""
     text = "".join(answer.words)
     ends = np.cumsum([len(word) for word in answer.words])
@@ -74,4 +74,4 @@ def _stopped(answer: Result, asked: Asked) -> Result:
     for word in answer.words[:length]:
         words.append(word[:left])
         left = max(left - len(word), 0)
-    return Result(words=words, tokens=answer.tokens[:length], finish_reason="stop", stop_reason=stop)
+    return ChatAnswer(words=words, tokens=answer.tokens[:length], finish_reason="stop", stop_reason=stop)

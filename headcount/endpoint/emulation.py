@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headcount.endpoint.answers import Result
+from headcount.endpoint.answers import ChatAnswer
 from headcount.endpoint.contents import Blocks, Contents, Tokens
 from headcount.endpoint.figures import Figures
 from headcount.endpoint.metrics import sglang, vllm
@@ -26,7 +26,7 @@ class Job:
     """One request, with the answer that it will get."""
 
     prompt: IntArray
-    answer: Result
+    answer: ChatAnswer
     max_tokens: int
     priority: int = 0
     session: str | None = None

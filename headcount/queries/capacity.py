@@ -9,27 +9,13 @@ from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.deployments import ModelOnGPU, check_counts, engine_json, resolve_model_and_gpu
 from headcount.inputs.loads import AskedWorkload, length_facts, trace_notes
 from headcount.inputs.traffic import TrafficChanges
-from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
-from headcount.queries.report_data.study import Study, study_json
+from headcount.queries.money import usd_per_month, usd_per_user_month
+from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
-from headcount.queries.suggestions import LIFTS_LEGEND, TRIED, Suggestion, find_suggestions, suggestion_lines
-from headcount.views.of.capacity import (
-    covered,
-    error_lines,
-    found_line,
-    headline,
-    host_hit_lines,
-    latency_line,
-    row_layout,
-    rows_table,
-    screened_line,
-)
-from headcount.views.of.capacity_summary import capacity_summary, layouts_json
-from headcount.views.summary.summary import Summary
-from headcount.text.blocks import Block, Line
-from headcount.text.simulated import tenants_table
-from headcount.text.units import assumptions_json, counted, percent
-from headcount.text.words import host_text, load_text, pool_text, ratio_text, safe_meaning
+from headcount.queries.suggestions import TRIED, Suggestion, find_suggestions
+from headcount.text.capacity import found_line, row_layout
+from headcount.text.units import assumptions_json, counted
+from headcount.text.words import load_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.capacity import PRECISION
@@ -73,6 +59,7 @@ class CapacityResult(Result):
     """A capacity question with its answer, one row per GPU count."""
 
     kind = "capacity"
+    view = "capacity"
     question: CapacityQuestion
     capacity: tuple[CapacityRow, ...]
     workload: str  # as asked for: a preset or a path
@@ -154,86 +141,11 @@ class CapacityResult(Result):
         month = usd_per_month(row.gpus, self.question.gpu.usd_per_hour)
         return {"usd_per_month": month, "usd_per_user_month": usd_per_user_month(month, row.users_low)}
 
-    def summary(self) -> Summary:
-        return capacity_summary(self)
-
-    def details(self) -> dict[str, Any]:
-        best = self.best
-        study = Study(
-            question=self.question, row=best, servers=best.replicas, usd_per_gpu_hour=self.question.gpu.usd_per_hour
-        )
-        return study_json(self, study) | {
-            "layouts": layouts_json(self.capacity),
-            "suggestions": [
-                {
-                    "change": lift.change,
-                    "before": f"{best.users_low:,}",
-                    "after": f"{lift.layout.users:,}",
-                    "ratio": ratio_text(lift.ratio),
-                    "remark": lift.remark,
-                }
-                for lift in self.suggestions or ()
-            ],
-        }
-
-    def head(self) -> list[Block]:
-        asked, best = self.question, self.best
-        hours = "" if asked.hours_met is None else f", in {percent(asked.hours_met)} of hours"
-        title = f" on {asked.gpu.name}, workload {self.workload}: {asked.slo}{hours}"
-        lines: list[Block] = [Line(title, bold=asked.architecture.name)]
-        if best.users:
-            about = f" (best estimate {best.users:,}, upper end {best.users_high:,}){self._rent}"
-            lines.append(Line(about, bold=headline(best)))
-        said = filter(None, (latency_line(best), *error_lines(best)))
-        return [*lines, *map(Line, said)]
-
     @property
-    def _rent(self) -> str:
-        """What the leading row costs; nothing without a price, or where nobody is safe to promise."""
-        money = self._month(self.best)
-        each = money["usd_per_user_month"]
-        return f": ${money['usd_per_month']:,.0f} a month, ${each:,.2f} per safe user" if each else ""
-
-    def body(self) -> list[Block]:
-        reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in self.capacity if row.reason]
-        if not any(row.runs for row in self.capacity):
-            return [*reasons] if len(reasons) > 1 else []  # the only one is the error itself
-        table = rows_table(self.capacity)
-        suggestions = [] if self.suggestions is None else [Line(), *suggestion_lines(self.suggestions, self.best)]
-        return [
-            table,
-            *reasons,
-            *self._tenants(),
-            *suggestions,
-            Line(),
-            *(Line(text, dim=True) for text in self._legend()),
-        ]
-
-    def _tenants(self) -> list[Block]:
-        """How each tenant is served on the GPUs that lead."""
-        best = self.best
-        if best.point is None or not best.point.tenants:
-            return []
-        of = f"tenants at {best.users:,} users on {counted(best.gpus, 'GPU')}:"
-        return [Line(), Line(of), tenants_table(best.point.tenants)]
-
-    def _legend(self) -> list[str]:
-        is_trace = isinstance(self.question.workload, Trace)
-        return [
-            f"users: active sessions, thinking or waiting. {safe_meaning(covered(self.capacity))} Best estimate: its "
-            "mean. Upper end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are "
-            "safe to promise and the expected step times. On a slower server, or with more users, latencies come "
-            "closer to the limits.",
-            f"think time: {self.question.think_time_s:.0f} s on average"
-            + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
-            *dict.fromkeys(pool_text(plan.budget) for plan in self.plans),
-            *dict.fromkeys(text for plan in self.plans if (text := host_text(plan.budget))),
-            *host_hit_lines(self.capacity),
-            *price_lines([(self.question.gpu, self.question.gpu.usd_per_hour)]),
-            *([f"flow control: {self.question.flow_control}"] if self.question.flow_control else []),
-            *(screened_line(row) for row in self.capacity if len(row.screened) > 1),
-            *([LIFTS_LEGEND] if self.suggestions else []),
-        ]
+    def study(self) -> Study:
+        """What its report is about: the row that leads."""
+        best, price = self.best, self.question.gpu.usd_per_hour
+        return Study(question=self.question, row=best, servers=best.replicas, usd_per_gpu_hour=price)
 
 
 @question

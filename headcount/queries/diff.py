@@ -7,11 +7,8 @@ from typing import Any
 
 from files.reading import InputError
 from headcount.queries.result import Result, question
-from headcount.views.report.source import read_answer
-from headcount.views.summary.summary import EACH_GETS, Summary
-from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted
-from headcount.text.words import SAFE
+from headcount.queries.saved_answer import read_answer
+from headcount.text.words import EACH_GETS, SAFE
 
 _ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headroom", "spare_servers", "seed")
 _ENDS = {"low": "users safe to promise", "users": "best estimate of users", "high": "upper end of users"}
@@ -47,6 +44,7 @@ class DiffResult(Result):
     """What is not the same in two answers."""
 
     kind = "difference"
+    view = "diff"
     questions: tuple[str, str]
     asked_changes: tuple[Difference, ...]
     answer_changes: tuple[Difference, ...]
@@ -61,27 +59,6 @@ class DiffResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         both = (("question", self.asked_changes), ("answer", self.answer_changes))
         return [{"of": of, **each.to_json()} for of, changes in both for each in changes]
-
-    def head(self) -> list[Block]:
-        return [Line(f": {self.questions[0]}", bold="before"), Line(f": {self.questions[1]}", bold="after")]
-
-    def body(self) -> list[Block]:
-        if not self.asked_changes and not self.answer_changes:
-            return [Line("the same question, and the same answer")]
-        parts = (("in the question", self.asked_changes), ("in the answer", self.answer_changes))
-        return [block for title, changes in parts for block in (_table(title, changes), Line())][:-1]
-
-    def summary(self) -> Summary:
-        named = [f"{each.name} {_shown(each.before)} → {_shown(each.after)}" for each in self.answer_changes[:3]]
-        return Summary(
-            question=f"What changed between “{self.questions[0]}” and “{self.questions[1]}”?",
-            answer="; ".join(named) or "The answer is the same",
-            figures=(
-                ("changed in the question", counted(len(self.asked_changes), "thing")),
-                ("changed in the answer", counted(len(self.answer_changes), "figure")),
-            ),
-            sure="Each answer has its own interval; where both overlap, the difference may be noise.",
-        )
 
 
 @question
@@ -150,20 +127,3 @@ def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for place, column in enumerate(table["columns"]):
         if SAFE in column:
             yield from ((f"{column}: {row[0]} ({table['columns'][0]})", row[place]) for row in table["rows"])
-
-
-def _table(title: str, changes: tuple[Difference, ...]) -> Table:
-    rows = [(each.name, _shown(each.before), _shown(each.after), _percent(each.change)) for each in changes]
-    return Table(
-        columns=(title, "before", "after", "change"), rows=rows or [("nothing", "", "", "")], text_columns=(0,)
-    )
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.5g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _percent(change: float | None) -> str:
-    return "" if change is None else f"{change:+.1%}"

@@ -9,16 +9,11 @@ from headcount.inputs.deployments import resolve_model_and_gpu
 from headcount.inputs.disaggregation import ApartPools, asked_apart
 from headcount.inputs.loads import AskedWorkload, trace_notes
 from headcount.inputs.traffic import TrafficChanges
-from headcount.queries.autoscaling.pooled import NOBODY, PooledResult, effects_of, facts_of, verdict_of
-from headcount.queries.money import usd_per_user_month
-from headcount.queries.report_data.assumptions import gpu_rows, of_terms
-from headcount.queries.report_data.disaggregation import apart_blocks, apart_json, apart_parts, apart_text
+from headcount.queries.autoscaling.pooled import PooledResult, effects_of, facts_of, verdict_of
+from headcount.queries.report_data.disaggregation import apart_json
 from headcount.queries.report_data.sensitivity import swings_apart
 from headcount.queries.result import Progress, Watch, question, unwatched
-from headcount.views.summary.summary import Bought, Summary, if_all_come
-from headcount.text.blocks import Block, Line
-from headcount.text.units import milliseconds, seconds
-from headcount.text.words import load_text, model_title
+from headcount.text.words import load_text
 from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
 from simulator.fleet.router import RouterFactory, check_router, router_name
 from simulator.study.capacity import PRECISION, Capacity
@@ -29,7 +24,7 @@ from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.replication import simulate_users
 from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
-from simulator.study.served import latency_summary, served_json
+from simulator.study.served import served_json
 from simulator.study.slo import find_slo
 from simulator.study.store.store import kept_simulations
 from workloads.traces.trace_file import Source
@@ -40,6 +35,7 @@ class DisaggregationResult(PooledResult):
     """Users of engines that compute prompts and engines that compute answers."""
 
     kind = "apart"
+    view = "disaggregation"
     apart: DisaggregatedDeployment
     served: Mapping[str, Any]  # the pools and handovers in one run at the capacity
 
@@ -60,64 +56,8 @@ class DisaggregationResult(PooledResult):
         rows: list[dict[str, Any]] = self.served.get("pools", [])
         return rows
 
-    def head(self) -> list[Block]:
-        gpus = f"{self.question.gpu.name}, {apart_text(self.apart)}"
-        return self.headline(gpus, f"on {self.apart.gpus:,} GPUs")
-
-    def body(self) -> list[Block]:
-        point = self.found.point
-        if point is None:
-            return [Line(NOBODY)]
-        ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
-        rates = (
-            f"{point.mean('requests_per_s'):,.2f} requests/s, {point.mean('output_tokens_per_s'):,.0f} output tokens/s"
-        )
-        shown = (
-            ("TTFT", f"{seconds(ttft['p50'])} at the median, {seconds(ttft['p95'])} at the 95th percentile"),
-            ("TPOT", f"{milliseconds(tpot['p50'])} at the median, {milliseconds(tpot['p95'])} at the 95th percentile"),
-            ("throughput", rates),
-            ("prefix hits", f"{point.mean('prefix_hit_rate'):.1%} of prompt tokens"),
-        )
-        return [
-            *(Line(f"  {name:<18}{text}") for name, text in shown),
-            *apart_blocks(self.served),
-            Line(),
-            Line("pools and handovers: one run at the mean, its start included", dim=True),
-        ]
-
-    def summary(self) -> Summary:
-        asked, bought = self.question, self._bought
-        model = model_title(asked.architecture.name)
-        return self.page(
-            f"How many users can {model} serve on {bought}, with prompts and answers computed on separate servers?",
-            f"on {bought}",
-            priced=bought.priced,
-            risk=f"{bought.failure(self.users_low)} Whether servers that do both serve more: headcount plan "
-            "--pools prefill,decode.",
-        )
-
-    @property
-    def _bought(self) -> Bought:
-        gpu = self.question.gpu
-        return Bought(
-            gpu=gpu, gpus=self.apart.gpus, servers=sum(self.apart.counts), usd_per_gpu_hour=gpu.usd_per_hour,
-            usd_per_month=self.usd_per_month, usd_per_head=usd_per_user_month(self.usd_per_month, self.users_low),
-            heads=if_all_come(self.users_low), parts=apart_parts(self.apart),
-        )  # fmt: skip
-
-    @property
-    def bought_figures(self) -> tuple[tuple[str, str], ...]:
-        return self._bought.figures
-
-    def details(self) -> dict[str, Any]:
-        """Where the figures come from."""
-        gpu = self.question.gpu
-        terms = [
-            *of_terms("GPU", gpu_rows(gpu)),
-            *of_terms("memory, step times and handover", self.apart.assumptions),
-        ]
-        swings = swings_apart(self.question, self.apart) if self.users_low else {}
-        return self.pooled_details(f"{self.apart.gpus} × {gpu.name}", terms, swings)
+    def report_figures(self) -> dict[str, Any]:
+        return swings_apart(self.question, self.apart) if self.users_low else {}
 
 
 @question

@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, Any
 from files.reading import InputError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.deployments import ModelOnGPU, check_counts, resolve_model_and_gpu
-from headcount.queries.report_data.assumptions import of_terms
-from headcount.queries.report_data.memory import (
-    WORDS,
-    memory_json,
-    unfit_page,
-    waterfall,
-)
+from headcount.queries.report_data.waterfall import waterfall
 from headcount.queries.result import Result, Verdict, question
-from headcount.views.summary.summary import Summary, risk_of
-from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, assumptions_json
-from headcount.text.words import host_text, longest_name, model_title, pool_text, sentence
+from headcount.text.words import longest_name
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.memory import Remedy, memory_budget, remedies, why_unfit
@@ -69,6 +61,7 @@ class MemoryResult(Result):
     """A budget, what it means for people, and what would make it fit."""
 
     kind = "memory"
+    view = "memory"
     budget: MemoryBudget
     users: tuple[int, ...] = USERS
     given_context_tokens: int | None = None  # None: the chat preset's mean
@@ -135,128 +128,6 @@ class MemoryResult(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         return [{"part": name, "bytes": size, "gib": size / GIB} for name, size in waterfall(self.budget)]
-
-    def summary(self) -> Summary:
-        budget = self.budget
-        question = f"Does {model_title(budget.model)} fit on {budget.num_gpus} × {self._gpu_title} ({self.setting})?"
-        if not self.fits:
-            return unfit_page(budget, self.resolve_model_and_gpu, question)
-        return Summary(
-            question=question,
-            answer=self.headline,
-            figures=(
-                ("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
-                (f"conversations of {self.context.tokens:,} tokens at once", f"{self.conversations_at_once:,}"),
-            ),
-            sure=sentence(f"{pool_text(budget)}."),
-            risk=risk_of(self.diagnostics, "A conversation longer than the mean takes more; what latency users see is "
-                         "another question: headcount capacity."),
-            words=WORDS,
-        )  # fmt: skip
-
-    @property
-    def _gpu_title(self) -> str:
-        return self.budget.gpu if self.resolve_model_and_gpu is None else self.resolve_model_and_gpu.gpu.title
-
-    def details(self) -> dict[str, Any]:
-        terms = [*self.architecture_assumptions, *self.budget.assumptions]
-        return memory_details(self.budget, terms)
-
-    def head(self) -> list[Block]:
-        return [Line(f" on {self.budget.gpu}, {self.setting}", bold=self.budget.model), Line(bold=self.headline)]
-
-    def body(self) -> list[Block]:
-        return [_waterfall_table(self.budget), Line(), *map(Line, self.pool), *self._beside_log()]
-
-    @property
-    def setting(self) -> str:
-        """How it is split and stored."""
-        return f"{self.budget.split}, {self.budget.weights_format} weights, {self.budget.kv_cache_dtype} KV cache"
-
-    @property
-    def headline(self) -> str:
-        """Whether it fits, by how much, what to change."""
-        budget = self.budget
-        request = f"one request of the full {budget.max_model_len:,} tokens"
-        if budget.engine == "sglang":
-            return self._sglang_headline
-        if budget.fits:
-            doubt = " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
-            spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs."
-            return spare + (doubt if is_doubtful(budget) else "")
-        missing = max(0.1, budget.missing_bytes / GIB)
-        return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {_advice(self.remedies)}"
-
-    @property
-    def _sglang_headline(self) -> str:
-        """Of SGLang, which starts with whatever is left for the KV cache."""
-        budget = self.budget
-        if not budget.fits:
-            missing = max(0.1, budget.missing_bytes / GIB)
-            return f"Does not fit: {missing:,.1f} GiB short per GPU for a KV cache. {_advice(self.remedies)}"
-        if budget.kv_cache_tokens >= budget.max_model_len:
-            return f"Fits: the KV cache holds requests of the full {budget.max_model_len:,} tokens."
-        return (
-            f"Fits, with requests of at most {budget.kv_cache_tokens:,} tokens: the KV cache holds no more of the "
-            f"context of {budget.max_model_len:,}."
-        )
-
-    @property
-    def pool(self) -> list[str]:
-        """What the KV cache holds, a sentence per line; nothing where vLLM would not start."""
-        budget = self.budget
-        if not budget.fits:
-            return []
-        low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
-        interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
-        ranks = budget.data_parallel_size
-        each = f"; each of the {ranks} attention replicas has its own cache of this size" if ranks > 1 else ""
-        count, most = self.conversations_at_once, budget.max_num_seqs
-        running = f"; at most {most:,} of them run in one step (max_num_seqs)" if count > most else ""
-        parts = [f"{users:,} → {tokens:,}" for users, tokens in self.tokens_per_user.items()]
-        if budget.engine == "sglang":
-            return self._sglang_pool(parts)
-        return [
-            f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens ({interval}): "
-            f"{budget.kv_cache_tokens:,} tokens{_bytes_per_token(budget)}{each}",
-            f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once "
-            "(vLLM's 'Maximum concurrency')",
-            f"{count:,} conversations of {self.context.tokens:,} tokens ({self.context.source}) at once, "
-            f"without shared blocks{running}",
-            *([sentence(text)] if (text := host_text(budget)) else []),
-            *([f"tokens per user if N users hold their context at once: {', '.join(parts)}"] if parts else []),
-        ]
-
-    def _sglang_pool(self, per_user: Sequence[str]) -> list[str]:
-        """The same of SGLang, in tokens."""
-        budget, count = self.budget, self.conversations_at_once
-        low, high = budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
-        interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
-        pages = f" in pages of {budget.block_size}" if budget.block_size > 1 else ""
-        each = (
-            f"; each of the {budget.data_parallel_size} replicas has as many" if budget.data_parallel_size > 1 else ""
-        )
-        most = budget.max_num_seqs
-        running = f"; at most {most:,} of them run at once (max_running_requests)" if count > most else ""
-        return [
-            f"max_total_num_tokens {budget.kv_cache_tokens:,}{pages} ({interval}){_bytes_per_token(budget)}{each}",
-            f"{count:,} conversations of {self.context.tokens:,} tokens ({self.context.source}) at once, "
-            f"without shared prefixes{running}",
-            *([f"tokens per user if N users hold their context at once: {', '.join(per_user)}"] if per_user else []),
-        ]
-
-    @property
-    def _pool_unit(self) -> str:
-        return "tokens" if self.budget.engine == "sglang" else "blocks"
-
-    def _beside_log(self) -> list[Block]:
-        """The server's start-up log beside what would have been predicted for it; the log is what counts."""
-        if self.log is None:
-            return []
-        whose = "SGLang" if self.log.engine == "sglang" else f"vLLM {self.log.vllm_version}"
-        title = f"compared with {self.log.path.name} of {whose}; the KV {self._pool_unit} are the log's"
-        rows = [_term_cells(term) for term in self.log_terms]
-        return [Line(), Line(title), Table(columns=("GiB per GPU", "logged", "modelled", "error"), rows=rows), Line()]
 
 
 @question
@@ -325,18 +196,6 @@ def _log_terms(asked: ModelOnGPU, log: "StartupLog", budget: MemoryBudget) -> li
     return [*found, LoggedTerm("KV blocks", "num_gpu_blocks", budget.num_gpu_blocks, modelled.num_gpu_blocks)]
 
 
-def _term_cells(term: LoggedTerm) -> tuple[str, ...]:
-    digits = 0 if term.name in ("KV blocks", "KV tokens") else 2
-    off = "–" if not term.logged else f"{term.modelled / term.logged - 1:+.1%}"
-    logged = "–" if term.logged is None else f"{term.logged:,.{digits}f}"
-    return term.name, logged, f"{term.modelled:,.{digits}f}", off
-
-
-def memory_details(budget: MemoryBudget, terms: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
-    """What a report shows of a budget."""
-    return {"memory": memory_json(budget), "assumptions": of_terms("memory", terms)}
-
-
 def mean_context(given: int | None, max_model_len: int, longest: str = "max_model_len") -> MeanContext:
     """The context given, at most `max_model_len`, or the chat preset's mean at that length; `longest`: its name."""
     if given is not None:
@@ -349,52 +208,9 @@ def mean_context(given: int | None, max_model_len: int, longest: str = "max_mode
     return MeanContext(tokens=tokens, source=f"mean prompt with answer of the {PRESET} preset")
 
 
-def _waterfall_table(budget: MemoryBudget) -> Table:
-    """Bars one after the other, as wide as the GPU's memory or as what is needed where that is more."""
-    (_, total), *parts = found = waterfall(budget)
-    scale = max(total, sum(max(value, 0) for _, value in parts))
-    bars, begin = [(0.0, total / scale)], 0.0
-    for _, value in parts:
-        bars.append((begin, begin + max(value, 0) / scale))
-        begin = bars[-1][1]
-    rows = [(name, f"{value / GIB:,.2f}") for name, value in found]
-    return Table(columns=("per GPU", "GiB"), rows=rows, bars=bars)
-
-
 def is_doubtful(budget: MemoryBudget) -> bool:
     """Whether it fits, but a request of the full length needs more blocks than the low end of their interval."""
     if budget.engine == "sglang":
         return budget.fits and budget.num_gpu_blocks_low == 0
     low = budget.num_gpu_blocks_low
     return budget.fits and low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks
-
-
-def _advice(found: Sequence[Remedy]) -> str:
-    """Which change helps."""
-    if not found:
-        return "No larger TP and no smaller format helps: take a larger GPU."
-    words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
-    return f"It fits with {', or with '.join(words)}."
-
-
-def _bytes_per_token(budget: MemoryBudget) -> str:
-    """What a token and a request's states take on all GPUs that share them."""
-    state = budget.state_bytes_per_request
-    fixed = f" and {state * budget.tp / 2**20:,.1f} MiB of state per request" if state else ""
-    windows = any(group.window is not None for group in budget.layout.groups)
-    until = " while all layers attend to it" if windows else ""
-    gpus = budget.tensor_parallel_size * budget.pipeline_parallel_size
-    over = f", over {gpus} GPUs together{copies_of_kv(budget)}" if gpus > 1 else ""
-    return f" at {kv_bytes_held(budget) / 1024:,.1f} KiB each{until}{fixed}{over}"
-
-
-def kv_bytes_held(budget: MemoryBudget) -> int:
-    """What a token takes over all GPUs of a replica, or of an attention replica, with every copy counted."""
-    return budget.layout.bytes_per_token * budget.tensor_parallel_size
-
-
-def copies_of_kv(budget: MemoryBudget) -> str:
-    """How much of that is there once, where GPUs keep the same KV heads or latents."""
-    if kv_bytes_held(budget) == budget.kv_bytes_per_token:
-        return ""
-    return f"; {budget.kv_bytes_per_token / 1024:,.1f} KiB without the copies that several GPUs keep"

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import resolve_model_and_gpu
-from headcount.queries.memory import MemoryResult, is_doubtful, memory_answer, memory_details
-from headcount.queries.report_data.memory import NOWHERE, candidates_of, format_name, gpus_needed
+from headcount.inputs.deployments import ModelOnGPU, resolve_model_and_gpu
+from headcount.queries.memory import MemoryResult, is_doubtful, memory_answer
 from headcount.queries.result import Result, Verdict, question
-from headcount.views.summary.summary import Summary, risk_of
-from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
-from headcount.text.words import longest_name, model_title, sentence
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once
 from simulator.engines.engines import SGLANG
-from simulator.engines.vllm.comparison import Candidate, fewest_gpus
+from simulator.engines.vllm.comparison import (
+    TENSOR_PARALLEL_SIZES,
+    Candidate,
+    compare,
+    kv_cache_formats,
+)
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -25,13 +26,6 @@ KEYS = (
     "tensor_parallel_size", "quantization", "kv_cache_dtype", "fits", "missing_bytes", "spare_bytes", "weights_bytes",
     "available_kv_bytes", "num_gpu_blocks", "kv_cache_tokens", "max_concurrency",
 )  # fmt: skip
-_BUDGET_TERMS = (  # of one row, not of the comparison
-    "total memory", "weights", "activation peak", "non-torch", "CUDA graphs", "non-torch beyond 4 ranks",
-)  # fmt: skip
-COLUMNS = (
-    "weights", "KV cache", "TP", "weights GiB/GPU", "KV GiB/GPU", "KV tokens", "max concurrency", "conversations",
-    "fits",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -39,6 +33,7 @@ class MemoryComparison(Result):
     """Every way to run the model that the question leaves open; `single` is the one with vLLM's defaults."""
 
     kind = "memory"
+    view = "memory_comparison"
     single: MemoryResult
     candidates: tuple[Candidate, ...]
 
@@ -70,46 +65,6 @@ class MemoryComparison(Result):
             if row.budget is not None
         ]
 
-    def summary(self) -> Summary:
-        budget = self.single.budget
-        found = gpus_needed(self.candidates)
-        return Summary(
-            question=f"How many {budget.gpu} does {model_title(budget.model)} need, and in which formats?",
-            answer=sentence(found),
-            figures=(("context", f"{budget.max_model_len:,} tokens at most"),),
-            sure="The memory model is held beside start-up logs of real servers; 'barely' marks rows in doubt.",
-            risk=risk_of(
-                self.diagnostics,
-                "A smaller format of weights or of the KV cache may change answers: test them on your own prompts.",
-            ),
-            is_good=found != NOWHERE,
-        )
-
-    def details(self) -> dict[str, Any]:
-        """Of the first way that fits, or of the one with vLLM's defaults."""
-        fitting = [row.budget for row in self.candidates if row.budget is not None and row.fits]
-        budget = self.single.budget if self.single.fits or not fitting else fitting[0]
-        return memory_details(budget, budget.assumptions)
-
-    def head(self) -> list[Block]:
-        budget = self.single.budget
-        title = f" on {budget.gpu}, {longest_name(budget.engine)} {budget.max_model_len:,}"
-        return [Line(title, bold=budget.model), Line(), *map(Line, self.conclusions)]
-
-    def body(self) -> list[Block]:
-        table = Table(columns=COLUMNS, rows=self.cells(), keys=3, text_columns=(0, 1, len(COLUMNS) - 1))
-        return [table, Line(), *(Line(text, dim=True) for text in self.remarks)]
-
-    @property
-    def conclusions(self) -> list[str]:
-        """One line per weight format: from which size on it fits."""
-        by_format: dict[str, dict[str, str]] = {}
-        for (quantization, kv_cache_dtype), size in fewest_gpus(self.candidates).items():
-            fits = f"fits from TP {size}" if size is not None else "does not fit at these sizes"
-            by_format.setdefault(quantization, {})[kv_cache_dtype] = fits
-        own = {row.budget.quantization for row in self.candidates if row.budget and row.quantization is None}
-        return [f"{_named(name, name in own)}: {_either(found)}" for name, found in by_format.items()]
-
     def cells(self) -> list[tuple[str, ...]]:
         """Cells under COLUMNS; what vLLM refuses is left out (see `remarks`)."""
         found: list[tuple[str, ...]] = []
@@ -126,27 +81,6 @@ class MemoryComparison(Result):
                 held = (kv, f"{budget.kv_cache_tokens:,}", f"{budget.max_concurrency:,.2f}", f"{count:,}")
             found.append((*start, *held, _fit(budget)))
         return found
-
-    @property
-    def remarks(self) -> list[str]:
-        """What the columns count, what vLLM refuses (each reason once), what every row rests on."""
-        context, reasons = self.single.context, dict[str, list[str]]()
-        budget = self.single.budget
-        is_sglang = budget.engine == SGLANG
-        for row in self.candidates:
-            if row.refusal is not None:
-                where = f"{row.quantization or 'checkpoint'} at TP {row.tensor_parallel_size}"
-                reasons.setdefault(row.refusal, []).append(where)
-        terms = [dict.fromkeys(row.budget.assumptions) for row in self.candidates if row.budget is not None]
-        common = [term for term in terms[0] if all(term in other for other in terms)]
-        return [
-            f"own: the checkpoint's format; conversations: of {context.tokens:,} tokens ({context.source}) at once, "
-            f"without shared {'prefixes' if is_sglang else 'blocks'}; max concurrency: requests of "
-            f"{budget.max_model_len:,} tokens{'' if is_sglang else ', as vLLM logs it'}; both per replica; barely: "
-            "not at the low end of the 90 % interval",
-            *(f"left out: {', '.join(dict.fromkeys(where))}: {reason}" for reason, where in reasons.items()),
-            *(f"{name}: {value} ({why})" for name, value, why in common if name not in _BUDGET_TERMS),
-        ]
 
 
 @question
@@ -183,12 +117,6 @@ def memory_comparison(
     )
 
 
-def _either(fits: dict[str, str]) -> str:
-    if len(set(fits.values())) == 1:
-        return next(iter(fits.values()))
-    return ", ".join(f"{text} with KV cache {dtype}" for dtype, text in fits.items())
-
-
 def _named(quantization: str, is_own: bool) -> str:
     name = format_name(quantization)
     return f"{name} (own)" if is_own else name
@@ -198,3 +126,22 @@ def _fit(budget: MemoryBudget) -> str:
     if budget.fits:
         return f"{'barely' if is_doubtful(budget) else 'yes'}, {budget.spare_bytes / GIB:,.1f} GiB to spare"
     return f"no, {max(0.1, budget.missing_bytes / GIB):,.1f} GiB short"
+
+
+def candidates_of(asked: ModelOnGPU) -> tuple[Candidate, ...]:
+    """Every way to run the model that the question leaves open."""
+    args = asked.args
+    size, quantization = args.tensor_parallel_size, args.quantization
+    return compare(
+        asked.architecture,
+        asked.gpu,
+        args,
+        tensor_parallel_sizes=TENSOR_PARALLEL_SIZES if size is None else (size,),
+        quantizations=None if quantization is None else (quantization,),
+        kv_cache_dtypes=kv_cache_formats(args) if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
+    )
+
+
+def format_name(quantization: str) -> str:
+    """As a table names a weight format."""
+    return "16 bits" if quantization == "none" else quantization

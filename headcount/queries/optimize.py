@@ -9,9 +9,9 @@ from headcount.diagnostics import find_diagnostics
 from headcount.inputs.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.inputs.loads import AskedWorkload
 from headcount.inputs.traffic import TrafficChanges
-from headcount.inputs.variations import FORMATS, Axis, Choice, varied
+from headcount.inputs.variations import Axis, Choice, varied
 from headcount.queries.compare import CompareResult, verdict_of
-from headcount.queries.report_data.study import study_json
+from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
@@ -19,11 +19,6 @@ from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
 from headcount.queries.sweeps.ranking import FAR_BEHIND, ranked
 from headcount.queries.sweeps.search import check_space, searched
 from headcount.queries.sweeps.successive_halving import leader, race, simplest, simulate_in
-from headcount.views.of.layouts_summary import compared_options, layout_page, layouts_json
-from headcount.views.summary.summary import Summary
-from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import dollars, milliseconds, seconds
-from headcount.text.words import PER_SAFE_USER, PRECISION_REMARK, SAFE, model_title, ratio_text, settings_text
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -35,14 +30,6 @@ ABOUT: Final = 1.01  # figures nearer than that count as equal
 TRIALS: Final = 200
 FINALISTS: Final = 6
 MOST_TRIALS, MOST_FINALISTS = 10_000, 100
-FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
-SIMPLEST_REMARK: Final = (
-    "The marked row is kept simple: a setting that raises the best estimate by 1 % or less is not added to it."
-)
-KEPT_SIMPLE: Final = "best: a setting that does not surely raise the best estimate by more than 1 % is left out"
-FRONTIER_MEANING: Final = (
-    "frontier: the best, and layouts than which no other has more users, less TTFT p95 and less TPOT p95, to within 1 %"
-)
 ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
 
 
@@ -51,6 +38,7 @@ class OptimizeResult(Result):
     """The best arguments found beside the defaults, and the frontier of cost and latency."""
 
     kind = "optimize"
+    view = "optimize"
     compared: CompareResult
     base: Layout
     best: Layout
@@ -66,17 +54,6 @@ class OptimizeResult(Result):
         """The command that starts one of the best servers; nothing where nobody is served."""
         looked = self.best.looked
         return looked.plan.serve_line if self.best.users and looked and looked.plan else ""
-
-    @property
-    def _settings(self) -> list[Line]:
-        """The values of the arguments as given, of which a serve line leaves out the defaults."""
-        plan = self.base.looked.plan if self.base.looked else None
-        return [Line(f"as given: {settings_text(plan)}")] if plan else []
-
-    @property
-    def _with_defaults(self) -> str:
-        """Why they are more than the listed values make: the default of each argument is one more."""
-        return " (with each default)" if self.compared.axes else ""
 
     @property
     def frontier(self) -> tuple[Layout, ...]:
@@ -111,56 +88,9 @@ class OptimizeResult(Result):
             for layout in self.compared.layouts
         ]
 
-    def summary(self) -> Summary:
-        compared, best, base = self.compared, self.best, self.base
-        question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
-        beside = f"the arguments as given, of which {base.users:,} users are safe to promise"
-        gained = f"The best estimate is {ratio_text(self.gain)} beside {beside}. " if best is not base else ""
-        options = compared_options(compared.layouts, best)
-        if options and any(each.users > best.users for each in compared.layouts):
-            options = replace(options, note=f"{options.note} {SIMPLEST_REMARK}")
-        return layout_page(self, question, best, slo=compared.slo, about=gained, options=options,
-                           others=compared.layouts)  # fmt: skip
-
-    def details(self) -> dict[str, Any]:
-        bars = layouts_json(self.compared.layouts, self.best, by_cost=False)
-        return study_json(self, self.best.study) | {"layouts": bars}
-
-    def head(self) -> list[Block]:
-        title, *_ = self.compared.head()
-        best, base = self.best, self.base
-        if not best.users:
-            return [title, Line(f"nobody is served; {best.reason or base.reason}")]
-        if best is base:
-            tried = sum(each.row is not None for each in self.compared.layouts if each is not base)
-            said = (
-                f" users safe to promise; of {self.num_looked_at:,} choices{self._with_defaults} looked at by "
-                f"estimate, and {tried:,} simulated, none surely raises the best estimate by more than 1 %"
-            )
-            return [title, Line(said, bold=f"as given: {base.users:,}"), *self._settings, Line(self.serve_line)]
-        cost = f", ${dollars(best.usd_per_user_month)} per safe user and month" if best.usd_per_user_month else ""
-        gain = f"; beside {base.users:,} as given, {ratio_text(self.gain)}" if base.users else ""
-        return [
-            title,
-            Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users safe to promise"),
-            Line(self.serve_line),
-            *([Line(PRECISION_REMARK)] if any(name in best.choice for name in FORMATS) else []),
-        ]
-
-    def body(self) -> list[Block]:
-        rows = [frontier_cells(layout) for layout in self.frontier]
-        table = Table(columns=FRONTIER_COLUMNS, rows=rows, text_columns=(0, 1), bold_column=2)
-        frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if rows else []
-        values = [replace(each, dim=True) for each in self._settings] if self.best is not self.base else []
-        is_kept_simple = any(each.users > self.best.users for each in self.compared.layouts)
-        remark = [Line(KEPT_SIMPLE, dim=True)] if is_kept_simple else []
-        return [*frontier, *self.compared.body(), *values, *remark]
-
-
-def frontier_cells(layout: Layout) -> tuple[str, ...]:
-    """A layout in the table of the frontier."""
-    latencies = seconds(layout.p95_s("ttft_s")), milliseconds(layout.p95_s("tpot_s"))
-    return (layout.name, layout.layout, f"{layout.users:,}", dollars(layout.usd_per_user_month), *latencies)
+    @property
+    def study(self) -> Study | None:
+        return self.best.study
 
 
 def _dominates(one: Layout, other: Layout) -> bool:

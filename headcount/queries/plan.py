@@ -12,15 +12,14 @@ from headcount.inputs.loads import AskedWorkload, length_facts, trace_notes
 from headcount.inputs.offers import names_of, read_offers
 from headcount.inputs.people import People
 from headcount.inputs.traffic import TrafficChanges
+from headcount.queries import plan_progress
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.queries.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.queries.report_data.demand import think_time_link, tokens_link
+from headcount.queries.report_data.sensitivity import swings_apart
+from headcount.queries.report_data.study import Study
 from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch, question, unwatched
-from headcount.views.of import plan as plan_text
-from headcount.views.of import plan_summary
-from headcount.views.summary.summary import Summary
-from headcount.text.blocks import Block
 from headcount.text.units import assumptions_json, counted
 from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
@@ -57,6 +56,7 @@ class PlanResult(Result):
     """The cheapest fleet for these people, with the others it was compared with."""
 
     kind = "plan"
+    view = "plan"
     race: FleetSearch
     demand: Demand
     people: People
@@ -162,17 +162,29 @@ class PlanResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         return [row.to_json() for row in self.fleets]
 
-    def summary(self) -> Summary:
-        return plan_summary.plan_summary(self)
+    @property
+    def study(self) -> Study | None:
+        race, best = self.race, self.race.best
+        if best is None or best.layout.apart is not None:
+            return None
+        return Study(
+            question=race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications),
+            row=best.row,
+            servers=best.servers + best.spare,
+            spare=best.spare,
+            users_needed=race.question.users,
+            scale=best.scale * best.each,
+            usd_per_gpu_hour=best.layout.offer.usd_per_hour,
+        )
 
-    def details(self) -> dict[str, Any]:
-        return plan_summary.plan_details(self)
-
-    def head(self) -> list[Block]:
-        return plan_text.head(self)
-
-    def body(self) -> list[Block]:
-        return plan_text.body(self)
+    def report_figures(self) -> dict[str, Any]:
+        race, best = self.race, self.race.best
+        apart = best.layout.apart if best is not None else None
+        if best is None or apart is None:
+            return super().report_figures()
+        sized = apart.sized(best.prefill_servers, best.servers - best.prefill_servers)
+        asked = race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications)
+        return swings_apart(asked, sized)
 
 
 @question
@@ -275,7 +287,7 @@ def plan(
     )
 
     def estimated(layout: Layout, users: float, done: int, total: int) -> None:
-        about = plan_text.server_text(layout, users)
+        about = plan_progress.server_text(layout, users)
         progress(Progress(done=done, total=total, note=about, is_estimate=True, what=SCREENING))
 
     mean = cache(lambda: mean_request(asked, estimated))
@@ -336,7 +348,7 @@ class _Planning:
             progress(Progress(done=done, total=max(len(race.kinds) if race else 1, done + 1), note=note))
 
         for found_race in search_fleets(self.question, watch, simulations):
-            found = plan_text.found_line(found_race, race)
+            found = plan_progress.found_line(found_race, race)
             race = found_race
             total = max(len(race.kinds), len(race.sized) + 1)
             progress(Progress(done=len(race.sized), total=total, found=found, so_far=self.answer(race)))
@@ -348,7 +360,7 @@ class _Planning:
         found = "no fleet serves these users; looking for what would"
         progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
         for each in nearest_fleets(self.question, read_offers((), None), simulations=simulations):
-            progress(Progress(done=0, total=1, found=plan_text.nearest_text(each)))
+            progress(Progress(done=0, total=1, found=plan_progress.nearest_text(each)))
             yield each
 
 
@@ -375,7 +387,7 @@ def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
 def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
     best = race.best
     if best is None:
-        return _facts(race.question, [], why_missed=plan_text.why_missed(race) if race.is_over else None)
+        return _facts(race.question, [], why_missed=plan_progress.why_missed(race) if race.is_over else None)
     step, plans = best.row.point.mean_step if best.row.point else None, best.layout.plans
     steps = [(plan, step) for plan in plans if step]
     row = best.row

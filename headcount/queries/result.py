@@ -1,26 +1,19 @@
-"""What every answer has: figures, notes, a verdict, and the ways to read it."""
+"""What every question returns: figures, diagnostics, a verdict. How it is shown is for the views."""
 
 import os
-import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import IntEnum
 from functools import cached_property, wraps
-from importlib.metadata import version
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Self, TypeVar
 
 from files.outputs import check_out_files
-from headcount import __version__
 from headcount.diagnostics import Diagnostic, Severity
-from headcount.queries.report_data.input_files import inputs_json
-from headcount.views.report import document
-from headcount.views.summary.summary import Summary, risk_of
-from headcount.text.blocks import Block, Line, block_json
-from headcount.views.terminal.drawing import as_html, as_text
+from headcount.queries.report_data.study import Study, study_figures
 from headcount.text.units import finite
 
 if TYPE_CHECKING:
@@ -28,9 +21,8 @@ if TYPE_CHECKING:
 
     from simulator.study.running.simulations import Simulations
 
-
-PACKAGES = ("numpy", "numba", "scipy")
-ASSUMED = "assumed: "  # how a note begins that stands above the figures
+SCHEMA_VERSION: Final = 2  # of the JSON
+_VIEWS: Final = "headcount.views.shown"  # by name: views import results, results no views
 
 
 class Verdict(IntEnum):
@@ -52,7 +44,7 @@ class Progress:
     note: str = ""
     is_estimate: bool = False  # the note has a figure that nothing was simulated for
     found: str = ""  # what was found just now, in a line
-    so_far: "Result | None" = None  # the answer if the work were stopped here
+    so_far: "Result | None" = None  # the result if the work were stopped here
     what: str = ""  # what is counted, where it is not what the command counts
 
 
@@ -66,14 +58,15 @@ def unwatched(_: Progress) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Result(ABC):
-    """What every question returns: figures, notes and a verdict; text, JSON, tables and reports only show it."""
+    """Plain figures with diagnostics and a verdict; text, JSON, tables and reports only show it."""
 
     diagnostics: tuple[Diagnostic, ...]
     verdict: Verdict = Verdict.DONE
     asked: str = ""  # the call that asks the same again
     inputs: tuple[tuple[str, Path], ...] = ()  # files that were read, by argument: no output replaces one
-    simulations: "Simulations | None" = None  # of its study, where its report's loads are run and kept too
-    kind: ClassVar[str] = "answer"  # of question, such as plan
+    simulations: "Simulations | None" = None  # of its study, where its report's loads are run and saved too
+    kind: ClassVar[str]  # of question, as JSON has it
+    view: ClassVar[str]  # its module in `headcount.views.of`
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:
@@ -83,27 +76,30 @@ class Result(ABC):
     def rows(self) -> list[dict[str, Any]]:
         """The figures that form a table."""
 
-    @abstractmethod
-    def head(self) -> list[Block]:
-        """What was asked, and the answer in a sentence."""
+    @property
+    def study(self) -> Study | None:
+        """The deployment that a report is about; None where nothing was searched or nothing runs."""
+        return None
 
-    @abstractmethod
-    def body(self) -> list[Block]:
-        """What stands below it."""
+    def report_figures(self) -> dict[str, Any]:
+        """What a report shows beyond the figures: simulated and estimated around the study, which takes some seconds."""
+        return study_figures(self.study, self.simulations)
 
-    def summary(self) -> Summary:
-        """What the person who signs reads first."""
-        said = [str(block) for block in self.head() if str(block)] or [self.kind]
-        return Summary(question=said[0], answer=said[-1], risk=risk_of(self.diagnostics, ""))
-
-    def details(self) -> dict[str, Any]:
-        """What a report shows beyond the figures; it may take some seconds to work out."""
-        return {}
+    def complete(self) -> Self:
+        """The same with all that a report shows, worked out once."""
+        if "evidence" not in vars(self):
+            vars(self)["evidence"] = self.report_figures()
+        return self
 
     @cached_property
-    def known_details(self) -> dict[str, Any]:
-        """The same, worked out once."""
-        return self.details()
+    def evidence(self) -> Mapping[str, Any]:
+        """What `complete` worked out: views simulate nothing."""
+        raise AssertionError("a result is completed before a report of it is drawn")
+
+    @property
+    def alerts(self) -> tuple[Diagnostic, ...]:
+        """The warnings and errors."""
+        return tuple(each for each in self.diagnostics if each.severity in (Severity.WARNING, Severity.ERROR))
 
     def to_json(self, *, report: bool = False) -> dict[str, Any]:
         """One JSON object; what is not finite is None.
@@ -111,22 +107,14 @@ class Result(ABC):
         With `report`, as the command prints it with --json: with all that `headcount report` makes a report of, which
         may take some seconds to work out.
         """
-        found = {"schema_version": 2, **self.figures(), "diagnostics": [each.to_json() for each in self.diagnostics]}
-        if report:
-            found["report"] = self._report_json()
-        return {key: finite(value) for key, value in found.items()}
-
-    def _report_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "summary": self.summary().to_json(),
-            "body": [block_json(block) for block in self.body()],
-            "asked": self.asked,
-            "inputs": inputs_json(self.inputs),
-            "versions": versions_json(),
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            **self.known_details,
+        found = {
+            "schema_version": SCHEMA_VERSION,
+            **self.figures(),
+            "diagnostics": [each.to_json() for each in self.diagnostics],
         }
+        if report:
+            found["report"] = _views().report_json(self.complete())
+        return {key: finite(value) for key, value in found.items()}
 
     def to_frame(self) -> "DataFrame":
         """The figures as a pandas table; nested ones have names such as `ttft_s.p95`."""
@@ -134,60 +122,43 @@ class Result(ABC):
 
         return json_normalize(self.rows())
 
-    def blocks(self) -> list[Block]:
-        """The whole text: assumptions about the model first, other notes last; warnings and errors are apart."""
-        quiet = [note for note in self.diagnostics if note.severity in (Severity.INFO, Severity.ASSUMPTION)]
-        first = [Line(str(note)) for note in quiet if note.remedy or note.text.startswith(ASSUMED)]
-        last = [Line(f"  {note}", dim=True) for note in quiet if not note.remedy and not note.text.startswith(ASSUMED)]
-        return [*self.head(), *first, Line(), *self.body(), *last]
-
-    @property
-    def alerts(self) -> tuple[Diagnostic, ...]:
-        """The warnings and errors."""
-        return tuple(note for note in self.diagnostics if note.severity in (Severity.WARNING, Severity.ERROR))
-
     def __str__(self) -> str:
-        return as_text([*self.blocks(), *(Line(f"{note.severity}: {note}") for note in self.alerts)])
+        return str(_views().text(self))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return as_html([*self.blocks(), *(Line(f": {note}", bold=str(note.severity)) for note in self.alerts)])
+        return str(_views().notebook(self))
 
     def report(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
-        """Write the answer as one file: .html opens offline; .md, .pdf, .csv, .json, .svg by the name's end.
+        """Write the result as one file: .html opens offline; .md, .pdf, .csv, .json, .svg by the name's end.
 
         `command` is what it says how to ask again. The file appears whole or not at all. Raises ValueError where it
         cannot be written, or for another ending.
         """
-        document.check_report("report", path)
+        _views().check_report("report", path)
         check_out_files({"report": Path(path)}, self.inputs)
         asked = self if command is None else replace(self, asked=command)
-        document.write(Path(path), asked.to_json(report=True))
+        _views().write_report(Path(path), asked.to_json(report=True))
 
 
-def versions_json() -> dict[str, str]:
-    """With which the same figures come again."""
-    return {
-        "headcount": __version__,
-        **{name: version(name) for name in PACKAGES},
-        "Python": platform.python_version(),
-    }
+def _views() -> Any:
+    return import_module(_VIEWS)
 
 
 P = ParamSpec("P")
-A = TypeVar("A", bound=Result)
+R = TypeVar("R", bound=Result)
 
 
 _READ = ("model", "workload", "paths", "before", "after", "startup_log", "latency_profile")
 _WRITTEN = ("requests_out", "steps_out", "out")
 
 
-def question(function: Callable[P, A]) -> Callable[P, A]:
-    """Makes the answer know how it was asked and what it read, and refuses an output that is an input."""
+def question(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes the result know how it was asked and what it read, and refuses an output that is an input."""
 
     @wraps(function)
-    def ask(*args: P.args, **kwargs: P.kwargs) -> A:
+    def ask(*args: P.args, **kwargs: P.kwargs) -> R:
         given = [repr(value) for value in args]
         given += [f"{name}={value!r}" for name, value in kwargs.items() if name != "progress"]
         named = signature(function).bind_partial(*args, **kwargs).arguments

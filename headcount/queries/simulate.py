@@ -1,6 +1,6 @@
 """How fast is one load served?"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,54 +13,20 @@ from headcount.inputs.disaggregation import ApartPools, asked_apart
 from headcount.inputs.loads import AskedLoad
 from headcount.inputs.run_files import NO_FILES, Outputs
 from headcount.inputs.traffic import TrafficChanges
-from headcount.queries.money import usd_per_month
-from headcount.queries.report_data.assumptions import gpu_rows, of_terms
-from headcount.queries.report_data.deployment import deployment_json
-from headcount.queries.report_data.disaggregation import apart_blocks, apart_parts, apart_text
-from headcount.queries.report_data.memory import memory_json
 from headcount.queries.report_data.percentiles import (
-    P99_COLUMN,
-    P99_MEANING,
-    PERCENTILES,
     known_or_none,
     p99_between,
     p99_interval,
     p99_of_runs,
-    percentiles_json,
-    runs_text,
 )
 from headcount.queries.result import Progress, Result, Watch, question, unwatched
 from headcount.queries.serving import TAILS, Served, serve
-from headcount.views.summary.summary import (
-    LATENCY_WORDS,
-    Summary,
-    money_figures,
-    parts_text,
-    price_figures,
-    rent_words,
-    risk_of,
-    servers_text,
-)
-from headcount.text.blocks import Block, Line, Table
-from headcount.text.simulated import rates, tenants_table
-from headcount.text.units import assumptions_json, milliseconds, seconds
-from headcount.text.words import (
-    host_text,
-    layout_text,
-    model_title,
-    precision_text,
-    reached_text,
-    sentence,
-    settings_text,
-    step_time_error,
-)
+from headcount.text.units import assumptions_json
 from simulator.deployment import Deployment, resolve
 from simulator.disaggregation import DisaggregatedDeployment
-from simulator.engines.engines import words_of
 from simulator.fleet.router import RouterFactory
 from simulator.results import SimulationResult
 from simulator.study.slo import find_slo
-from simulator.study.statistics import fewest_for_error
 from workloads.arrivals import Arrivals
 from workloads.tenants import Given
 from workloads.traces.trace_file import Source
@@ -68,14 +34,13 @@ from workloads.traces.trace_file import Source
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SimulateResult(Result):
     """One load on one fleet: latency percentiles, rates, KV use."""
 
     kind = "simulation"
+    view = "simulate"
     plan: Deployment
     replicas: int
     served: Served
@@ -140,100 +105,6 @@ class SimulateResult(Result):
         for name in TAILS if self.p99s else ():
             found[name] = found[name] | {"p99": known_or_none([p99_between([each[name] for each in self.p99s])])[0]}
         return [{"latency": name, **found[name]} for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s")]
-
-    def summary(self) -> Summary:
-        plan, found = self.plan, self.figures()
-        gpus = f"{self.gpus:,} × {plan.gpu.title}"
-        price = plan.gpu.usd_per_hour
-        servers = parts_text(apart_parts(self.apart)) if self.apart else servers_text(self.replicas, self.gpus)
-        low, high = self.p99_interval("ttft_s") or (None, None)
-        runs = f"From {len(self.p99s)} runs" if self.p99s else "From this run alone"
-        tail = "" if low is None else f" {runs}, p99 of TTFT is {seconds(low)} to {seconds(high)}."
-        return Summary(
-            question=f"How fast does {model_title(plan.architecture.name)} on {gpus} answer this load: "
-            f"{self.served.description}?",
-            answer=reached_text(found["ttft_s"]["p95"], found["tpot_s"]["p95"]),
-            figures=(
-                ("model", precision_text(plan)),
-                ("servers", servers),
-                ("throughput", f"{self.result.requests_per_s:,.2f} requests/s, "
-                 f"{self.result.output_tokens_per_s:,.0f} output tokens/s"),
-                *money_figures(usd_per_month(self.gpus, price), None),
-                *price_figures([(plan.gpu, price)]),
-            ),
-            sure=sentence(f"{step_time_error(plan.latency, self.served.step.sequences)}.{tail}"),
-            risk=risk_of(self.diagnostics, "One run of one load: with other arrivals, the slowest answers are slower or "
-                         "faster. How many users are served within limits is another question: headcount capacity."),
-            words=(*LATENCY_WORDS, *rent_words([(plan.gpu, price)])),
-        )  # fmt: skip
-
-    def details(self) -> dict[str, Any]:
-        """Of this load alone."""
-        plan, result = self.plan, self.result
-        names = ("requests_per_s", "output_tokens_per_s", "prefix_hit_rate")
-        means = {"in_flight": "in_flight_mean", "running": "running_mean", "waiting": "waiting_mean"}
-        load = {
-            "share": None,
-            "users": result.users_mean,
-            "attainment": None,
-            "ttft_s": percentiles_json(result.times.ttft_s),
-            "tpot_s": percentiles_json(result.times.tpot_s),
-            **{name: getattr(result, name) for name in names},
-            **{name: getattr(result, of) for name, of in means.items()},
-            "kv_usage": result.kv_usage_mean,
-            "preemptions_per_request": result.num_preemptions / max(result.num_requests, 1),
-            "host_hit_rate": result.host_hit_rate,
-        }
-        return {
-            "deployment": deployment_json(plan, self.replicas),
-            "memory": memory_json(plan.budget),
-            "fleet": f"{self.gpus} × {plan.gpu.name}",
-            "percentiles": list(PERCENTILES),
-            "loads": [load],
-            "timeline": self.served.timeline,
-            "slo": {},
-            "assumptions": [
-                *of_terms("GPU", gpu_rows(plan.gpu)),
-                *of_terms("memory and step times", (self.apart or plan).assumptions),
-            ],
-        }
-
-    def head(self) -> list[Block]:
-        plan = self.plan
-        split = layout_text(
-            self.replicas, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
-        )
-        split = apart_text(self.apart) if self.apart else split
-        return [Line(bold=f"{plan.architecture.name} on {plan.gpu.name}, {split}: {self.served.description}")]
-
-    def body(self) -> list[Block]:
-        units = {"ttft_s": seconds, "e2e_s": seconds}
-        rows = [
-            (row["latency"].removesuffix("_s").upper(),
-             *(units.get(row["latency"], milliseconds)(row[name]) for name in STATISTICS),
-             self._p99_range(row["latency"], units.get(row["latency"], milliseconds)))
-            for row in self.rows()
-        ]  # fmt: skip
-        preempted = words_of(self.plan.args).preempted
-        figures = [Line(f"  {name:<18}{value}") for name, value in rates(self.result, preempted)]
-        tenants: list[Block] = [Line(), tenants_table(self.served.tenants)] if self.served.tenants else []
-        router = f"router: {self.served.router}" if self.plan.data_parallel_size > 1 else ""
-        held = f"flow control: {self.served.flow_control}" if self.served.flow_control else ""
-        slo = f"attainment of tenants: {self.served.slo}" if tenants else ""
-        tails = runs_text(self.p99s) or (P99_MEANING if any(self.p99_interval(name) for name in TAILS) else "")
-        said = (settings_text(self.plan), host_text(self.plan.budget), router, held, slo, self.served.counted, tails)
-        dim = [Line(text, dim=True) for text in said if text]
-        column = f"p99, of {len(self.p99s)} runs" if self.p99s else P99_COLUMN
-        latencies = Table(columns=("", *STATISTICS, column), rows=rows)
-        return [latencies, Line(), *figures, *apart_blocks(self.served.apart), *tenants, Line(), *dim]
-
-    def _p99_range(self, name: str, shown: Callable[[float | None], str]) -> str:
-        if name not in TAILS:
-            return ""
-        found = self.p99_interval(name)
-        return (
-            f"needs {fewest_for_error(99):,} requests" if found is None else f"{shown(found[0])} to {shown(found[1])}"
-        )
 
 
 @question

@@ -6,12 +6,8 @@ from typing import Any
 
 from files.names import check_names
 from headcount.diagnostics import Facts, find_diagnostics
-from headcount.queries.report_data.assumptions import of_terms
 from headcount.queries.result import Result, Verdict, question
-from headcount.views.summary.summary import Summary
-from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import GIB, assumptions_json, counted, gib
-from headcount.text.words import model_title
+from headcount.text.units import GIB, assumptions_json
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.cluster import LARGEST_CLUSTER, SEARCHED, remedies, smallest_cluster
@@ -30,15 +26,6 @@ PARTS = (
     ("allowance", "allowance_bytes"),
 )
 PASSING = ("recomputed_bytes", "gathered_bytes", "allowance_bytes")  # not shown where there are none
-WORDS = (
-    ("TP", "tensor parallel: GPUs that share each layer."),
-    ("PP", "pipeline parallel: GPUs that hold one part of the layers each."),
-    ("DP", "data parallel: copies of the model that split the batch."),
-    ("ZeRO", "what those copies divide among them instead of each holding it: 1 the optimizer's states, 2 gradients, "
-     "too, 3 weights, too."),
-    ("GiB", "1.07 GB."),
-)  # fmt: skip
-MEMORY_BAR = 2 / 3  # of the longest bar: what does not fit shows beyond it
 
 
 def options_of(changes: Changes) -> list[str]:
@@ -56,6 +43,7 @@ class TrainingMemoryResult(Result):
     """One rank's memory; where it does not fit, what would, and the smallest cluster that was found."""
 
     kind = "training memory"
+    view = "training_memory"
     budget: TrainingBudget
     cluster: TrainingBudget | None = None
     changes: tuple[Changes, ...] = ()
@@ -91,70 +79,6 @@ class TrainingMemoryResult(Result):
     def _shown(self) -> list[tuple[str, str]]:
         parts = [(title, name) for title, name in PARTS if name not in PASSING or getattr(self.budget, name)]
         return [*parts, ("total", "total_bytes"), ("GPU memory", "gpu_memory_bytes")]
-
-    def summary(self) -> Summary:
-        budget, plan = self.budget, self.budget.plan
-        left = budget.gpu_memory_bytes - budget.total_bytes
-        gpus = f"{plan.num_gpus:,} × {find_gpu(budget.gpu).title}"
-        memory = f"{gib(budget.total_bytes)} needed, it has {gib(budget.gpu_memory_bytes)}"
-        return Summary(
-            question=f"Does training {model_title(budget.model)} fit on {gpus}?",
-            answer=f"Yes: {gib(left)} of each GPU are left"
-            if self.fits
-            else f"No: each GPU lacks {gib(-left)}; {self._told}",
-            figures=(
-                ("layout", plan.layout),
-                ("memory of each GPU", memory),
-                *(() if self.fits else (("it fits", " or ".join(self._where_it_fits) or "nowhere that was tried"),)),
-            ),
-            risk="Fragmentation and libraries beyond the allowance take memory as well.",
-            words=WORDS,
-            is_good=self.fits or bool(self._where_it_fits),
-        )
-
-    @property
-    def _told(self) -> str:
-        """What to do instead."""
-        where = self._where_it_fits
-        return f"it fits {where[0]}" if where else "shorten --seq-len"
-
-    @property
-    def _where_it_fits(self) -> list[str]:
-        """With what change, or on how many GPUs in which layout."""
-        said = [f"with {' '.join(options_of(each))}" for each in self.changes]
-        if self.cluster is not None:
-            said.append(f"unchanged on {counted(self.cluster.plan.num_gpus, 'GPU')} as {self.cluster.plan.layout}")
-        return said
-
-    def details(self) -> dict[str, Any]:
-        return {"assumptions": of_terms("memory", self.budget.assumptions)}
-
-    def head(self) -> list[Block]:
-        budget, plan = self.budget, self.budget.plan
-        where = f" trained on {counted(plan.num_gpus, 'GPU')} ({budget.gpu})"
-        trained, beside = f"{budget.num_trainable_parameters:,}", f"{budget.num_parameters:,}"
-        adapters = (
-            f"{trained} adapter parameters beside {beside} frozen ones" if plan.lora_rank else f"{beside} parameters"
-        )
-        return [
-            Line(f"{where}: {plan.layout}, {plan.precision}, {plan.optimizer}", bold=budget.model),
-            Line(adapters),
-            Line(f"{plan.global_batch_size:,} × {plan.sequence_length:,} tokens per optimizer step"),
-        ]
-
-    def body(self) -> list[Block]:
-        budget, rows = self.budget, self.rows()
-        ends = [min(1.0, MEMORY_BAR * row["bytes"] / budget.gpu_memory_bytes) for row in rows]
-        table = Table(
-            columns=("per GPU", "GiB"),
-            rows=[(row["part"], f"{row['gib']:,.2f}") for row in rows],
-            bars=[(0.0, end) for end in ends],
-        )
-        stages = budget.plan.pipeline_parallel_size
-        where = f" on pipeline stage {budget.stage} of {stages}, which needs most" if stages > 1 else ""
-        left = budget.gpu_memory_bytes - budget.total_bytes
-        told = f"It fits: {gib(left)} left" if budget.fits else f"It does not fit: {gib(-left)} short"
-        return [table, Line(), Line(f"{told} per GPU{where}.")]
 
 
 @question

@@ -5,26 +5,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from files.names import check_names
+from files.names import check_names, readable
 from files.reading import InputError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.deployments import ENGINE_ARGUMENTS
 from headcount.inputs.loads import AskedWorkload
 from headcount.inputs.traffic import TrafficChanges
-from headcount.inputs.variations import Axis, Choice, choice_text, choices, value_text, varied
-from headcount.queries.compare import remarks_on
-from headcount.queries.report_data.study import Study, study_json
+from headcount.inputs.variations import Axis, Choice, choices, varied
+from headcount.queries.compare import DECIDE_HITS
+from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
 from headcount.queries.sweeps.needs import Need, bought, is_size_open, need, other_size, with_fewest_gpus
-from headcount.views.of import whatif as whatif_text
-from headcount.views.of.whatif import decides_hits, load_name
-from headcount.views.of.whatif_summary import bought_text, enough_text, whatif_summary
-from headcount.views.summary.summary import Summary
-from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted
-from headcount.text.words import ratio_text
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.study.points import Point
 from simulator.study.running.executor import DEFAULT_EXECUTOR
@@ -73,6 +67,7 @@ class WhatifResult(Result):
     """A grid of cells, each beside the first; or what each assumption does, the largest effect first."""
 
     kind = "what-if"
+    view = "whatif"
     model: str
     workload: str
     slo: SLO
@@ -132,68 +127,14 @@ class WhatifResult(Result):
         found["ttft_s_under_shared_load"] = latency_summary(under, "ttft_s") if under else None
         return found | {"needs": [vars(need) for need in self.needs[place]]}
 
-    def summary(self) -> Summary:
-        return whatif_summary(self)
-
-    def details(self) -> dict[str, Any]:
-        found = study_json(self, self._study()) | {"grid": self._grid_json()}
-        if self.swings:
-            both = [(swing.name, swing.effects) for swing in self.swings]
-            swings = [
-                {"name": name, "less": less.mean if less else 0.0, "more": more.mean if more else 0.0}
-                for name, (less, more) in both
-            ]
-            found |= {"swing": SWING, "tornado": swings, "is_tornado_simulated": True}
-        return found
-
-    def _study(self) -> Study | None:
+    @property
+    def study(self) -> Study | None:
         """Of what is bought for the first number of users in the first case; else of that case as it is."""
         study = self.base.study if self.base else None
         if not self.bought or (fleet := self.fleets[0].study) is None or (gpus := self.needs[0][0].gpus) is None:
             return study
         scale = gpus / fleet.row.gpus
         return replace(fleet, users_needed=self.users[0], servers=round(fleet.servers * scale), scale=scale)
-
-    def _grid_json(self) -> dict[str, Any] | None:
-        """Users safe to promise, or GPUs where users are asked for; the last axis across."""
-        if self.users:
-            rows = [
-                {"name": cell.name, "values": [need.gpus for need in needs]}
-                for cell, needs in zip(self.cells, self.needs, strict=True)
-            ]
-            columns = [f"{users:,} users" for users in self.users]
-            return {"title": "GPUs that so many users need", "columns": columns, "rows": rows}
-        if not self.axes:
-            return None
-        last = [value_text(self.axes[-1].name, value) for value in self.axes[-1].values]
-        names = [choice_text({axis.name: cell.choice[axis.name] for axis in self.axes[:-1]}) for cell in self.cells]
-        rows = [
-            {"name": names[place], "values": [cell.users for cell in self.cells[place : place + len(last)]]}
-            for place in range(0, len(self.cells), len(last))
-        ]
-        return {"title": "Users safe to promise", "columns": last, "rows": rows}
-
-    def head(self) -> list[Block]:
-        base = self.base
-        title = Line(f", workload {self.workload}: {self.slo}", bold=self.model)
-        if base is None or base.row is None:
-            return [title]
-        if said := bought_text(self):
-            return [title, Line(bold=said), *remarks_on(self.axes)]
-        enough = f": {said}" if (said := enough_text(self, base)) else ""
-        on = f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout}){enough}"
-        return [title, Line(on, bold=counted(base.users, "user")), *remarks_on(self.axes)]
-
-    def body(self) -> list[Block]:
-        blocks: list[Block] = []
-        if self.swings:
-            columns = ("assumption", f"{SWING:.0%} less", f"{SWING:.0%} more")
-            rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in self.swings]
-            blocks += [Table(columns=columns, rows=rows), Line()]
-        if self.has_table:
-            blocks += [whatif_text.cells_table(self), Line()]
-        said = map(Line, whatif_text.reasons(self))
-        return [*blocks, *said, *(Line(text, dim=True) for text in whatif_text.legend(self))]
 
     @property
     def has_table(self) -> bool:
@@ -399,3 +340,13 @@ def _verdict(cells: Sequence[Layout]) -> Verdict:
     if served:
         return Verdict.DONE if all(row.is_precise for row in served) else Verdict.INCONCLUSIVE
     return Verdict.TARGET_MISSED if any(cell.row for cell in cells) else Verdict.BAD_INPUT
+
+
+def decides_hits(axes: Sequence[Axis]) -> bool:
+    """Whether something is varied on which it depends how much of the prompts is found in a cache."""
+    return not DECIDE_HITS.isdisjoint(axis.name for axis in axes)
+
+
+def load_name(size: float, unit: str) -> str:
+    """Such as `398 users`."""
+    return counted(round(size), "user") if unit == "users" else f"{readable(size)} {unit}"

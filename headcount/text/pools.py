@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import milliseconds, percent
 
 COLUMNS = ("pool", "engines", "GPUs", "KV blocks", "busy", "running", "waiting", "KV used", "KV used at most")
@@ -23,3 +24,18 @@ def pool_cells(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 def handover_text(found: Mapping[str, float | None]) -> str:
     """Its median and its 95th percentile."""
     return f"{milliseconds(found['p50'])} at the median, {milliseconds(found['p95'])} at the 95th percentile"
+
+
+def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
+    """The same as text; nothing where prompts and answers are computed together."""
+    if not found:
+        return []
+    table = Table(columns=COLUMNS, rows=pool_cells(found["pools"]), text_columns=(0,))
+    lines = [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}")]
+    if "decider" in found:
+        share = percent(round(found["local_prefill_share"], 3))
+        lines.append(Line(f"  {'local prefill':<18}{share} of prompts, by {found['decider']}"))
+    if found.get("lost_requests"):
+        lost = f"{found['lost_requests']:,} requests keep blocks in decode engines for KV that never comes"
+        lines.append(Line(f"  {'never written':<18}{lost}"))
+    return [*lines, Line(), table]

@@ -256,3 +256,12 @@ def ratio_text(ratio: "Interval | None") -> str:
         return f"× {ratio.mean:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
     mean, low, high = (100 * (value - 1) for value in (ratio.mean, ratio.low, ratio.high))
     return f"{mean:+.0f} % ({low:+.0f} to {high:+.0f})"
+
+
+EACH_GETS: Final = "what each user gets"
+
+
+GPUS_REMARK: Final = (
+    "A cost per user is that at full load of these GPUs. Which GPUs are the cheapest for N users, in whole servers, "
+    "may differ: ask headcount plan --users N."
+)

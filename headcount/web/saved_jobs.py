@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from headcount.queries.result import Result
 from headcount.text.units import finite, percent, seconds
+from headcount.views.shown import summary
 from headcount.web.scenario import Scenario
 
 FIGURES: Final = {  # the keys of --json that are shown beside one another, with their names for people
@@ -38,7 +39,7 @@ def saved_job_of(scenario: Scenario, answer: Result) -> SavedJob:
     return SavedJob(
         scenario=scenario,
         asked_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
-        headline=answer.summary().answer,
+        headline=summary(answer.complete()).answer,
         verdict=int(answer.verdict),
         alerts=tuple(map(str, answer.alerts)),
         rows=tuple(_rows(answer)),

@@ -15,8 +15,9 @@ from files.registry import search_path
 from headcount.cli.main import OURS, is_meant
 from headcount.queries.result import Progress, Result
 from headcount.queries.simulate import simulate
-from headcount.views.report.document import render
 from headcount.text.blocks import Block, Table
+from headcount.views.report.document import render
+from headcount.views.shown import blocks
 from headcount.web.fields import QUESTIONS, command_of, fields_of
 from headcount.web.saved_jobs import SavedJob, saved_job_of
 from headcount.web.scenario import Scenario
@@ -126,7 +127,7 @@ class _Hearing:
         self._pipe = pipe
 
     def watch(self, now: Progress) -> None:
-        so_far = now.so_far.blocks() if now.so_far is not None and now.so_far.rows() else []
+        so_far = blocks(now.so_far) if now.so_far is not None and now.so_far.rows() else []
         parts = tuple(map(_part, so_far[:MOST_PARTS]))
         self._pipe.send(Seen(now.done, now.total, now.note, now.note if now.is_estimate else "", now.found, parts))
 

@@ -40,9 +40,9 @@ def list_command(as_json: bool) -> int:
 def show_command(workload: str, as_json: bool) -> int:
     """Show every number of a preset, a population's file or a fitted trace: mean, p50, p95 and its source."""
     from headcount.cli.output import print_json  # noqa: PLC0415  imported once the command runs
-    from headcount.views.terminal.drawing import draw  # noqa: PLC0415
     from headcount.text.fitted import fitted_blocks, fitted_json  # noqa: PLC0415
     from headcount.text.populations import population_blocks  # noqa: PLC0415
+    from headcount.views.terminal.drawing import draw  # noqa: PLC0415
     from workloads.load import load_fitted, load_workload  # noqa: PLC0415
     from workloads.populations.population import Population  # noqa: PLC0415
     from workloads.populations.summary import population_summary  # noqa: PLC0415

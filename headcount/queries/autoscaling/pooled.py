@@ -8,22 +8,8 @@ from typing import Any
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.deployments import ModelOnGPU
 from headcount.queries.money import HOURS_PER_MONTH, usd_per_user_month
-from headcount.queries.report_data.assumptions import assumptions_of
-from headcount.queries.report_data.workload import workload_text
 from headcount.queries.result import Result, Verdict
-from headcount.views.summary.confidence import Headroom
-from headcount.views.summary.summary import (
-    Options,
-    Priced,
-    Summary,
-    if_all_come,
-    money_figures,
-    served_summary,
-    up_to,
-)
-from headcount.text.blocks import Block, Line
 from headcount.text.units import assumptions_json, counted
-from headcount.text.words import sentence
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity
 from simulator.study.capacity_table import CapacityQuestion
@@ -90,71 +76,6 @@ class PooledResult(Result):
             "usd_per_user_month": usd_per_user_month(self.usd_per_month, self.users_low),
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "not_simulated": assumptions_json(left_out),
-        }
-
-    def headline(self, gpus: str, behind: str) -> list[Block]:
-        asked = self.question
-        title = f" on {gpus}, workload {self.workload}: {asked.slo}"
-        said = f"{self.users_low:,} users are safe to promise {behind}"
-        mean = f" (best estimate {self.users:,}, upper end {self.users_high:,})"
-        return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
-
-    @property
-    @abstractmethod
-    def bought_figures(self) -> tuple[tuple[str, str], ...]:
-        """The servers and their cost, for the first page."""
-
-    def page(
-        self,
-        question: str,
-        said: str,
-        *,
-        priced: Sequence[Priced],
-        risk: str,
-        options: Options | None = None,
-        words: Sequence[tuple[str, str]] = (),
-    ) -> Summary:
-        """For the person who signs; `said` are the users' GPUs in the answer."""
-        asked = self.question
-        if not self.users_low:
-            why = NOBODY if not self.users else "the interval is too wide"
-            return Summary(
-                question=question, answer="No number of users can be promised", risk=sentence(f"{why}."), is_good=False
-            )
-        return served_summary(
-            self,
-            question,
-            f"{counted(self.users_low, 'user')} at once {said}",
-            figures=self.bought_figures,
-            priced=priced,
-            serves=up_to(self.users_low),
-            load=asked.workload,
-            slo=asked.slo,
-            plan=self.plans[0],
-            headroom=Headroom(needed=None, low=self.users_low, users=self.users, high=self.users_high),
-            risk=risk,
-            options=options,
-            words=words,
-        )
-
-    @property
-    def rent(self) -> tuple[tuple[str, str], ...]:
-        """What all GPUs cost a month, and each user who is safe to promise."""
-        each = usd_per_user_month(self.usd_per_month, self.users_low)
-        return money_figures(self.usd_per_month, each, if_all_come(self.users_low))
-
-    def pooled_details(self, fleet: str, terms: Sequence[dict[str, str]], swings: Mapping[str, Any]) -> dict[str, Any]:
-        """Where the figures come from, and which assumptions move them."""
-        asked = self.question
-        load = assumptions_of(replace(asked, router=self.router), None)
-        return {
-            "fleet": fleet,
-            "loads": [],
-            "slo": vars(asked.slo),
-            "seed": asked.seed,
-            "workload": workload_text(asked),
-            "assumptions": [row for row in load if row["part"] == "load"] + list(terms),
-            **swings,
         }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headcount.inputs.loads import AskedWorkload
-from headcount.queries.report_data.assumptions import MEASURED, kind_of
+from headcount.queries.report_data.evidence_kind import MEASURED, kind_of
 from workloads.demand import StandIn
 from workloads.load import load_preset
 from workloads.populations.population import Population

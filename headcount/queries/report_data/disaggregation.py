@@ -1,14 +1,9 @@
 """What two pools do that prefill and decode apart."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from headcount.views.summary.summary import Part
-from headcount.text.blocks import Block, Line, Table
-from headcount.text.pools import COLUMNS, handover_text, pool_cells
-from headcount.text.units import percent
 from headcount.text.words import pools_text
 from simulator.core import layout
 from simulator.core.layout import NONE
@@ -16,6 +11,9 @@ from simulator.disaggregation import DisaggregatedDeployment
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.simulation import Simulation
 from simulator.study.statistics import summary
+
+Part = tuple[int, int]
+"""So many servers, and the GPUs of each."""
 
 
 def apart_text(apart: DisaggregatedDeployment) -> str:
@@ -54,21 +52,6 @@ def _decided(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str
     came = simulation.arrays.handovers[simulation.arrays.handovers["stage"] == 1]
     here = int((came["source"] == NONE).sum())
     return {"decider": str(apart.between.decider), "local_prefill_share": here / max(len(came), 1)}
-
-
-def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
-    """The same as text; nothing where prompts and answers are computed together."""
-    if not found:
-        return []
-    table = Table(columns=COLUMNS, rows=pool_cells(found["pools"]), text_columns=(0,))
-    lines = [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}")]
-    if "decider" in found:
-        share = percent(round(found["local_prefill_share"], 3))
-        lines.append(Line(f"  {'local prefill':<18}{share} of prompts, by {found['decider']}"))
-    if found.get("lost_requests"):
-        lost = f"{found['lost_requests']:,} requests keep blocks in decode engines for KV that never comes"
-        lines.append(Line(f"  {'never written':<18}{lost}"))
-    return [*lines, Line(), table]
 
 
 def pool_rows(apart: DisaggregatedDeployment, simulation: Simulation) -> list[dict[str, Any]]:

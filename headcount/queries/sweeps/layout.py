@@ -8,7 +8,7 @@ from headcount.inputs.variations import OWN_FORMATS, Choice, choice_text
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.disaggregation import apart_text
 from headcount.queries.report_data.study import Study
-from headcount.views.of.capacity import no_capacity_reason
+from headcount.text.capacity import no_capacity_reason
 from headcount.text.words import found_text, hits_text, layout_text
 from simulator.study.capacity_table import CapacityRow
 from simulator.study.served import latency_summary

@@ -7,12 +7,7 @@ from typing import Any
 from files.reading import InputError
 from headcount.inputs.loads import AskedWorkload
 from headcount.inputs.traffic import TrafficChanges
-from headcount.queries.report_data.traffic import traffic_json
 from headcount.queries.result import Result, question
-from headcount.views.of.workload_description import arrival_blocks, length_blocks, reuse_blocks, span
-from headcount.views.summary.summary import Summary
-from headcount.text.blocks import Block, Line
-from headcount.text.units import counted
 from workloads.description.arrivals import Arrivals
 from workloads.description.description import Description, describe_population, describe_trace
 from workloads.description.reuse import PrefixReuse
@@ -30,6 +25,7 @@ class DescribeResult(Result):
     """Rates, bursts, lengths, sessions, prefix reuse of a workload, and what it does not tell."""
 
     kind = "workload"
+    view = "workload_description"
     workload: Population | Trace
     description: Description
     cache_tokens: tuple[int, ...]
@@ -80,48 +76,6 @@ class DescribeResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         names = ("prompt_tokens", "output_tokens")
         return [{"what": name, **asdict(getattr(self.description, name))} for name in names]
-
-    def summary(self) -> Summary:
-        found = self.description
-        rate = f" at {found.arrivals.mean_per_s:,.3g} requests/s" if found.arrivals else ""
-        return Summary(
-            question=f"What is in {self.workload.name}?",
-            answer=f"{counted(found.table.num_requests, 'request')}{rate}: prompts of {found.prompt_tokens.mean:,.0f} "
-            f"tokens, answers of {found.output_tokens.mean:,.0f} on average",
-            figures=((("found by a prefix cache at best", f"{found.reuse.ideal_hit_rate:.0%} of prompt blocks"),)
-                     if found.reuse else ()),
-            confirm=tuple(found.untold[:3]),
-            risk="What a workload does not tell has to be assumed where it is served: see the list.",
-        )  # fmt: skip
-
-    def details(self) -> dict[str, Any]:
-        return {"traffic": traffic_json(self.description), "limits": [*self.description.untold, *self.how_read]}
-
-    def head(self) -> list[Block]:
-        found = self.description
-        count = counted(found.table.num_requests, "request")
-        if isinstance(self.workload, Population):
-            return [Line(f": a population; {count} of {found.num_users:,} users drawn", bold=self.workload.name)]
-        return [Line(f": {count}{span(found.arrivals)}, {self.workload.format} format", bold=self.workload.name)]
-
-    def body(self) -> list[Block]:
-        parts = [*self.figure_parts(), *self.remark_parts()]
-        return [block for part in parts for block in (*part, Line())][:-1]
-
-    def figure_parts(self) -> list[list[Block]]:
-        """Arrivals, lengths, prefix reuse, as far as they are known."""
-        found, summary = self.description, self.exact
-        parts = [
-            arrival_blocks(found.arrivals) if found.arrivals else [],
-            length_blocks(found, {} if summary is None else exact_means(summary)),
-            reuse_blocks(found.reuse, self.hit_rates) if found.reuse else [],
-        ]
-        return [part for part in parts if part]
-
-    def remark_parts(self) -> list[list[Block]]:
-        """What the workload does not tell, and how it was read."""
-        titles = {"What it does not tell": self.description.untold, "How it was read": self.how_read}
-        return [[Line(bold=title), *(Line(f"  {text}") for text in told)] for title, told in titles.items() if told]
 
 
 @question

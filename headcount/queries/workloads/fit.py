@@ -10,9 +10,6 @@ from files.reading import InputError
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.queries.result import Result, question
 from headcount.queries.workloads.describe import BLOCK_SIZE, CACHE_TOKENS, check_sizes
-from headcount.views.of.fitted_trace import burst_blocks, length_blocks, reuse_blocks
-from headcount.text.blocks import Block, Line
-from headcount.text.units import counted
 from workloads.fitted.fitted_file import fitted_text
 from workloads.fitted.fitted_trace import FittedTrace
 from workloads.fitted.fitting import fit_trace as fit
@@ -27,6 +24,7 @@ class FitTraceResult(Result):
     """A model of a trace, its goodness of fit, and what it does not hold."""
 
     kind = "workload fit"
+    view = "fitted_trace"
     model: FittedTrace
     goodness: Goodness
     out: Path | None
@@ -56,18 +54,6 @@ class FitTraceResult(Result):
             for of, each in self.goodness.both.items()
             if (spread := self.goodness.spread(each, name)) is not None
         ]
-
-    def head(self) -> list[Block]:
-        of = f": a model of its {counted(self.model.num_requests, 'request')}, {self.num_bytes / 1000:.0f} kB"
-        return [Line(of + (f", written to {self.out}" if self.out else ""), bold=self.model.name)]
-
-    def body(self) -> list[Block]:
-        found = self.goodness
-        not_held: list[Block] = [Line(f"  {text}") for text in found.not_held]
-        if not_held:
-            not_held = [Line(bold="What the model does not hold"), *not_held]
-        parts = [length_blocks(found), burst_blocks(found), reuse_blocks(found), not_held]
-        return [block for part in parts if part for block in (*part, Line())][:-1]
 
 
 def _named(trace: float, model: float) -> dict[str, float]:

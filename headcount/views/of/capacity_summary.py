@@ -3,8 +3,23 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headcount.queries.capacity import CapacityResult
 from headcount.queries.money import usd_per_month, usd_per_user_month
-from headcount.views.of.capacity import no_capacity_reason, p95_cells, row_layout
+from headcount.text.capacity import no_capacity_reason, row_layout
+from headcount.text.units import counted, dollars, whole_dollars
+from headcount.text.words import (
+    BEST,
+    PER_SAFE_MEANING,
+    PER_SAFE_USER,
+    SAFE,
+    UPPER,
+    model_title,
+    ratio_text,
+    reached_text,
+    sentence,
+)
+from headcount.views.of.capacity_text import p95_cells
+from headcount.views.report_data.study import study_json
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import (
     LATENCY_WORDS,
@@ -16,25 +31,16 @@ from headcount.views.summary.summary import (
     served_summary,
     up_to,
 )
-from headcount.text.units import counted, dollars, whole_dollars
-from headcount.text.words import (
-    BEST,
-    PER_SAFE_MEANING,
-    PER_SAFE_USER,
-    SAFE,
-    UPPER,
-    model_title,
-    reached_text,
-    sentence,
+from simulator.study.capacity_table import (
+    CapacityRow,
 )
-from simulator.study.capacity_table import CapacityRow
 from simulator.study.served import latency_summary
 
 if TYPE_CHECKING:
     from headcount.queries.capacity import CapacityResult
 
 
-def capacity_summary(answer: "CapacityResult") -> Summary:
+def summary(answer: "CapacityResult") -> Summary:
     """The row that leads; where nobody is served, why."""
     asked, best = answer.question, answer.best
     question = f"How many users can {model_title(asked.architecture.name)} serve on {asked.gpu.title} GPUs?"
@@ -127,3 +133,21 @@ def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:
         "text_columns": [0, 1, len(columns) - 1],
         "said": [f"{counted(row.gpus, 'GPU')}: {row.reason}" for row in rows if row.reason],
     }  # fmt: skip
+
+
+def details(answer: CapacityResult) -> dict[str, Any]:
+    """The leading row's deployment, every row, and what was tried on top."""
+    best = answer.best
+    return study_json(answer, answer.study) | {
+        "layouts": layouts_json(answer.capacity),
+        "suggestions": [
+            {
+                "change": lift.change,
+                "before": f"{best.users_low:,}",
+                "after": f"{lift.layout.users:,}",
+                "ratio": ratio_text(lift.ratio),
+                "remark": lift.remark,
+            }
+            for lift in answer.suggestions or ()
+        ],
+    }

@@ -1,7 +1,8 @@
 """A fitted model beside its trace, as lines and tables."""
 
+from headcount.queries.workloads.fit import FitTraceResult
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import short
+from headcount.text.units import counted, short
 from workloads.fitted.goodness import Goodness
 
 _KEYS = ("mean", "p50", "p95", "p99")
@@ -47,3 +48,17 @@ def reuse_blocks(found: Goodness) -> list[Block]:
         Line(": share of prompt blocks that are in it", bold="Prefix cache, LRU"),
         Table(columns=("  cache, tokens", *found.both), rows=rows),
     ]
+
+
+def head(answer: FitTraceResult) -> list[Block]:
+    of = f": a model of its {counted(answer.model.num_requests, 'request')}, {answer.num_bytes / 1000:.0f} kB"
+    return [Line(of + (f", written to {answer.out}" if answer.out else ""), bold=answer.model.name)]
+
+
+def body(answer: FitTraceResult) -> list[Block]:
+    found = answer.goodness
+    not_held: list[Block] = [Line(f"  {text}") for text in found.not_held]
+    if not_held:
+        not_held = [Line(bold="What the model does not hold"), *not_held]
+    parts = [length_blocks(found), burst_blocks(found), reuse_blocks(found), not_held]
+    return [block for part in parts if part for block in (*part, Line())][:-1]

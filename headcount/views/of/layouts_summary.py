@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headcount.diagnostics.step_times_of_sglang import takes_times_of_vllm
 from headcount.queries.report_data.disaggregation import apart_parts
 from headcount.queries.sweeps.layout import Layout
+from headcount.text.units import counted, dollars, percent, whole_dollars
+from headcount.text.words import GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, sentence
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import (
     MOST_OPTIONS,
@@ -18,8 +20,6 @@ from headcount.views.summary.summary import (
     served_summary,
     up_to,
 )
-from headcount.text.units import counted, dollars, percent, whole_dollars
-from headcount.text.words import PER_SAFE_MEANING, PER_SAFE_USER, sentence
 from simulator.engines.engines import engine_of
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from simulator.study.slo import SLO
 
 MOST_NAMED: Final = 8  # of those that the table has no room for
-GPUS_REMARK: Final = (
-    "A cost per user is that at full load of these GPUs. Which GPUs are the cheapest for N users, in whole servers, "
-    "may differ: ask headcount plan --users N."
-)
 
 
 def layout_page(

@@ -5,16 +5,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.queries.money import usd_per_user_month
+from headcount.queries.plan_progress import nearest_text
 from headcount.queries.plan_rows import SCREENED, FleetRow
-from headcount.queries.report_data.assumptions import of_terms
-from headcount.queries.report_data.sensitivity import swings_apart
-from headcount.queries.report_data.study import Study, study_json
-from headcount.views.of import plan as plan_text
+from headcount.queries.report_data.disaggregation import Part
+from headcount.text.units import counted, percent, whole_dollars
+from headcount.text.words import PRECISION_REMARK, joined, model_title, sentence
+from headcount.views.of import plan_text
+from headcount.views.report_data.assumptions import of_terms
+from headcount.views.report_data.study import study_json
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import (
     Bought,
     Options,
-    Part,
     Priced,
     Summary,
     alone_risk,
@@ -22,8 +24,6 @@ from headcount.views.summary.summary import (
     risk_of,
     served_summary,
 )
-from headcount.text.units import counted, percent, whole_dollars
-from headcount.text.words import PRECISION_REMARK, joined, model_title, sentence
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.fleets.search import FleetSearch
 from workloads.demand import LINKS, Link
@@ -38,7 +38,7 @@ _OWN_FORMATS: Final = {"--quantization": "none", "--kv-cache-dtype": "auto"}  # 
 _NEUTRAL: Final = ("time_zones",)  # nothing is known to be otherwise
 
 
-def plan_summary(answer: "PlanResult") -> Summary:
+def summary(answer: "PlanResult") -> Summary:
     """The fleet to buy; where there is none, why."""
     asked, best = answer.race.question, answer.best
     named = _named(answer)
@@ -181,7 +181,7 @@ def _formats_text(answer: "PlanResult") -> str:
     """That formats of fewer bits were not tried, and what they do to the best fleet by their estimates."""
     if len(answer.race.question.variants) > 1:
         return ""
-    suggestions = [each for each in answer.known_details.get("estimated_suggestions", ()) if each["ratio"] > LEAST_LIFT]
+    suggestions = [each for each in answer.evidence.get("estimated_suggestions", ()) if each["ratio"] > LEAST_LIFT]
     found = {each["change"].split()[0]: each for each in suggestions if each["change"].startswith(tuple(_OWN_FORMATS))}
     if not found:
         return ""
@@ -239,9 +239,9 @@ def _at_the_peak(answer: "PlanResult") -> str:
     return f"{before}{people}{'' if before == '' else ' at the peak'}{planned}"
 
 
-def plan_details(answer: "PlanResult") -> dict[str, Any]:
+def details(answer: "PlanResult") -> dict[str, Any]:
     """The fleet that is bought, simulated under the users; the chain; what else was compared; the money."""
-    return study_json(answer, _study(answer.race)) | _assumed_apart(answer.race) | {
+    return study_json(answer, answer.study) | _assumed_apart(answer.race) | dict(answer.evidence) | {
         "demand": {
             "links": [
                 {"meaning": sentence(LINKS[link.name].meaning), "shown": link.shown, "kind": link.kind,
@@ -256,30 +256,9 @@ def plan_details(answer: "PlanResult") -> dict[str, Any]:
 
 
 def _assumed_apart(race: FleetSearch) -> dict[str, Any]:
-    """Of the best fleet, where its prefill and decode are apart."""
-    best = race.best
-    apart = best.layout.apart if best is not None else None
-    if best is None or apart is None:
-        return {}
-    sized = apart.sized(best.prefill_servers, best.servers - best.prefill_servers)
-    asked = race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications)
-    terms = of_terms("memory, step times and handover", apart.assumptions)
-    return {"assumptions": terms} | swings_apart(asked, sized)
-
-
-def _study(race: FleetSearch) -> Study | None:
-    best = race.best
-    if best is None or best.layout.apart is not None:
-        return None
-    return Study(
-        question=race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications),
-        row=best.row,
-        servers=best.servers + best.spare,
-        spare=best.spare,
-        users_needed=race.question.users,
-        scale=best.scale * best.each,
-        usd_per_gpu_hour=best.layout.offer.usd_per_hour,
-    )
+    """Of the best fleet, where prefill and decode are disaggregated."""
+    apart = race.best.layout.apart if race.best is not None else None
+    return {} if apart is None else {"assumptions": of_terms("memory, step times and handover", apart.assumptions)}
 
 
 def _link_text(link: Link, room: float) -> str:
@@ -310,7 +289,7 @@ def _layouts(answer: "PlanResult") -> dict[str, Any]:
         "rows": found.rows,
         "text_columns": list(found.text_columns),
         "said": [f"{row.kind}: {row.reason}" for row in answer.fleets if row.reason and not row.runs]
-        + [sentence(plan_text.nearest_text(each)) for each in answer.nearest],
+        + [sentence(nearest_text(each)) for each in answer.nearest],
     }  # fmt: skip
 
 

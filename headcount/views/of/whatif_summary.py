@@ -11,20 +11,11 @@ from headcount.inputs.variations import Axis, value_text
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.needs import unserved_text
-from headcount.views.of.layouts_summary import bought_of, layout_page, spoken
-from headcount.views.of.whatif import (
-    NEEDS_MEANING,
-    cache_cells,
-    cache_columns,
-    context_meaning,
-    router_texts,
-)
-from headcount.views.summary.confidence import Headroom
-from headcount.views.summary.summary import EACH_GETS, MOST_OPTIONS, PRICE, Options, Summary
 from headcount.text.populations import context_text, mean_context_tokens
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import (
     BEST,
+    EACH_GETS,
     PER_SAFE_MEANING,
     PER_SAFE_USER,
     SAFE,
@@ -34,6 +25,16 @@ from headcount.text.words import (
     ratio_text,
     sentence,
 )
+from headcount.views.of.layouts_summary import bought_of, layout_page, spoken
+from headcount.views.of.whatif_text import (
+    NEEDS_MEANING,
+    cache_cells,
+    cache_columns,
+    context_meaning,
+    router_texts,
+)
+from headcount.views.summary.confidence import Headroom
+from headcount.views.summary.summary import MOST_OPTIONS, PRICE, Options, Summary
 
 if TYPE_CHECKING:
     from headcount.queries.sweeps.needs import Need
@@ -59,7 +60,7 @@ _SPOKEN: Final = {
 }
 
 
-def whatif_summary(answer: "WhatifResult") -> Summary:
+def summary(answer: "WhatifResult") -> Summary:
     """The first case, or what is bought for it, and what the change does that matters most."""
     room = _bought_room(answer)
     shown = answer.fleets[0] if room else answer.base

@@ -1,13 +1,18 @@
 """A workload's description as lines and tables."""
 
 from collections.abc import Mapping
+from typing import Any
 
+from headcount.queries.workloads.describe import DescribeResult, exact_means
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import percent, seconds, short
+from headcount.text.units import counted, percent, seconds, short
+from headcount.views.report_data.traffic import traffic_json
+from headcount.views.summary.summary import Summary
 from workloads.description.arrivals import Arrivals
 from workloads.description.description import Description
 from workloads.description.lengths import Spread
 from workloads.description.reuse import PrefixReuse
+from workloads.populations.population import Population
 
 _SPREAD = ("mean", "p50", "p90", "p95", "p99", "max", "cv")
 
@@ -98,3 +103,51 @@ def _row(name: str, found: Spread) -> tuple[str, ...]:
 def _share(value: float) -> str:
     """Two digits, and no -0.00."""
     return f"{round(value, 2) + 0.0:.2f}"
+
+
+def summary(answer: DescribeResult) -> Summary:
+    found = answer.description
+    rate = f" at {found.arrivals.mean_per_s:,.3g} requests/s" if found.arrivals else ""
+    return Summary(
+        question=f"What is in {answer.workload.name}?",
+        answer=f"{counted(found.table.num_requests, 'request')}{rate}: prompts of {found.prompt_tokens.mean:,.0f} "
+        f"tokens, answers of {found.output_tokens.mean:,.0f} on average",
+        figures=((("found by a prefix cache at best", f"{found.reuse.ideal_hit_rate:.0%} of prompt blocks"),)
+                 if found.reuse else ()),
+        confirm=tuple(found.untold[:3]),
+        risk="What a workload does not tell has to be assumed where it is served: see the list.",
+    )  # fmt: skip
+
+
+def head(answer: DescribeResult) -> list[Block]:
+    found = answer.description
+    count = counted(found.table.num_requests, "request")
+    if isinstance(answer.workload, Population):
+        return [Line(f": a population; {count} of {found.num_users:,} users drawn", bold=answer.workload.name)]
+    return [Line(f": {count}{span(found.arrivals)}, {answer.workload.format} format", bold=answer.workload.name)]
+
+
+def body(answer: DescribeResult) -> list[Block]:
+    parts = [*figure_parts(answer), *remark_parts(answer)]
+    return [block for part in parts for block in (*part, Line())][:-1]
+
+
+def figure_parts(answer: DescribeResult) -> list[list[Block]]:
+    """Arrivals, lengths, prefix reuse, as far as they are known."""
+    found, summary = answer.description, answer.exact
+    parts = [
+        arrival_blocks(found.arrivals) if found.arrivals else [],
+        length_blocks(found, {} if summary is None else exact_means(summary)),
+        reuse_blocks(found.reuse, answer.hit_rates) if found.reuse else [],
+    ]
+    return [part for part in parts if part]
+
+
+def remark_parts(answer: DescribeResult) -> list[list[Block]]:
+    """What the workload does not tell, and how it was read."""
+    titles = {"What it does not tell": answer.description.untold, "How it was read": answer.how_read}
+    return [[Line(bold=title), *(Line(f"  {text}") for text in told)] for title, told in titles.items() if told]
+
+
+def details(answer: DescribeResult) -> dict[str, Any]:
+    return {"traffic": traffic_json(answer.description), "limits": [*answer.description.untold, *answer.how_read]}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.money import price_sources
-from headcount.views.summary.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
+from headcount.queries.report_data.disaggregation import Part
 from headcount.text.populations import context_text
 from headcount.text.units import counted, percent
-from headcount.text.words import precision_text, promise_text
+from headcount.text.words import EACH_GETS, precision_text, promise_text
+from headcount.views.summary.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
 from workloads.populations.population import Population
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from workloads.traces.trace import Trace
 
 MOST_OPTIONS: Final = 8
-EACH_GETS: Final = "what each user gets"
 PRICE: Final = "price of a GPU's hour"
 APART_RISK: Final = (
     "What is computed of a prompt goes to the other servers over a network whose speed is assumed: measure it on yours."
@@ -86,10 +86,6 @@ class Summary:
 
 Priced = tuple["GPU", float | None]
 """A GPU, and what an hour of it costs."""
-
-
-Part = tuple[int, int]
-"""So many servers, and the GPUs of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +198,8 @@ def served_summary(
         options=options,
         sure=f"{about}{confidence_text(headroom, found)}",
         headroom=headroom,
-        confirm=top_assumptions(answer.known_details, headroom, unsure := (*_formats_text(plan.given), *links), leads),
-        confirm_together=combined_sensitivity(answer.known_details, headroom, unsure, leads),
+        confirm=top_assumptions(answer.evidence, headroom, unsure := (*_formats_text(plan.given), *links), leads),
+        confirm_together=combined_sensitivity(answer.evidence, headroom, unsure, leads),
         risk=risk_of(answer.diagnostics, " ".join(filter(None, (risk, _late_text(headroom, slo))))),
         words=(*_words(name, load), *words, *rent_words(priced)),
     )

@@ -17,8 +17,8 @@ from headcount.inputs.variations import Axis, axes_of, choices, value_text, vari
 from headcount.queries.compare import MOST_LAYOUTS
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.queries.sweeps.ranking import SORTS, ranked
-from headcount.views.of.layouts_summary import spoken
 from headcount.text.words import PRECISION_REMARK
+from headcount.views.of.layouts_summary import spoken
 from kvcache.gpus.gpu import find_gpu
 from simulator.engines.values import Objects
 from simulator.engines.vllm.speculation import SpeculativeConfig

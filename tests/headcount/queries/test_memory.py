@@ -15,7 +15,9 @@ import pytest
 
 from headcount.inputs.deployments import resolve_model_and_gpu
 from headcount.queries.memory import MemoryResult, memory
-from headcount.queries.report_data.memory import candidates_of, gpus_needed
+from headcount.queries.memory_comparison import candidates_of
+from headcount.views.of.memory import headline, pool
+from headcount.views.report_data.memory import gpus_needed
 
 Run = Callable[..., Any]
 ON = ("--gpu", "h100-sxm")
@@ -138,15 +140,15 @@ def with_interval(low: int, high: int, max_model_len: int) -> MemoryResult:
 
 def test_an_interval_of_the_blocks_is_shown_where_there_is_one() -> None:
     found = with_interval(27_000, 29_000, 131_072)
-    assert "90 % interval: 27,000 to 29,000" in found.pool[0]
+    assert "90 % interval: 27,000 to 29,000" in pool(found)[0]
     assert found.to_json()["num_gpu_blocks_low"] == 27_000
-    assert "Only just" not in found.headline
+    assert "Only just" not in headline(found)
 
 
 def test_a_fit_that_the_interval_does_not_bear_is_said_to_be_close() -> None:
     """28,065 blocks hold 448,000 tokens, 27,000 do not."""
-    assert "Only just: at the low end" in with_interval(27_000, 29_000, 448_000).headline
-    assert "Only just" not in with_interval(28_060, 29_000, 448_000).headline
+    assert "Only just: at the low end" in headline(with_interval(27_000, 29_000, 448_000))
+    assert "Only just" not in headline(with_interval(28_060, 29_000, 448_000))
 
 
 # The comparison

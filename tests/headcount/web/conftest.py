@@ -10,7 +10,7 @@ from headcount.web import app as web
 from headcount.web.app import Settings, make_app
 from headcount.web.history import History
 from headcount.web.jobs import Jobs
-from headcount.web.saved_jobs import Kept
+from headcount.web.saved_jobs import SavedJob
 from headcount.web.scenario import Scenario, read_scenario
 from headcount.web.uploads import Uploads
 from headcount.web.worker import Answered
@@ -48,7 +48,7 @@ def scenario(question: str = "capacity", **given: str) -> Scenario:
 
 
 def keep(history: History, asked: Scenario, *rows: dict[str, Any]) -> None:
-    kept = Kept(
+    kept = SavedJob(
         scenario=asked, asked_at="2026-01-01 00:00", headline="<b>903 users</b>", verdict=0, alerts=(), rows=rows
     )
     history.keep(asked.key, Answered(kept, "<!doctype html><title>report</title>"))

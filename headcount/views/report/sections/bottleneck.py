@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headcount.text.units import percent
 from headcount.views.report.charts.chart import Bar, Bars
 from headcount.views.report.parts import Part, Table, Text
-from headcount.text.units import percent
 
 TITLE = "What binds, and what lifts it"
 ORDER = 45

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headcount.text.words import sentence
 from headcount.views.report.charts.chart import Bar, Bars, Lines, Series
 from headcount.views.report.parts import Part, Table, Text
-from headcount.text.words import sentence
 
 TITLE = "Calibration"
 ORDER = 75

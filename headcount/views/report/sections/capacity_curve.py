@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headcount.views.report.charts.chart import Limit, Lines, Series
-from headcount.views.report.parts import Part
 from headcount.text.units import percent
 from headcount.text.words import BEST
+from headcount.views.report.charts.chart import Limit, Lines, Series
+from headcount.views.report.parts import Part
 
 TITLE = "Capacity"
 ORDER = 30

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headcount.views.report.parts import Command, Part, Table
 from headcount.text.units import counted
+from headcount.views.report.parts import Command, Part, Table
 
 TITLE = "Deployment"
 ORDER = 20

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headcount.views.report.parts import Part, Table, Text
 from headcount.text.blocks import Line, block_of
+from headcount.views.report.parts import Part, Table, Text
 
 TITLE = "The answer in figures"
 ORDER = 10

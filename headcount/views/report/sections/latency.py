@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headcount.text.units import milliseconds, percent, seconds
 from headcount.views.report.charts.chart import TEXTS, Limit, Lines, Series
 from headcount.views.report.parts import Part, Table
-from headcount.text.units import milliseconds, percent, seconds
 
 TITLE = "Latency"
 ORDER = 35

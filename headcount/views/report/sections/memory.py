@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headcount.text.units import GIB, gib
 from headcount.views.report.charts.chart import Bar, Bars, Limit
 from headcount.views.report.parts import Part
-from headcount.text.units import GIB, gib
 
 TITLE = "Memory of each GPU"
 ORDER = 25

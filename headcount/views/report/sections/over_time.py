@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headcount.text.units import counted
 from headcount.views.report.charts.chart import Lines, Series
 from headcount.views.report.parts import Part, Text
-from headcount.text.units import counted
 
 TITLE = "KV cache and queue over time"
 ORDER = 40

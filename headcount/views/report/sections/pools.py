@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headcount.views.report.parts import Part, Table, Text
 from headcount.text.pools import COLUMNS, handover_text, pool_cells
+from headcount.views.report.parts import Part, Table, Text
 
 TITLE = "Prefill and decode apart"
 ORDER = 16

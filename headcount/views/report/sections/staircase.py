@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headcount.text.units import counted
 from headcount.views.report.charts.chart import Limit, Lines, Series
 from headcount.views.report.parts import Part
-from headcount.text.units import counted
 
 TITLE = "GPUs by users"
 ORDER = 50

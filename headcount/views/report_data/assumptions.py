@@ -1,31 +1,16 @@
 """What an answer rests on: each figure with its source, and whether it was measured, specified or assumed."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from headcount.queries.report_data.workload import workload_rows
+from headcount.queries.report_data.evidence_kind import kind_of
 from headcount.text.units import GIB
 from headcount.text.words import slo_text
+from headcount.views.report_data.workload import workload_rows
 from kvcache.gpus.gpu import GPU
 from simulator.deployment import Assumption, Deployment, default_router
 from simulator.engines.engines import engine_of
 from simulator.study.capacity_table import CapacityQuestion
-
-MEASURED, SPECIFIED, ASSUMED = "measured", "specified", "assumed"
-_ASSUMED = re.compile(r"assum|judgement|not measured|wider than measured|no start-up log|default stands", re.IGNORECASE)
-_MEASURED = re.compile(
-    r"\bfitted|measured|kernel tables|kernel times|start-up log|out-of-memory messages|request logs|\btrace|arXiv|"
-    r"dataset|conversations|latency profile|recording",
-    re.IGNORECASE,
-)
-
-
-def kind_of(source: str) -> str:
-    """As its source says; what nobody measured and nobody guessed stands in a specification or was given."""
-    if _ASSUMED.search(source):
-        return ASSUMED
-    return MEASURED if _MEASURED.search(source) else SPECIFIED
 
 
 def assumptions_of(question: CapacityQuestion, plan: Deployment | None) -> list[dict[str, str]]:

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headcount.inputs.deployments import ModelOnGPU
-from headcount.views.summary.summary import Summary
+from headcount.queries.memory_comparison import candidates_of
+from headcount.queries.report_data.waterfall import NEEDED, _parts
 from headcount.text.units import GIB, counted
 from headcount.text.words import joined, longest_name
+from headcount.views.report_data.assumptions import of_terms
+from headcount.views.summary.summary import Summary
 from kvcache.memory.budget import MemoryBudget
 from simulator.engines.vllm.comparison import (
     TENSOR_PARALLEL_SIZES,
     Candidate,
-    compare,
-    kv_cache_formats,
 )
 
-NEEDED: Final = "KV of one request"
 NOWHERE: Final = "it fits in none of these ways: take a larger GPU"
 _MEMORY = (
     "gpu", "tp", "fits", "total_bytes", "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "block_size",
@@ -78,50 +78,6 @@ def memory_json(budget: MemoryBudget) -> dict[str, Any]:
     return found | {"parts": parts}
 
 
-def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
-    """Parts of one GPU's memory, top to bottom; they add up to the total."""
-    if budget.engine == "sglang":
-        return [
-            ("total", budget.total_bytes),
-            ("activations, CUDA graphs", budget.total_bytes - budget.requested_bytes),
-            ("CUDA and NCCL", budget.non_torch_bytes),
-            ("weights", budget.weights_bytes),
-            ("KV cache", budget.available_kv_bytes),
-        ]
-    return [
-        ("total", budget.total_bytes),
-        ("left to others", budget.total_bytes - budget.requested_bytes),
-        ("weights", budget.weights_bytes),
-        ("activation peak", budget.activation_peak_bytes),
-        ("non-torch", budget.non_torch_bytes),
-        ("CUDA graphs", budget.cuda_graph_bytes),
-        ("KV cache", budget.available_kv_bytes),
-    ]
-
-
-def _parts(budget: MemoryBudget) -> list[tuple[str, int]]:
-    """`unused` only where the number of blocks was given."""
-    found = waterfall(budget)[1:]
-    if not budget.fits:
-        return [*found[:-1], (NEEDED, budget.required_kv_bytes)]
-    rest = budget.total_bytes - sum(size for _, size in found)
-    return [*found, ("unused", rest)] if rest else found
-
-
-def candidates_of(asked: ModelOnGPU) -> tuple[Candidate, ...]:
-    """Every way to run the model that the question leaves open."""
-    args = asked.args
-    size, quantization = args.tensor_parallel_size, args.quantization
-    return compare(
-        asked.architecture,
-        asked.gpu,
-        args,
-        tensor_parallel_sizes=TENSOR_PARALLEL_SIZES if size is None else (size,),
-        quantizations=None if quantization is None else (quantization,),
-        kv_cache_dtypes=kv_cache_formats(args) if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
-    )
-
-
 def gpus_needed(candidates: Sequence[Candidate]) -> str:
     """Such as `it needs 4 GPUs; 2 with fp8 weights`: as the model is stored, then formats that need fewer."""
     own, *_ = (_formats(each.budget) for each in candidates if each.budget is not None)
@@ -147,6 +103,6 @@ def _formats(budget: MemoryBudget) -> tuple[str, str]:
     return budget.weights_format, budget.kv_cache_dtype
 
 
-def format_name(quantization: str) -> str:
-    """As a table names a weight format."""
-    return "16 bits" if quantization == "none" else quantization
+def memory_details(budget: MemoryBudget, terms: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+    """What a report shows of a budget."""
+    return {"memory": memory_json(budget), "assumptions": of_terms("memory", terms)}

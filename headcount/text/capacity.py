@@ -1,0 +1,58 @@
+"""Users per GPU count in a line, and why nobody is served."""
+
+from typing import TYPE_CHECKING
+
+from headcount.text.units import counted
+from headcount.text.words import (
+    found_text,
+    layout_text,
+)
+from simulator.deployment import Deployment
+from simulator.engines.memory import longest_fit
+from simulator.study.capacity_interval import starts_with_fewest
+from simulator.study.capacity_table import (
+    CapacityRow,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+def found_line(row: CapacityRow) -> str:
+    """A row, shown as soon as it is found."""
+    figures = found_text(row.users_low, row.users, row.users_high)
+    return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
+
+
+def no_capacity_reason(row: CapacityRow) -> str:
+    """Why the lower end of the interval of users is 0."""
+    if row.users_low_sampling and row.users_at_kv_cache_low == 0 and row.plan is not None:
+        return _no_start_reason(row.plan)
+    if row.users_low_sampling and row.users_at_step_time_error_high and row.users_at_ttft_error_high == 0:
+        return f"not even one user is served where TTFT is {row.ttft_error:.0%} longer, which its error allows"
+    if row.users_low_sampling and row.step_time_error is not None:
+        longer = f"{row.step_time_error:.0%} longer, which their error allows"
+        return f"not even one user is served where steps take {longer}; a latency profile narrows it"
+    return "the interval over the replications is too wide; a larger --replications narrows it"
+
+
+def _no_start_reason(plan: Deployment) -> str:
+    """With the fewest KV blocks that are likely; and the longest context that is sure to start."""
+    budget = plan.budget
+    is_sglang = budget.engine == "sglang"
+    low = budget.kv_cache_tokens_low if is_sglang else budget.num_gpu_blocks_low
+    end = f"at the low end of the KV {'tokens' if is_sglang else 'blocks'}' interval ({low:,})"
+    if is_sglang or starts_with_fewest(plan):
+        return f"{end} no users are served; narrow it with --startup-log"
+    longest = longest_fit(plan.architecture, plan.gpu, budget, plan.given)
+    shorter = f"lower --max-model-len to {longest} or " if longest else ""
+    return (
+        f"{end} vLLM would not start: they do not hold one request of max_model_len {budget.max_model_len:,}; "
+        f"{shorter}narrow the interval with --startup-log"
+    )
+
+
+def row_layout(row: CapacityRow) -> str:
+    if not row.replicas:  # the sizes asked for do not divide the GPUs
+        return "–"
+    return layout_text(row.replicas, row.tp, row.dp, row.pp)

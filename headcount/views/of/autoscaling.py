@@ -1,0 +1,190 @@
+"""How a fleet serves that changes over time, in words."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headcount.queries.autoscaling.over_time import AutoscalingResult
+from headcount.queries.autoscaling.question import (
+    HOUR_S,
+    FleetOverTime,
+)
+from headcount.queries.report_data.loads import MOST_TIMES
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.simulated import TENANT_COLUMNS, tenant_row
+from headcount.text.units import dollars, milliseconds, percent, seconds
+from headcount.text.words import sentence, settings_text, step_time_error
+from headcount.views.report_data.assumptions import gpu_rows, of_terms
+from headcount.views.report_data.deployment import deployment_json
+from headcount.views.report_data.memory import memory_json
+from headcount.views.summary.summary import Summary, risk_of
+from simulator.fleet.startup import STORAGES
+
+if TYPE_CHECKING:
+    pass
+
+
+def head(answer: AutoscalingResult) -> list[Block]:
+    plan, asked = answer.question.plan, answer.question
+    sizes = f"{asked.min_replicas} to {asked.max_replicas}" if asked.autoscalers else f"{asked.max_replicas}"
+    what = f"{plan.architecture.name} on {sizes} replicas of {plan.gpus} × {plan.gpu.name}"
+    return [Line(bold=f"{what}: {answer.load.words}"), Line(f"SLO: {asked.slo}"), Line(_said(answer))]
+
+
+def _said(answer: AutoscalingResult) -> str:
+    rows, target = answer.rows(), answer.question.slo.attainment
+    first, fixed = rows[0], rows[-1]
+    met = f"{percent(round(first['attainment'], 4))} of requests meet the SLO with {first['fleet']}"
+    if len(answer.fleets) == 1:
+        return f"{met} replicas"
+    saved = 1 - first["gpu_hours"] / fixed["gpu_hours"]
+    is_met = fixed["attainment"] >= target
+    which = "smallest fixed fleet that meets it over the whole run" if is_met else "largest allowed: it misses"
+    cheaper = f"{first['fleet'] if saved > 0 else 'the fixed fleet'} is cheaper" if saved else "both cost the same"
+    misses = ", but misses the SLO" if saved > 0 and first["attainment"] < target else ""
+    return (
+        f"{met}, in {abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} GPU-hours than {fixed['fleet']} replicas "
+        f"({percent(round(fixed['attainment'], 4))}; the {which}). In this one run {cheaper}{misses}"
+    )
+
+
+def body(answer: AutoscalingResult) -> list[Block]:
+    found = answer.rows()
+    rejects = "requests_rejected" in found[0]
+    rows = [
+        (
+            row["fleet"], f"{row['replicas_mean']:.2f}", str(row["replicas_max"]),
+            percent(round(row["attainment"], 4)),
+            seconds(row["ttft_s"]["p95"]), milliseconds(row["tpot_s"]["p95"]), f"{row['gpu_hours']:,.1f}",
+            dollars(row["usd_per_day"]), f"{row['requests_interrupted']:,}", f"{row['requests_lost']:,}",
+            *([f"{row['requests_rejected']:,}"] if rejects else ()),
+        )
+        for row in found
+    ]  # fmt: skip
+    columns = (
+        "fleet", "replicas", "most", "attainment", "TTFT p95", "TPOT p95", "GPU-hours", "$/day", "interrupted",
+        "lost", *(["rejected"] if rejects else ()),
+    )  # fmt: skip
+    dim = [Line(text, dim=True) for text in _explained(answer)]
+    return [
+        Table(columns=columns, rows=rows), Line(), *_tenants(answer), *_by_hour(answer), *_events(answer), *dim
+    ]  # fmt: skip
+
+
+def _tenants(answer: AutoscalingResult) -> list[Block]:
+    """How each fleet served each tenant."""
+    rows = [(fleet.name, *tenant_row(tenant)) for fleet in answer.fleets for tenant in fleet.shown.tenants]
+    return [Table(columns=("fleet", *TENANT_COLUMNS), rows=rows), Line()] if rows else []
+
+
+def _by_hour(answer: AutoscalingResult) -> list[Block]:
+    shown = answer.fleets[0].shown
+    if shown.until_s < 2 * HOUR_S:
+        return []
+    hours = np.arange(int(shown.until_s // HOUR_S))
+    held = [sum(_held(shown.history, hour * HOUR_S, (hour + 1) * HOUR_S)) for hour in hours]
+    text = " ".join(f"{value:.1f}" for value in held)
+    return [Line(f"replicas by hour, {answer.fleets[0].name}: {text}"), Line()]
+
+
+def _events(answer: AutoscalingResult) -> list[Block]:
+    return [
+        Line(
+            f"{each.event}, {fleet.name}: in the worst minute {percent(round(each.lowest, 3))} of requests meet "
+            f"the SLO, {_recovered(each.recovered_s)}"
+        )
+        for fleet in answer.fleets
+        for each in fleet.shown.recoveries
+    ]
+
+
+def _explained(answer: AutoscalingResult) -> list[str]:
+    (first, later), plan, asked = answer.question.stages(), answer.question.plan, answer.question
+    named = [(name.removesuffix("_s"), value) for name, value in first.to_json().items() if name != "total_s"]
+    parts = ", ".join(f"{name} {value:.0f} s" for name, value in named if value)
+    again = "are sent again from their start" if asked.sends_again else "are lost"
+    return [
+        settings_text(plan),
+        *([] if asked.flow_control is None else [f"flow control: {asked.flow_control}"]),
+        f"a replica starts in {first.total_s:,.0f} s on a new node ({parts}), in "
+        f"{later.total_s:,.0f} s on one that has started one before; its GPUs are paid for from the wish on",
+        f"requests of a replica that fails, or goes after {asked.grace_period_s:g} s of draining, {again}",
+    ]
+
+
+def summary(answer: AutoscalingResult) -> Summary:
+    plan = answer.question.plan
+    row = answer.rows()[0]
+    return Summary(
+        question=f"How does {plan.architecture.name} on {plan.gpu.name} serve {answer.load.words}?",
+        answer=sentence(f"{_said(answer)}."),
+        figures=(
+            ("GPU-hours", f"{row['gpu_hours']:,.1f}"),
+            *((("cost", f"${row['usd_per_day']:,.0f} a day"),) if row["usd_per_day"] is not None else ()),
+            ("replicas", f"{row['replicas_mean']:.2f} on average, at most {row['replicas_max']}"),
+            ("requests lost", f"{row['requests_lost']:,}"),
+        ),
+        sure=sentence(f"{step_time_error(plan.latency)}."),
+        risk=risk_of(answer.diagnostics, "One run of one load: other arrivals give other figures."),
+    )
+
+
+def _recovered(after_s: float | None) -> str:
+    if after_s is None:
+        return "and the target is not met again within the run"
+    return "and the target stays met" if after_s == 0 else f"and the target is met again after {after_s / 60:,.0f} min"
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def details(answer: AutoscalingResult) -> dict[str, Any]:
+    """Of the fleets over time."""
+    plan = answer.question.plan
+    return {
+        "deployment": deployment_json(plan, answer.question.max_replicas),
+        "memory": memory_json(plan.budget),
+        "fleet": f"{answer.question.max_replicas * plan.gpus} × {plan.gpu.name}",
+        "fleets_over_time": [_lines(fleet) for fleet in answer.fleets],
+        "target_attainment": answer.question.slo.attainment,
+        "events_s": [event.time_s for event in answer.question.events],
+        "loads": [],
+        "slo": {},
+        "assumptions": [
+            *of_terms("GPU", gpu_rows(plan.gpu)),
+            *of_terms("memory and step times", plan.assumptions),
+            *of_terms("a replica's start", _start_terms(answer)),
+        ],
+    }
+
+
+def _start_terms(answer: AutoscalingResult) -> list[tuple[str, str, str]]:
+    given = answer.question.startup
+    return [("weights are read from", given.weights_from, STORAGES[given.weights_from].source)]
+
+
+def _held(history: Sequence[Any], start_s: float, end_s: float) -> list[float]:
+    """Shares of a span by how many replicas were held, each times their number."""
+    ends = [*(later.time_s for _, later in pairwise(history)), end_s]
+    spans = [
+        max(min(until_s, end_s) - max(count.time_s, start_s), 0.0) for count, until_s in zip(history, ends, strict=True)
+    ]
+    return [count.held * span_s / (end_s - start_s) for count, span_s in zip(history, spans, strict=True)]
+
+
+def _lines(fleet: FleetOverTime) -> dict[str, Any]:
+    """What a report draws of one fleet."""
+    shown = fleet.shown
+    every = max(len(shown.window_s) // MOST_TIMES, 1)
+    held = [sum(_held(shown.history, start_s, start_s + 1.0)) for start_s in shown.window_s]
+    return {
+        "name": fleet.name,
+        "time_s": shown.window_s[::every].tolist(),
+        "attained": shown.attained[::every].tolist(),
+        "held": held[::every],
+        "in_flight": shown.in_flight[::every].T.tolist(),
+        "history": [(count.time_s, count.ready, count.held) for count in shown.history[:2000]],
+    }

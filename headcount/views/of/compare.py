@@ -1,0 +1,193 @@
+"""Deployments side by side, in words."""
+
+from collections.abc import Callable
+from typing import Any
+
+from headcount.queries.compare import DECIDE_HITS, HITS_LEGEND, SHOWN_CUT, CompareResult, remarks_on
+from headcount.queries.money import price_lines
+from headcount.queries.sweeps.layout import Layout
+from headcount.queries.sweeps.ranking import FAR_BEHIND
+from headcount.queries.sweeps.ties import ties
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted, dollars, milliseconds, percent, seconds
+from headcount.text.words import (
+    BEST,
+    COVERED,
+    GPUS_REMARK,
+    PER_SAFE_MEANING,
+    PER_SAFE_USER,
+    SAFE,
+    model_title,
+    ratio_text,
+    safe_meaning,
+)
+from headcount.views.of.layouts_summary import compared_options, layout_page, layouts_json, spoken
+from headcount.views.report_data.study import study_json
+from headcount.views.summary.summary import Summary
+
+WORDS = {
+    "tensor_parallel_size": ("TP", "tensor parallelism: so many GPUs share the work of one server."),
+    "kv_cache_dtype": ("KV", "what GPUs keep of conversations; in fewer bits it takes less memory and may change the "
+                       "answers."),
+}  # fmt: skip
+
+ORDERS = {
+    "cost": "the lowest cost per safe user",
+    "users": "the most users",
+    "ttft": "the least TTFT",
+    "tpot": "the least TPOT",
+    "month": "the lowest cost per month",
+}
+
+
+def summary(answer: CompareResult) -> Summary:
+    question = f"Which of {counted(len(answer.layouts), 'way')} to serve {model_title(answer.model)} has {ORDERS[answer.sort]}?"
+    options = compared_options(answer.layouts, answer.best)
+    return layout_page(
+        answer, question, answer.best, slo=answer.slo, options=options, others=answer.layouts, also=_ties(answer, spoken),
+        about=f"With {spoken(answer.best)}: " if answer.best else "", leads="step times",
+        words=[WORDS[axis.name] for axis in answer.axes if axis.name in WORDS],
+    )  # fmt: skip
+
+
+def _ties(answer: CompareResult, named: Callable[[Layout], str]) -> list[tuple[str, str]]:
+    return list(ties(answer.layouts, answer.best, named)) if answer.sort == "cost" else []
+
+
+def head(answer: CompareResult) -> list[Block]:
+    title = Line(f", workload {answer.workload}: {answer.slo}", bold=answer.model)
+    best = answer.best
+    if best is None:
+        return [title]
+    cost = best.usd_per_user_month
+    said = f": {counted(best.users, 'user')} on {counted(best.gpus, 'GPU')}" + (
+        f", ${cost:,.2f} per safe user and month" if cost else ""
+    )
+    of = f"{ORDERS[answer.sort]} of {counted(len(answer.layouts), 'layout')}"
+    near = [Line(f"{label}: {told}") for label, told in _ties(answer, lambda each: each.name)]
+    return [title, Line(f"{said}; {of}", bold=best.name), *near, *remarks_on(answer.axes)]
+
+
+def body(answer: CompareResult) -> list[Block]:
+    reasons = [Line(f"{layout.name}: {layout.reason}") for layout in answer.layouts if layout.reason]
+    return [
+        Table(
+            columns=columns(answer), rows=cells(answer), text_columns=(0, 1, len(columns(answer)) - 1), bold_column=2
+        ),
+        *reasons,
+        *_gains(answer),
+        Line(),
+        *(Line(text, dim=True) for text in legend(answer)),
+    ]
+
+
+def _gains(answer: CompareResult) -> list[Block]:
+    found = answer.attribution
+    if found is None:
+        return []
+    if found.whole is None:
+        return [Line(), Line("the first layout that was asked for serves nobody, so no change has a gain over it")]
+    whole = f" {found.of} from the base to the best, one change after the other: "
+    chain, alone = ", ".join(map(str, found.chain)), ", ".join(map(str, found.alone))
+    said: list[Block] = [Line(), Line(f"{whole}{chain}", bold=ratio_text(found.whole))]
+    return [*said, Line(f"each change alone: {alone}")] if len(found.alone) > 1 else said
+
+
+def details(answer: CompareResult) -> dict[str, Any]:
+    bars = layouts_json(answer.layouts, answer.best, by_cost=answer.by_cost)
+    return study_json(answer, answer.study) | {"layouts": bars}
+
+
+COLUMNS = (
+    "layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "vs best",
+    "what binds",
+)  # fmt: skip
+
+
+def is_cut(answer: CompareResult) -> bool:
+    """Whether some layout's limit on the context touches at least 1 % of the traffic."""
+    return any(layout.traffic and layout.traffic.worst >= SHOWN_CUT for layout in answer.layouts)
+
+
+def shows_hits(answer: CompareResult) -> bool:
+    """Whether something is varied on which it depends how much of the prompts is found in a cache."""
+    return not DECIDE_HITS.isdisjoint(axis.name for axis in answer.axes)
+
+
+def columns(answer: CompareResult) -> tuple[str, ...]:
+    more = [*(["prefix hits"] if shows_hits(answer) else []), *(["traffic cut"] if is_cut(answer) else [])]
+    beside = f"{'$/user' if answer.by_cost else 'users'} vs best"
+    return (*COLUMNS[:-2], beside, *more, COLUMNS[-1])
+
+
+def cells(answer: CompareResult) -> list[tuple[str, ...]]:
+    return [_cells(answer, layout) for layout in answer.layouts]
+
+
+def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
+    cut = [percent(layout.traffic.worst) if layout.traffic else "–"] if is_cut(answer) else []
+    money = dollars(layout.usd_per_month), dollars(layout.usd_per_user_month)
+    if layout.row is None or not layout.row.users:
+        more = ["–"] if shows_hits(answer) else []
+        if not layout.is_screened_only:
+            return (layout.name, layout.layout, "0", "–", *money, "–", "–", "–", *more, *cut, "see below")
+        about, cost = f"about {layout.users:,}", f"over {money[1]}" if layout.users else "–"
+        why = "only screened: far behind"
+        return (layout.name, layout.layout, "–", about, money[0], cost, "–", "–", "–", *more, *cut, why)
+    ratio = layout.cost_over(answer.best) if answer.by_cost and answer.best else None
+    ratio = ratio or (layout.users_over(answer.best) if answer.best else None)
+    return (
+        layout.name,
+        layout.layout,
+        f"{layout.users:,}",
+        f"{layout.row.users:,}",
+        *money,
+        seconds(layout.p95_s("ttft_s")),
+        milliseconds(layout.p95_s("tpot_s")),
+        "best" if layout is answer.best else f"{_dearer(answer, layout)}{ratio_text(ratio)}",
+        *([layout.hits] if shows_hits(answer) else []),
+        *cut,
+        layout.row.binding or "",
+    )
+
+
+def _dearer(answer: CompareResult, layout: Layout) -> str:
+    """Of another GPU than the best, first by what rows are ranked: it may differ much from the best estimates'."""
+    best = answer.best
+    if best is None or answer.sort != "cost" or not best.asked or not layout.asked:
+        return ""
+    usd, least = layout.usd_per_user_month, best.usd_per_user_month
+    if layout.asked.gpu == best.asked.gpu or not usd or not least:
+        return ""
+    return f"{100 * (usd / least - 1):+.0f} %; best estimate "
+
+
+def is_of_several_gpus(answer: CompareResult) -> bool:
+    return len({layout.asked.gpu.name for layout in answer.layouts if layout.asked}) > 1
+
+
+def legend(answer: CompareResult) -> list[str]:
+    """What the columns mean."""
+    of = "dollars per user of the best estimate" if answer.by_cost else "users"
+    shared = "layouts of one GPU share them."
+    if is_of_several_gpus(answer):
+        lead = " Of another GPU, what comes first is $/safe user, which ranks the rows and has them."
+        shared = f"they differ by GPU.{lead if answer.sort == 'cost' else ''}"
+    screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
+    is_served = any(layout.row and layout.row.safe_point for layout in answer.layouts)
+    at = "with the users who are safe to promise" if is_served else "at the best estimate, there near their limits"
+    return [
+        f"{safe_meaning(COVERED)} Best estimate: its mean. Latencies: {at}. {PER_SAFE_MEANING}",
+        *price_lines(
+            {
+                layout.asked.gpu.name: (layout.asked.gpu, layout.asked.gpu.usd_per_hour)
+                for layout in answer.layouts
+                if layout.asked
+            }.values()
+        ),
+        f"… vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
+        f"over replications. Errors of step times are not in it: {shared}",
+        *([GPUS_REMARK] if is_of_several_gpus(answer) else []),
+        *([HITS_LEGEND] if shows_hits(answer) else []),
+        *([screened] if any(layout.is_screened_only for layout in answer.layouts) else []),
+    ]

@@ -1,0 +1,49 @@
+"""What changed between two answers, in words."""
+
+from typing import Any
+
+from headcount.queries.diff import Difference, DiffResult
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted
+from headcount.views.summary.summary import Summary
+
+
+def head(answer: DiffResult) -> list[Block]:
+    return [Line(f": {answer.questions[0]}", bold="before"), Line(f": {answer.questions[1]}", bold="after")]
+
+
+def body(answer: DiffResult) -> list[Block]:
+    if not answer.asked_changes and not answer.answer_changes:
+        return [Line("the same question, and the same answer")]
+    parts = (("in the question", answer.asked_changes), ("in the answer", answer.answer_changes))
+    return [block for title, changes in parts for block in (_table(title, changes), Line())][:-1]
+
+
+def summary(answer: DiffResult) -> Summary:
+    named = [f"{each.name} {_shown(each.before)} → {_shown(each.after)}" for each in answer.answer_changes[:3]]
+    return Summary(
+        question=f"What changed between “{answer.questions[0]}” and “{answer.questions[1]}”?",
+        answer="; ".join(named) or "The answer is the same",
+        figures=(
+            ("changed in the question", counted(len(answer.asked_changes), "thing")),
+            ("changed in the answer", counted(len(answer.answer_changes), "figure")),
+        ),
+        sure="Each answer has its own interval; where both overlap, the difference may be noise.",
+    )
+
+
+def _table(title: str, changes: tuple[Difference, ...]) -> Table:
+    rows = [(each.name, _shown(each.before), _shown(each.after), _percent(each.change)) for each in changes]
+    return Table(
+        columns=(title, "before", "after", "change"), rows=rows or [("nothing", "", "", "")], text_columns=(0,)
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.5g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _percent(change: float | None) -> str:
+    return "" if change is None else f"{change:+.1%}"

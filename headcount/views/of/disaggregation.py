@@ -1,0 +1,74 @@
+"""What disaggregated prefill/decode serves, in words."""
+
+from typing import Any
+
+from headcount.queries.autoscaling.pooled import NOBODY
+from headcount.queries.disaggregation import DisaggregationResult
+from headcount.queries.money import usd_per_user_month
+from headcount.queries.report_data.disaggregation import apart_parts, apart_text
+from headcount.text.blocks import Block, Line
+from headcount.text.pools import apart_blocks
+from headcount.text.units import milliseconds, seconds
+from headcount.text.words import model_title
+from headcount.views.of.pooled import headline, page, pooled_details
+from headcount.views.report_data.assumptions import gpu_rows, of_terms
+from headcount.views.summary.summary import Bought, Summary, if_all_come
+from simulator.study.served import latency_summary
+
+
+def head(answer: DisaggregationResult) -> list[Block]:
+    gpus = f"{answer.question.gpu.name}, {apart_text(answer.apart)}"
+    return headline(answer, gpus, f"on {answer.apart.gpus:,} GPUs")
+
+
+def body(answer: DisaggregationResult) -> list[Block]:
+    point = answer.found.point
+    if point is None:
+        return [Line(NOBODY)]
+    ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
+    rates = f"{point.mean('requests_per_s'):,.2f} requests/s, {point.mean('output_tokens_per_s'):,.0f} output tokens/s"
+    shown = (
+        ("TTFT", f"{seconds(ttft['p50'])} at the median, {seconds(ttft['p95'])} at the 95th percentile"),
+        ("TPOT", f"{milliseconds(tpot['p50'])} at the median, {milliseconds(tpot['p95'])} at the 95th percentile"),
+        ("throughput", rates),
+        ("prefix hits", f"{point.mean('prefix_hit_rate'):.1%} of prompt tokens"),
+    )
+    return [
+        *(Line(f"  {name:<18}{text}") for name, text in shown),
+        *apart_blocks(answer.served),
+        Line(),
+        Line("pools and handovers: one run at the mean, its start included", dim=True),
+    ]
+
+
+def summary(answer: DisaggregationResult) -> Summary:
+    asked, bought = answer.question, _bought(answer)
+    model = model_title(asked.architecture.name)
+    return page(
+        answer,
+        f"How many users can {model} serve on {bought}, with prompts and answers computed on separate servers?",
+        f"on {bought}",
+        bought=bought.figures,
+        priced=bought.priced,
+        risk=f"{bought.failure(answer.users_low)} Whether servers that do both serve more: headcount plan "
+        "--pools prefill,decode.",
+    )
+
+
+def _bought(answer: DisaggregationResult) -> Bought:
+    gpu, apart = answer.question.gpu, answer.apart
+    return Bought(
+        gpu=gpu, gpus=apart.gpus, servers=sum(apart.counts), usd_per_gpu_hour=gpu.usd_per_hour,
+        usd_per_month=answer.usd_per_month, usd_per_head=usd_per_user_month(answer.usd_per_month, answer.users_low),
+        heads=if_all_come(answer.users_low), parts=apart_parts(apart),
+    )  # fmt: skip
+
+
+def details(answer: DisaggregationResult) -> dict[str, Any]:
+    """Where the figures come from."""
+    gpu = answer.question.gpu
+    terms = [
+        *of_terms("GPU", gpu_rows(gpu)),
+        *of_terms("memory, step times and handover", answer.apart.assumptions),
+    ]
+    return pooled_details(answer, f"{answer.apart.gpus} × {gpu.name}", terms)

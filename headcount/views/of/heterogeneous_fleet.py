@@ -1,0 +1,159 @@
+"""What a heterogeneous fleet serves, in words."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from headcount.queries.autoscaling.pooled import NOBODY
+from headcount.queries.heterogeneous_fleet import FleetResult
+from headcount.queries.money import usd_per_month, usd_per_user_month
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.capacity import row_layout
+from headcount.text.units import dollars, milliseconds, percent, seconds, whole_dollars
+from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, model_title
+from headcount.views.of.pooled import headline, page, pooled_details, rent
+from headcount.views.report_data.assumptions import gpu_rows, of_terms
+from headcount.views.summary.summary import Options, Priced, Summary, price_figures, servers_text
+from simulator.study.fleets.heterogeneous_fleet import PoolAlone
+
+MOST_DOWN = 2  # failures that the first page tells
+
+COLUMNS = (
+    "pool", "layout", "users alone", "of requests", "miss TTFT", "miss TPOT", "TTFT p95", "TPOT p95", "prefix hits",
+    "$/hour",
+)  # fmt: skip
+
+
+def head(answer: FleetResult) -> list[Block]:
+    return headline(answer, _gpus(answer), f"behind the router {answer.router}")
+
+
+def body(answer: FleetResult) -> list[Block]:
+    if not answer.users:
+        return [Line(NOBODY)]
+    rows = [
+        (
+            f"{row['gpus']} × {row['gpu']}", row_layout(pool.row), f"{row['users_alone']:,}", f"{row['share']:.0%}",
+            percent(round(row["ttft_misses"], 3)), percent(round(row["tpot_misses"], 3)),
+            seconds(row["ttft_s"]["p95"]), milliseconds(row["tpot_s"]["p95"]), f"{row['prefix_hit_rate']:.0%}",
+            dollars(row["usd_per_hour"]),
+        )
+        for pool, row in zip(answer.together.pools, answer.rows(), strict=True)
+    ]  # fmt: skip
+    return [
+        Table(columns=COLUMNS, rows=rows, text_columns=(0,)),
+        Line(),
+        *(Line(text, dim=True) for text in _legend(answer)),
+    ]
+
+
+def _legend(answer: FleetResult) -> Iterator[str]:
+    alone = sum(pool.row.users for pool in answer.together.pools)
+    yield f"alone the pools serve {alone:,} users in sum (mean); together {answer.users / alone - 1:+.0%}"
+    yield (
+        "users alone: the mean that the pool serves without the others. What follows is of one run of the whole "
+        f"fleet at {answer.users:,} users: the share of requests that the router sends there, which of them miss the "
+        "SLO, their latencies."
+    )
+
+
+def summary(answer: FleetResult) -> Summary:
+    pools = answer.together.pools
+    gpus = joined([_pool_title(pool) for pool in pools])
+    return page(
+        answer,
+        f"How many users can {model_title(answer.question.architecture.name)} serve on {gpus} together?",
+        f"on {gpus} together",
+        bought=_bought_figures(answer),
+        priced=_priced(answer),
+        risk=f"{_failure_text(answer)} With another router than {answer.router} the users may be fewer.",
+        options=_options(answer),
+        words=[("router", f"what sends each request to a server. {answer.router} is its rule.")],
+    )
+
+
+def _priced(answer: FleetResult) -> list[Priced]:
+    return [(pool.question.gpu, pool.question.gpu.usd_per_hour) for pool in answer.together.pools]
+
+
+def _bought_figures(answer: FleetResult) -> tuple[tuple[str, str], ...]:
+    """The servers and their cost."""
+    pools = answer.together.pools
+    servers = [f"{servers_text(pool.row.replicas, pool.row.gpus)} ({pool.question.gpu.title})" for pool in pools]
+    return (("servers", f"{', '.join(servers)}; no spare"), *rent(answer), *price_figures(_priced(answer)))
+
+
+def _options(answer: FleetResult) -> Options:
+    rows = [
+        (_pool_title(pool), f"{pool.row.users_low:,}", f"{pool.row.users:,}",
+         *_money_cells(usd_per_month(pool.row.gpus, pool.question.gpu.usd_per_hour), pool.row.users_low))
+        for pool in answer.together.pools
+    ]  # fmt: skip
+    money = _money_cells(answer.usd_per_month, answer.users_low)
+    together = ("all together", f"{answer.users_low:,}", f"{answer.users:,}", *money)
+    alone = sum(pool.row.users for pool in answer.together.pools)
+    return Options(
+        title="Each kind of GPU alone, and all together",
+        columns=("GPUs", SAFE, BEST, "$ a month", PER_SAFE_USER),
+        rows=(*rows, together),
+        marked=len(rows),
+        note=f"The best estimates of all alone add up to {alone:,}; together {answer.users / alone - 1:+.0%}. "
+        f"{PER_SAFE_MEANING}{_added_text(answer)}",
+    )
+
+
+def _added_text(answer: FleetResult) -> str:
+    """Of two pools, what the one that serves fewer costs for each user that it adds."""
+    if len(answer.together.pools) != 2:
+        return ""
+    less, more = sorted(answer.together.pools, key=lambda pool: pool.row.users_low)
+    month = usd_per_month(less.row.gpus, less.question.gpu.usd_per_hour)
+    added = answer.users_low - more.row.users_low
+    if month is None:
+        return ""
+    each = f", {dollars(month / added)} for each" if added > 0 else ""
+    return f" Beside {_pool_title(more)} alone, {_pool_title(less)} adds {max(added, 0):,} of them{each}."
+
+
+def _failure_text(answer: FleetResult) -> str:
+    """What is left while a server of each pool is down, the one that is missed most first."""
+    pools = sorted(answer.together.pools, key=partial(_left_without, answer))
+    down = [
+        f"while {'one' if pool.row.replicas > 1 else 'the one'} with {pool.question.gpu.title} is down, about "
+        f"{_left_without(answer, pool):,} users are safe to promise"
+        for pool in pools
+    ]
+    return f"No server is spare: {'; '.join(down[:MOST_DOWN])}."
+
+
+def _left_without(answer: FleetResult, lost: PoolAlone) -> int:
+    """Users without one server of a pool: those of the only other pool alone, else in proportion."""
+    others = [pool for pool in answer.together.pools if pool is not lost]
+    if lost.row.replicas == len(others) == 1:
+        return others[0].row.users_low
+    share = lost.row.users_low / lost.row.replicas / max(sum(pool.row.users_low for pool in answer.together.pools), 1)
+    return math.floor((1 - share) * answer.users_low)
+
+
+def _money_cells(month: float | None, users: int) -> tuple[str, str]:
+    return whole_dollars(month), dollars(usd_per_user_month(month, users))
+
+
+def _pool_title(pool: PoolAlone) -> str:
+    return f"{pool.row.gpus:,} × {pool.question.gpu.title}"
+
+
+def _gpus(answer: FleetResult) -> str:
+    return joined([f"{pool.row.gpus} × {pool.question.gpu.name}" for pool in answer.together.pools])
+
+
+def details(answer: FleetResult) -> dict[str, Any]:
+    """Where the figures of each GPU come from."""
+    terms = [
+        item
+        for pool in answer.together.pools
+        for item in (*of_terms(pool.question.gpu.name, gpu_rows(pool.question.gpu)),
+                     *of_terms(f"{pool.question.gpu.name}: memory and step times", pool.plan.assumptions))
+    ]  # fmt: skip
+    return pooled_details(answer, _gpus(answer), terms)

@@ -1,0 +1,201 @@
+"""Whether a model fits and where its memory goes, in words."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful
+from headcount.queries.report_data.waterfall import waterfall
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import GIB
+from headcount.text.words import host_text, model_title, pool_text, sentence
+from headcount.views.report_data.memory import WORDS, memory_details, unfit_page
+from headcount.views.summary.summary import Summary, risk_of
+from kvcache.memory.budget import MemoryBudget
+from simulator.engines.memory import Remedy
+
+if TYPE_CHECKING:
+    pass
+
+
+def summary(answer: MemoryResult) -> Summary:
+    budget = answer.budget
+    question = f"Does {model_title(budget.model)} fit on {budget.num_gpus} × {_gpu_title(answer)} ({setting(answer)})?"
+    if not answer.fits:
+        return unfit_page(budget, answer.resolve_model_and_gpu, question)
+    return Summary(
+        question=question,
+        answer=headline(answer),
+        figures=(
+            ("KV cache", f"{budget.kv_cache_tokens:,} tokens"),
+            (f"conversations of {answer.context.tokens:,} tokens at once", f"{answer.conversations_at_once:,}"),
+        ),
+        sure=sentence(f"{pool_text(budget)}."),
+        risk=risk_of(answer.diagnostics, "A conversation longer than the mean takes more; what latency users see is "
+                     "another question: headcount capacity."),
+        words=WORDS,
+    )  # fmt: skip
+
+
+def _gpu_title(answer: MemoryResult) -> str:
+    return answer.budget.gpu if answer.resolve_model_and_gpu is None else answer.resolve_model_and_gpu.gpu.title
+
+
+def head(answer: MemoryResult) -> list[Block]:
+    return [Line(f" on {answer.budget.gpu}, {setting(answer)}", bold=answer.budget.model), Line(bold=headline(answer))]
+
+
+def body(answer: MemoryResult) -> list[Block]:
+    return [_waterfall_table(answer.budget), Line(), *map(Line, pool(answer)), *_beside_log(answer)]
+
+
+def setting(answer: MemoryResult) -> str:
+    """How it is split and stored."""
+    return f"{answer.budget.split}, {answer.budget.weights_format} weights, {answer.budget.kv_cache_dtype} KV cache"
+
+
+def _pool_unit(answer: MemoryResult) -> str:
+    return "tokens" if answer.budget.engine == "sglang" else "blocks"
+
+
+def _beside_log(answer: MemoryResult) -> list[Block]:
+    """The server's start-up log beside what would have been predicted for it; the log is what counts."""
+    if answer.log is None:
+        return []
+    whose = "SGLang" if answer.log.engine == "sglang" else f"vLLM {answer.log.vllm_version}"
+    title = f"compared with {answer.log.path.name} of {whose}; the KV {_pool_unit(answer)} are the log's"
+    rows = [_term_cells(term) for term in answer.log_terms]
+    return [Line(), Line(title), Table(columns=("GiB per GPU", "logged", "modelled", "error"), rows=rows), Line()]
+
+
+def _term_cells(term: LoggedTerm) -> tuple[str, ...]:
+    digits = 0 if term.name in ("KV blocks", "KV tokens") else 2
+    off = "–" if not term.logged else f"{term.modelled / term.logged - 1:+.1%}"
+    logged = "–" if term.logged is None else f"{term.logged:,.{digits}f}"
+    return term.name, logged, f"{term.modelled:,.{digits}f}", off
+
+
+def _waterfall_table(budget: MemoryBudget) -> Table:
+    """Bars one after the other, as wide as the GPU's memory or as what is needed where that is more."""
+    (_, total), *parts = found = waterfall(budget)
+    scale = max(total, sum(max(value, 0) for _, value in parts))
+    bars, begin = [(0.0, total / scale)], 0.0
+    for _, value in parts:
+        bars.append((begin, begin + max(value, 0) / scale))
+        begin = bars[-1][1]
+    rows = [(name, f"{value / GIB:,.2f}") for name, value in found]
+    return Table(columns=("per GPU", "GiB"), rows=rows, bars=bars)
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def details(answer: MemoryResult) -> dict[str, Any]:
+    terms = [*answer.architecture_assumptions, *answer.budget.assumptions]
+    return memory_details(answer.budget, terms)
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def headline(answer: MemoryResult) -> str:
+    """Whether it fits, by how much, what to change."""
+    budget = answer.budget
+    request = f"one request of the full {budget.max_model_len:,} tokens"
+    if budget.engine == "sglang":
+        return _sglang_headline(answer)
+    if budget.fits:
+        doubt = " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
+        spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs."
+        return spare + (doubt if is_doubtful(budget) else "")
+    missing = max(0.1, budget.missing_bytes / GIB)
+    return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {_advice(answer.remedies)}"
+
+
+def _sglang_headline(answer: MemoryResult) -> str:
+    """Of SGLang, which starts with whatever is left for the KV cache."""
+    budget = answer.budget
+    if not budget.fits:
+        missing = max(0.1, budget.missing_bytes / GIB)
+        return f"Does not fit: {missing:,.1f} GiB short per GPU for a KV cache. {_advice(answer.remedies)}"
+    if budget.kv_cache_tokens >= budget.max_model_len:
+        return f"Fits: the KV cache holds requests of the full {budget.max_model_len:,} tokens."
+    return (
+        f"Fits, with requests of at most {budget.kv_cache_tokens:,} tokens: the KV cache holds no more of the "
+        f"context of {budget.max_model_len:,}."
+    )
+
+
+def pool(answer: MemoryResult) -> list[str]:
+    """What the KV cache holds, a sentence per line; nothing where vLLM would not start."""
+    budget = answer.budget
+    if not budget.fits:
+        return []
+    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
+    interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
+    ranks = budget.data_parallel_size
+    each = f"; each of the {ranks} attention replicas has its own cache of this size" if ranks > 1 else ""
+    count, most = answer.conversations_at_once, budget.max_num_seqs
+    running = f"; at most {most:,} of them run in one step (max_num_seqs)" if count > most else ""
+    parts = [f"{users:,} → {tokens:,}" for users, tokens in answer.tokens_per_user.items()]
+    if budget.engine == "sglang":
+        return _sglang_pool(answer, parts)
+    return [
+        f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens ({interval}): "
+        f"{budget.kv_cache_tokens:,} tokens{_bytes_per_token(budget)}{each}",
+        f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once "
+        "(vLLM's 'Maximum concurrency')",
+        f"{count:,} conversations of {answer.context.tokens:,} tokens ({answer.context.source}) at once, "
+        f"without shared blocks{running}",
+        *([sentence(text)] if (text := host_text(budget)) else []),
+        *([f"tokens per user if N users hold their context at once: {', '.join(parts)}"] if parts else []),
+    ]
+
+
+def _sglang_pool(answer: MemoryResult, per_user: Sequence[str]) -> list[str]:
+    """The same of SGLang, in tokens."""
+    budget, count = answer.budget, answer.conversations_at_once
+    low, high = budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
+    interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
+    pages = f" in pages of {budget.block_size}" if budget.block_size > 1 else ""
+    each = f"; each of the {budget.data_parallel_size} replicas has as many" if budget.data_parallel_size > 1 else ""
+    most = budget.max_num_seqs
+    running = f"; at most {most:,} of them run at once (max_running_requests)" if count > most else ""
+    return [
+        f"max_total_num_tokens {budget.kv_cache_tokens:,}{pages} ({interval}){_bytes_per_token(budget)}{each}",
+        f"{count:,} conversations of {answer.context.tokens:,} tokens ({answer.context.source}) at once, "
+        f"without shared prefixes{running}",
+        *([f"tokens per user if N users hold their context at once: {', '.join(per_user)}"] if per_user else []),
+    ]
+
+
+def _advice(found: Sequence[Remedy]) -> str:
+    """Which change helps."""
+    if not found:
+        return "No larger TP and no smaller format helps: take a larger GPU."
+    words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
+    return f"It fits with {', or with '.join(words)}."
+
+
+def _bytes_per_token(budget: MemoryBudget) -> str:
+    """What a token and a request's states take on all GPUs that share them."""
+    state = budget.state_bytes_per_request
+    fixed = f" and {state * budget.tp / 2**20:,.1f} MiB of state per request" if state else ""
+    windows = any(group.window is not None for group in budget.layout.groups)
+    until = " while all layers attend to it" if windows else ""
+    gpus = budget.tensor_parallel_size * budget.pipeline_parallel_size
+    over = f", over {gpus} GPUs together{copies_of_kv(budget)}" if gpus > 1 else ""
+    return f" at {kv_bytes_held(budget) / 1024:,.1f} KiB each{until}{fixed}{over}"
+
+
+def kv_bytes_held(budget: MemoryBudget) -> int:
+    """What a token takes over all GPUs of a replica, or of an attention replica, with every copy counted."""
+    return budget.layout.bytes_per_token * budget.tensor_parallel_size
+
+
+def copies_of_kv(budget: MemoryBudget) -> str:
+    """How much of that is there once, where GPUs keep the same KV heads or latents."""
+    if kv_bytes_held(budget) == budget.kv_bytes_per_token:
+        return ""
+    return f"; {budget.kv_bytes_per_token / 1024:,.1f} KiB without the copies that several GPUs keep"

@@ -1,0 +1,93 @@
+"""The engine arguments that serve the most users, in words."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from headcount.inputs.variations import FORMATS
+from headcount.queries.optimize import OptimizeResult
+from headcount.queries.sweeps.layout import Layout
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import dollars, milliseconds, seconds
+from headcount.text.words import PER_SAFE_USER, PRECISION_REMARK, SAFE, model_title, ratio_text, settings_text
+from headcount.views.of import compare
+from headcount.views.of.layouts_summary import compared_options, layout_page, layouts_json
+from headcount.views.report_data.study import study_json
+from headcount.views.summary.summary import Summary
+
+FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
+
+SIMPLEST_REMARK: Final = (
+    "The marked row is kept simple: a setting that raises the best estimate by 1 % or less is not added to it."
+)
+
+KEPT_SIMPLE: Final = "best: a setting that does not surely raise the best estimate by more than 1 % is left out"
+
+FRONTIER_MEANING: Final = (
+    "frontier: the best, and layouts than which no other has more users, less TTFT p95 and less TPOT p95, to within 1 %"
+)
+
+
+def _settings(answer: OptimizeResult) -> list[Line]:
+    """The values of the arguments as given, of which a serve line leaves out the defaults."""
+    plan = answer.base.looked.plan if answer.base.looked else None
+    return [Line(f"as given: {settings_text(plan)}")] if plan else []
+
+
+def _with_defaults(answer: OptimizeResult) -> str:
+    """Why they are more than the listed values make: the default of each argument is one more."""
+    return " (with each default)" if answer.compared.axes else ""
+
+
+def summary(answer: OptimizeResult) -> Summary:
+    compared, best, base = answer.compared, answer.best, answer.base
+    question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
+    beside = f"the arguments as given, of which {base.users:,} users are safe to promise"
+    gained = f"The best estimate is {ratio_text(answer.gain)} beside {beside}. " if best is not base else ""
+    options = compared_options(compared.layouts, best)
+    if options and any(each.users > best.users for each in compared.layouts):
+        options = replace(options, note=f"{options.note} {SIMPLEST_REMARK}")
+    return layout_page(answer, question, best, slo=compared.slo, about=gained, options=options,
+                       others=compared.layouts)  # fmt: skip
+
+
+def head(answer: OptimizeResult) -> list[Block]:
+    title, *_ = compare.head(answer.compared)
+    best, base = answer.best, answer.base
+    if not best.users:
+        return [title, Line(f"nobody is served; {best.reason or base.reason}")]
+    if best is base:
+        tried = sum(each.row is not None for each in answer.compared.layouts if each is not base)
+        said = (
+            f" users safe to promise; of {answer.num_looked_at:,} choices{_with_defaults(answer)} looked at by "
+            f"estimate, and {tried:,} simulated, none surely raises the best estimate by more than 1 %"
+        )
+        return [title, Line(said, bold=f"as given: {base.users:,}"), *_settings(answer), Line(answer.serve_line)]
+    cost = f", ${dollars(best.usd_per_user_month)} per safe user and month" if best.usd_per_user_month else ""
+    gain = f"; beside {base.users:,} as given, {ratio_text(answer.gain)}" if base.users else ""
+    return [
+        title,
+        Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users safe to promise"),
+        Line(answer.serve_line),
+        *([Line(PRECISION_REMARK)] if any(name in best.choice for name in FORMATS) else []),
+    ]
+
+
+def body(answer: OptimizeResult) -> list[Block]:
+    rows = [frontier_cells(layout) for layout in answer.frontier]
+    table = Table(columns=FRONTIER_COLUMNS, rows=rows, text_columns=(0, 1), bold_column=2)
+    frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if rows else []
+    values = [replace(each, dim=True) for each in _settings(answer)] if answer.best is not answer.base else []
+    is_kept_simple = any(each.users > answer.best.users for each in answer.compared.layouts)
+    remark = [Line(KEPT_SIMPLE, dim=True)] if is_kept_simple else []
+    return [*frontier, *compare.body(answer.compared), *values, *remark]
+
+
+def frontier_cells(layout: Layout) -> tuple[str, ...]:
+    """A layout in the table of the frontier."""
+    latencies = seconds(layout.p95_s("ttft_s")), milliseconds(layout.p95_s("tpot_s"))
+    return (layout.name, layout.layout, f"{layout.users:,}", dollars(layout.usd_per_user_month), *latencies)
+
+
+def details(answer: OptimizeResult) -> dict[str, Any]:
+    bars = layouts_json(answer.compared.layouts, answer.best, by_cost=False)
+    return study_json(answer, answer.study) | {"layouts": bars}

@@ -1,0 +1,287 @@
+"""A plan in sentences and tables."""
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from files.names import readable
+from headcount.queries.money import BreakEven, price_lines
+from headcount.queries.plan_progress import gpus_text, nearest_text
+from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted, milliseconds, percent, seconds
+from headcount.text.words import COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
+from kvcache.gpus.gpu import find_gpu
+from simulator.fleet.pool_sizes import DECODE, PREFILL
+
+if TYPE_CHECKING:
+    from headcount.queries.plan import PlanResult
+
+
+MOST_PRICES: Final = 2
+RANKED: Final = (
+    "Ranked by $/month of a whole fleet for these users; at full load another GPU may cost less per user: headcount "
+    "compare"
+)
+COLUMNS = (
+    "GPU", "GPUs", "servers", SAFE, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "found", "what binds",
+)  # fmt: skip
+
+
+def head(answer: "PlanResult") -> list[Block]:
+    """What was asked, the cheapest fleet, the next one."""
+    asked = answer.race.question
+    lines: list[Block] = [
+        Line(f", workload {answer.workload}: {asked.slo}", bold=asked.architecture.name),
+        Line(f": {money_text}" if (money_text := cost(answer)) else "", bold=headline(answer)),
+    ]
+    others = [row for row in answer.fleets[1:] if row.runs and answer.best and row.gpu != answer.best.gpu]
+    if answer.best and others:
+        lines.append(Line(_next_best(answer.best, others[0])))
+    lines += [Line(api_text(answer))] if answer.break_even else []
+    return [*lines, *map(Line, _apart_texts(answer))]
+
+
+def _apart_texts(answer: "PlanResult") -> list[str]:
+    """What prefill and decode apart cost on each GPU beside servers that do both."""
+    rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
+    pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
+    return [_apart_text(both, apart) for both, apart in pairs]
+
+
+def _apart_text(both: FleetRow, apart: FleetRow) -> str:
+    assert both.usd_per_month and apart.usd_per_month, "fleets that run have a cost"
+    more = apart.usd_per_month / both.usd_per_month - 1
+    cost = "for the same cost" if not more else f"{percent(round(abs(more), 2))} {'more' if more > 0 else 'less'}"
+    about = ", as estimated" if SCREENED in (both.state, apart.state) else ""
+    gpus = f"{counted(apart.gpus or 0, 'GPU')} instead of {both.gpus:,}, {cost}"
+    return f"{apart.kind}: {gpus}; {apart.users_low:,} users safe to promise instead of {both.users_low:,}{about}"
+
+
+def headline(answer: "PlanResult") -> str:
+    """The fleet to buy, or that there is none."""
+    best, users = answer.best, counted(round(answer.demand.users), "user")
+    if best is None:
+        if not answer.race.is_over:
+            return f"{users}: stopped before a fleet that serves them was simulated"
+        return f"No fleet that was tried serves {users} within the SLO"
+    spare = f", {best.spare_servers} of them spare" if best.spare_servers else ""
+    return f"{users}: {gpus_text(best)}, {best.layout}{spare}"
+
+
+def cost(answer: "PlanResult") -> str:
+    """What the cheapest fleet costs, and how many users it serves."""
+    best = answer.best
+    if best is None or best.usd_per_month is None or best.usd_per_user_month is None:
+        return ""
+    each = best.usd_per_month / answer.demand.users
+    return (
+        f"${best.usd_per_month:,.0f} a month, ${each:,.2f} for each user asked for; "
+        f"{best.users_low:,} users safe to promise, ${best.usd_per_user_month:,.2f} for each"
+    )
+
+
+def _next_best(best: FleetRow, other: FleetRow) -> str:
+    assert best.usd_per_month and other.usd_per_month, "fleets that run have a cost"
+    more = other.usd_per_month / best.usd_per_month - 1
+    estimated = ", as estimated" if other.state == SCREENED else ""
+    return f"next: {gpus_text(other)}, {other.layout}: {percent(round(more, 2))} more{estimated}"
+
+
+def body(answer: "PlanResult") -> list[Block]:
+    """The fleets side by side, the chain, how to start the best."""
+    rows = [row for row in answer.fleets if row.runs]
+    found: list[Block] = [fleets_table(rows)] if rows else []
+    found += [Line(f"{row.kind}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
+    found += [Line(nearest_text(each)) for each in answer.nearest]
+    found += [Line(), *chain(answer), *_start(answer)]
+    found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
+    if answer.explain:
+        found += [Line(), Line(bold="every layout"), layouts_table(answer)]
+    return [*found, Line(), *_legend(answer)]
+
+
+def fleets_table(rows: list[FleetRow]) -> Table:
+    return Table(
+        columns=COLUMNS,
+        rows=[_cells(row) for row in rows],
+        text_columns=(0, 2, len(COLUMNS) - 2, len(COLUMNS) - 1),
+        bold_column=COLUMNS.index(SAFE),
+    )
+
+
+def _cells(row: FleetRow) -> tuple[str, ...]:
+    about = "≈ " if row.state == SCREENED else ""
+    how = {SCREENED: "estimated", SCALED: f"scaled from {row.simulated_servers}"}
+    return (
+        row.gpu,
+        f"{row.gpus:,}",
+        row.layout,
+        f"{about}{row.users_low:,}",
+        f"{about}{row.usd_per_month:,.0f}",
+        f"{about}{row.usd_per_user_month:,.2f}",
+        seconds(row.ttft_s["p95"] if row.ttft_s else None),
+        milliseconds(row.tpot_s["p95"] if row.tpot_s else None),
+        how.get(row.state, row.state),
+        row.binding or "",
+    )
+
+
+def chain(answer: "PlanResult") -> list[Line]:
+    """Users → requests/s → in flight → GPUs."""
+    lines = [Line(text) for text in answer.demand.lines()]
+    people, best = answer.people, answer.best
+    if people.peak_text:
+        lines.append(Line(f"the peak is at {people.peak_text}"))
+    if people.factor != 1:
+        extra = (("growth", people.growth), ("headroom", people.headroom))
+        named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)
+        lines.append(Line(f"with {named}: {readable(answer.users_to_serve)} users to serve"))
+    lines.append(Line(request_text(answer)))
+    if best is not None and best.requests_per_s is not None and best.in_flight is not None and best.servers:
+        spare = best.spare_servers or 0
+        servers = counted(best.servers - spare, "server") + (f" + {spare} spare" if spare else "")
+        rates = f"{_figure(best.requests_per_s)} requests/s → {_figure(best.in_flight)} in flight"
+        lines.append(Line(f"→ {rates} → {servers} → {counted(best.gpus or 0, 'GPU')}"))
+    return [*lines, *_tokens(answer)]
+
+
+def _tokens(answer: "PlanResult") -> list[Line]:
+    """Those of the users to serve: prompts and answers."""
+    peak, factor = answer.peak, answer.people.factor
+    if peak is None:
+        return []
+    prompt, output = (_figure(factor * each) for each in (peak.input_tokens_per_s, peak.output_tokens_per_s))
+    return [Line(f"these are {prompt} prompt tokens/s and {output} output tokens/s")]
+
+
+def request_text(answer: "PlanResult") -> str:
+    """How long a request is on average, and how long it may be where that was said."""
+    found, asked = answer.traffic, answer.race.question.variants[0].max_model_len
+    prompt = found.prompt_tokens if found else answer.request.input_tokens
+    output = found.output_tokens if found else answer.request.output_tokens
+    most = "" if asked is None else f"; together at most {asked:,}"
+    return f"each request: a prompt of {prompt:,.0f} and an answer of {output:,.0f} tokens on average{most}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _start(answer: "PlanResult") -> list[Line]:
+    best = answer.best
+    if best is None or not best.servers:
+        return []
+    if best.prefill_servers is not None:
+        both = (best.prefill_servers, best.servers - best.prefill_servers), (best.prefill_serve_line, best.serve_line)
+        pools = zip(*both, (PREFILL, DECODE), strict=True)
+        return [Line(f"start {count:,} × {role} with: {line}") for count, line, role in pools]
+    each = "start the server" if best.servers == 1 else f"start each of the {best.servers:,} servers"
+    return [Line(f"{each} with: {best.serve_line}")]
+
+
+def api_text(answer: "PlanResult") -> str:
+    """The cheapest fleet beside an API, and from which load own GPUs cost less; "" without the API's prices."""
+    found = answer.break_even
+    if found is None:
+        return ""
+    flag = " (assumed; --utilization)" if answer.money.utilization_is_assumed else ""
+    at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
+    verdict = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
+    tokens = f"{_millions(found.input_tokens_per_month)} input and {_millions(found.output_tokens_per_month)} output"
+    each = found.api_usd_per_month / answer.demand.users
+    bill = (
+        f"the API bills ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} for each user asked for, for {tokens} "
+        f"tokens, {at}: {verdict} at this load"
+    )
+    return f"{bill}; {_break_even_text(answer, found)}; lower prices of cached input are not counted"
+
+
+def _millions(tokens: float) -> str:
+    """A month's tokens, such as `1,234 M`: exact enough to check a bill by hand."""
+    return f"{_figure(tokens / 1e6)} M"
+
+
+def _break_even_text(answer: "PlanResult", found: BreakEven) -> str:
+    """The load from which own GPUs cost less, as a share of the load asked for and in users."""
+    if found.load_share is None or found.users is None:
+        return "own GPUs cost more at any load"
+    share = percent(round(found.load_share, 2))
+    text = f"break-even at {share} of this load ({counted(math.ceil(found.users), 'user')})"
+    fleets = [(row, row.usd_per_month, row.users_low / answer.people.factor) for row in answer.fleets
+              if row.usd_per_month and row.users_low]  # fmt: skip
+    if not fleets or found.users <= fleets[0][2]:
+        return text
+    api_each = fleets[0][1] / found.users  # of one at the peak
+    full = [(row, usd / api_each) for row, usd, safe in fleets if usd <= api_each * safe]
+    if not full:
+        return f"{text}, more than this fleet safely serves; no other fleet here breaks even at that use, however full"
+    row, users = full[0]
+    from_on = f"{row.gpus_text} would from {counted(math.ceil(users), 'user')} on"
+    return f"{text}, more than this fleet safely serves; {from_on}"
+
+
+def layouts_table(answer: "PlanResult") -> Table:
+    """Every layout, those that were dropped last."""
+    columns = ("GPU", "layout", "GPUs", "users", "$/month", "state", "why")
+    rows = [
+        (
+            row.gpu,
+            row.layout,
+            f"{row.gpus:,}" if row.gpus else "",
+            f"{row.users_low:,}" if row.users_low is not None else "",
+            f"{row.usd_per_month:,.0f}" if row.usd_per_month is not None else "",
+            row.state,
+            row.reason or row.binding or "",
+        )
+        for row in answer.layouts
+    ]
+    return Table(columns=columns, rows=rows, keys=2, text_columns=(0, 1, 5, 6))
+
+
+def _legend(answer: "PlanResult") -> list[Line]:
+    if not any(row.runs for row in answer.fleets):
+        return []
+    asked = answer.race.question
+    spare = " with the spare servers down" if asked.spare else ""
+    return [
+        Line(
+            f"{safe_meaning(COVERED + spare)} {PER_SAFE_MEANING} {RANKED}. Latencies: under the users to serve{spare}.",
+            dim=True,
+        ),
+        Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
+        *(Line(text, dim=True) for text in _prices(answer)),
+        Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer)}", dim=True),
+    ]
+
+
+def _prices(answer: "PlanResult") -> list[str]:
+    """Of the fleets that lead; eight kinds of GPU would fill a screen."""
+    leading = [row for row in answer.fleets if row.runs][:MOST_PRICES]
+    found = price_lines((find_gpu(row.gpu), row.usd_per_gpu_hour) for row in leading)
+    return [f"{line}; all: headcount gpus" for line in found]
+
+
+def _routers(answer: "PlanResult") -> str:
+    """The router of the leading fleet, then others with their GPUs."""
+    gpus: dict[str, list[str]] = {}
+    for row in answer.fleets:
+        if row.runs:
+            gpus.setdefault(str(row.router), []).append(row.gpu)
+    first, *others = gpus
+    return "; ".join([first, *(f"{router} for {joined(gpus[router])}" for router in others)])
+
+
+def servers_meaning(answer: "PlanResult") -> str:
+    """The first layout in words."""
+    row = next(row for row in answer.fleets if row.runs)
+    assert row.servers and row.gpus, "a fleet that runs has servers"
+    if row.prefill_tp is not None:
+        return f"{row.layout}: engines that compute prompts and engines that compute answers, with TP GPUs each."
+    each = " each" if row.servers > 1 else ""
+    return f"{row.layout}: {counted(row.servers, 'server')} of {counted(row.gpus // row.servers, 'GPU')}{each}."
+
+
+def _estimated(answer: "PlanResult") -> str:
+    if all(row.state != SCREENED for row in answer.fleets if row.runs):
+        return ""
+    return f" estimated: not simulated{', since it costs too much to win' if answer.race.is_over else ' yet'}."

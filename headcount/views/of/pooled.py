@@ -1,0 +1,87 @@
+"""What every fleet of several pools says."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from headcount.queries.autoscaling.pooled import NOBODY, PooledResult
+from headcount.queries.money import usd_per_user_month
+from headcount.text.blocks import Block, Line
+from headcount.text.units import counted
+from headcount.text.words import sentence
+from headcount.views.report_data.assumptions import assumptions_of
+from headcount.views.report_data.workload import workload_text
+from headcount.views.summary.confidence import Headroom
+from headcount.views.summary.summary import (
+    Options,
+    Priced,
+    Summary,
+    if_all_come,
+    money_figures,
+    served_summary,
+    up_to,
+)
+
+
+def headline(answer: PooledResult, gpus: str, behind: str) -> list[Block]:
+    asked = answer.question
+    title = f" on {gpus}, workload {answer.workload}: {asked.slo}"
+    said = f"{answer.users_low:,} users are safe to promise {behind}"
+    mean = f" (best estimate {answer.users:,}, upper end {answer.users_high:,})"
+    return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
+
+
+def page(
+    answer: PooledResult,
+    question: str,
+    said: str,
+    *,
+    bought: Sequence[tuple[str, str]],
+    priced: Sequence[Priced],
+    risk: str,
+    options: Options | None = None,
+    words: Sequence[tuple[str, str]] = (),
+) -> Summary:
+    """For the person who signs; `said` are the users' GPUs in the answer, `bought` the servers and their cost."""
+    asked = answer.question
+    if not answer.users_low:
+        why = NOBODY if not answer.users else "the interval is too wide"
+        return Summary(
+            question=question, answer="No number of users can be promised", risk=sentence(f"{why}."), is_good=False
+        )
+    return served_summary(
+        answer,
+        question,
+        f"{counted(answer.users_low, 'user')} at once {said}",
+        figures=bought,
+        priced=priced,
+        serves=up_to(answer.users_low),
+        load=asked.workload,
+        slo=asked.slo,
+        plan=answer.plans[0],
+        headroom=Headroom(needed=None, low=answer.users_low, users=answer.users, high=answer.users_high),
+        risk=risk,
+        options=options,
+        words=words,
+    )
+
+
+def rent(answer: PooledResult) -> tuple[tuple[str, str], ...]:
+    """What all GPUs cost a month, and each user who is safe to promise."""
+    each = usd_per_user_month(answer.usd_per_month, answer.users_low)
+    return money_figures(answer.usd_per_month, each, if_all_come(answer.users_low))
+
+
+def pooled_details(answer: PooledResult, fleet: str, terms: Sequence[dict[str, str]]) -> dict[str, Any]:
+    """Where the figures come from, and which assumptions move them."""
+    asked = answer.question
+    load = assumptions_of(replace(asked, router=answer.router), None)
+    return {
+        "fleet": fleet,
+        "loads": [],
+        "slo": vars(asked.slo),
+        "seed": asked.seed,
+        "workload": workload_text(asked),
+        "assumptions": [row for row in load if row["part"] == "load"] + list(terms),
+        **answer.evidence,
+    }

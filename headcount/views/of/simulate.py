@@ -1,0 +1,151 @@
+"""How fast one load is served, in words."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headcount.queries.money import usd_per_month
+from headcount.queries.report_data.disaggregation import apart_parts, apart_text
+from headcount.queries.report_data.percentiles import (
+    P99_COLUMN,
+    P99_MEANING,
+    PERCENTILES,
+    percentiles_json,
+    runs_text,
+)
+from headcount.queries.serving import TAILS
+from headcount.queries.simulate import SimulateResult
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.pools import apart_blocks
+from headcount.text.simulated import rates, tenants_table
+from headcount.text.units import milliseconds, seconds
+from headcount.text.words import (
+    host_text,
+    layout_text,
+    model_title,
+    precision_text,
+    reached_text,
+    sentence,
+    settings_text,
+    step_time_error,
+)
+from headcount.views.report_data.assumptions import gpu_rows, of_terms
+from headcount.views.report_data.deployment import deployment_json
+from headcount.views.report_data.memory import memory_json
+from headcount.views.summary.summary import (
+    LATENCY_WORDS,
+    Summary,
+    money_figures,
+    parts_text,
+    price_figures,
+    rent_words,
+    risk_of,
+    servers_text,
+)
+from simulator.engines.engines import words_of
+from simulator.study.statistics import fewest_for_error
+
+if TYPE_CHECKING:
+    pass
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def summary(answer: SimulateResult) -> Summary:
+    plan, found = answer.plan, answer.figures()
+    gpus = f"{answer.gpus:,} × {plan.gpu.title}"
+    price = plan.gpu.usd_per_hour
+    servers = parts_text(apart_parts(answer.apart)) if answer.apart else servers_text(answer.replicas, answer.gpus)
+    low, high = answer.p99_interval("ttft_s") or (None, None)
+    runs = f"From {len(answer.p99s)} runs" if answer.p99s else "From this run alone"
+    tail = "" if low is None else f" {runs}, p99 of TTFT is {seconds(low)} to {seconds(high)}."
+    return Summary(
+        question=f"How fast does {model_title(plan.architecture.name)} on {gpus} answer this load: "
+        f"{answer.served.description}?",
+        answer=reached_text(found["ttft_s"]["p95"], found["tpot_s"]["p95"]),
+        figures=(
+            ("model", precision_text(plan)),
+            ("servers", servers),
+            ("throughput", f"{answer.result.requests_per_s:,.2f} requests/s, "
+             f"{answer.result.output_tokens_per_s:,.0f} output tokens/s"),
+            *money_figures(usd_per_month(answer.gpus, price), None),
+            *price_figures([(plan.gpu, price)]),
+        ),
+        sure=sentence(f"{step_time_error(plan.latency, answer.served.step.sequences)}.{tail}"),
+        risk=risk_of(answer.diagnostics, "One run of one load: with other arrivals, the slowest answers are slower or "
+                     "faster. How many users are served within limits is another question: headcount capacity."),
+        words=(*LATENCY_WORDS, *rent_words([(plan.gpu, price)])),
+    )  # fmt: skip
+
+
+def head(answer: SimulateResult) -> list[Block]:
+    plan = answer.plan
+    split = layout_text(
+        answer.replicas, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
+    )
+    split = apart_text(answer.apart) if answer.apart else split
+    return [Line(bold=f"{plan.architecture.name} on {plan.gpu.name}, {split}: {answer.served.description}")]
+
+
+def body(answer: SimulateResult) -> list[Block]:
+    units = {"ttft_s": seconds, "e2e_s": seconds}
+    rows = [
+        (row["latency"].removesuffix("_s").upper(),
+         *(units.get(row["latency"], milliseconds)(row[name]) for name in STATISTICS),
+         _p99_range(answer, row["latency"], units.get(row["latency"], milliseconds)))
+        for row in answer.rows()
+    ]  # fmt: skip
+    preempted = words_of(answer.plan.args).preempted
+    figures = [Line(f"  {name:<18}{value}") for name, value in rates(answer.result, preempted)]
+    tenants: list[Block] = [Line(), tenants_table(answer.served.tenants)] if answer.served.tenants else []
+    router = f"router: {answer.served.router}" if answer.plan.data_parallel_size > 1 else ""
+    held = f"flow control: {answer.served.flow_control}" if answer.served.flow_control else ""
+    slo = f"attainment of tenants: {answer.served.slo}" if tenants else ""
+    tails = runs_text(answer.p99s) or (P99_MEANING if any(answer.p99_interval(name) for name in TAILS) else "")
+    said = (settings_text(answer.plan), host_text(answer.plan.budget), router, held, slo, answer.served.counted, tails)
+    dim = [Line(text, dim=True) for text in said if text]
+    column = f"p99, of {len(answer.p99s)} runs" if answer.p99s else P99_COLUMN
+    latencies = Table(columns=("", *STATISTICS, column), rows=rows)
+    return [latencies, Line(), *figures, *apart_blocks(answer.served.apart), *tenants, Line(), *dim]
+
+
+def _p99_range(answer: SimulateResult, name: str, shown: Callable[[float | None], str]) -> str:
+    if name not in TAILS:
+        return ""
+    found = answer.p99_interval(name)
+    return f"needs {fewest_for_error(99):,} requests" if found is None else f"{shown(found[0])} to {shown(found[1])}"
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def details(answer: SimulateResult) -> dict[str, Any]:
+    """Of this load alone."""
+    plan, result = answer.plan, answer.result
+    names = ("requests_per_s", "output_tokens_per_s", "prefix_hit_rate")
+    means = {"in_flight": "in_flight_mean", "running": "running_mean", "waiting": "waiting_mean"}
+    load = {
+        "share": None,
+        "users": result.users_mean,
+        "attainment": None,
+        "ttft_s": percentiles_json(result.times.ttft_s),
+        "tpot_s": percentiles_json(result.times.tpot_s),
+        **{name: getattr(result, name) for name in names},
+        **{name: getattr(result, of) for name, of in means.items()},
+        "kv_usage": result.kv_usage_mean,
+        "preemptions_per_request": result.num_preemptions / max(result.num_requests, 1),
+        "host_hit_rate": result.host_hit_rate,
+    }
+    return {
+        "deployment": deployment_json(plan, answer.replicas),
+        "memory": memory_json(plan.budget),
+        "fleet": f"{answer.gpus} × {plan.gpu.name}",
+        "percentiles": list(PERCENTILES),
+        "loads": [load],
+        "timeline": answer.served.timeline,
+        "slo": {},
+        "assumptions": [
+            *of_terms("GPU", gpu_rows(plan.gpu)),
+            *of_terms("memory and step times", (answer.apart or plan).assumptions),
+        ],
+    }

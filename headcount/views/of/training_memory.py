@@ -1,0 +1,88 @@
+"""Where memory goes in training, in words."""
+
+from typing import Any
+
+from headcount.queries.training_memory import TrainingMemoryResult, options_of
+from headcount.text.blocks import Block, Line, Table
+from headcount.text.units import counted, gib
+from headcount.text.words import model_title
+from headcount.views.report_data.assumptions import of_terms
+from headcount.views.summary.summary import Summary
+from kvcache.models.catalog import find_gpu
+
+WORDS = (
+    ("TP", "tensor parallel: GPUs that share each layer."),
+    ("PP", "pipeline parallel: GPUs that hold one part of the layers each."),
+    ("DP", "data parallel: copies of the model that split the batch."),
+    ("ZeRO", "what those copies divide among them instead of each holding it: 1 the optimizer's states, 2 gradients, "
+     "too, 3 weights, too."),
+    ("GiB", "1.07 GB."),
+)  # fmt: skip
+
+MEMORY_BAR = 2 / 3  # of the longest bar: what does not fit shows beyond it
+
+
+def summary(answer: TrainingMemoryResult) -> Summary:
+    budget, plan = answer.budget, answer.budget.plan
+    left = budget.gpu_memory_bytes - budget.total_bytes
+    gpus = f"{plan.num_gpus:,} × {find_gpu(budget.gpu).title}"
+    memory = f"{gib(budget.total_bytes)} needed, it has {gib(budget.gpu_memory_bytes)}"
+    return Summary(
+        question=f"Does training {model_title(budget.model)} fit on {gpus}?",
+        answer=f"Yes: {gib(left)} of each GPU are left"
+        if answer.fits
+        else f"No: each GPU lacks {gib(-left)}; {_told(answer)}",
+        figures=(
+            ("layout", plan.layout),
+            ("memory of each GPU", memory),
+            *(() if answer.fits else (("it fits", " or ".join(_where_it_fits(answer)) or "nowhere that was tried"),)),
+        ),
+        risk="Fragmentation and libraries beyond the allowance take memory as well.",
+        words=WORDS,
+        is_good=answer.fits or bool(_where_it_fits(answer)),
+    )
+
+
+def _told(answer: TrainingMemoryResult) -> str:
+    """What to do instead."""
+    where = _where_it_fits(answer)
+    return f"it fits {where[0]}" if where else "shorten --seq-len"
+
+
+def _where_it_fits(answer: TrainingMemoryResult) -> list[str]:
+    """With what change, or on how many GPUs in which layout."""
+    said = [f"with {' '.join(options_of(each))}" for each in answer.changes]
+    if answer.cluster is not None:
+        said.append(f"unchanged on {counted(answer.cluster.plan.num_gpus, 'GPU')} as {answer.cluster.plan.layout}")
+    return said
+
+
+def head(answer: TrainingMemoryResult) -> list[Block]:
+    budget, plan = answer.budget, answer.budget.plan
+    where = f" trained on {counted(plan.num_gpus, 'GPU')} ({budget.gpu})"
+    trained, beside = f"{budget.num_trainable_parameters:,}", f"{budget.num_parameters:,}"
+    adapters = f"{trained} adapter parameters beside {beside} frozen ones" if plan.lora_rank else f"{beside} parameters"
+    return [
+        Line(f"{where}: {plan.layout}, {plan.precision}, {plan.optimizer}", bold=budget.model),
+        Line(adapters),
+        Line(f"{plan.global_batch_size:,} × {plan.sequence_length:,} tokens per optimizer step"),
+    ]
+
+
+def body(answer: TrainingMemoryResult) -> list[Block]:
+    budget, rows = answer.budget, answer.rows()
+    ends = [min(1.0, MEMORY_BAR * row["bytes"] / budget.gpu_memory_bytes) for row in rows]
+    table = Table(
+        columns=("per GPU", "GiB"),
+        rows=[(row["part"], f"{row['gib']:,.2f}") for row in rows],
+        bars=[(0.0, end) for end in ends],
+    )
+    stages = budget.plan.pipeline_parallel_size
+    where = f" on pipeline stage {budget.stage} of {stages}, which needs most" if stages > 1 else ""
+    left = budget.gpu_memory_bytes - budget.total_bytes
+    told = f"It fits: {gib(left)} left" if budget.fits else f"It does not fit: {gib(-left)} short"
+    return [table, Line(), Line(f"{told} per GPU{where}.")]
+
+
+def details(answer: TrainingMemoryResult) -> dict[str, Any]:
+    return {"assumptions": of_terms("memory", answer.budget.assumptions)}

@@ -1,0 +1,89 @@
+"""What a report shows of the deployment that leads a result."""
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from headcount.queries.money import usd_per_month
+from headcount.queries.report_data.loads import curve_json
+from headcount.queries.report_data.study import Study
+from headcount.text.words import COVERED
+from headcount.views.report_data.assumptions import assumptions_of
+from headcount.views.report_data.deployment import deployment_json
+from headcount.views.report_data.memory import memory_json
+from headcount.views.report_data.workload import workload_text
+from simulator.study.capacity_table import CapacityRow
+
+if TYPE_CHECKING:
+    from headcount.queries.result import Result
+
+MOST_STEPS: Final = 24  # of a staircase
+_ENDS: Final = (
+    "users", "users_low", "users_high", "users_low_sampling", "users_high_sampling", "users_at_step_time_error_high",
+    "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
+    "users_at_ttft_error_low", "users_at_kv_cache_low", "users_at_kv_cache_high", "replications", "precision",
+)  # fmt: skip
+
+
+def study_json(answer: "Result", study: Study | None) -> dict[str, Any]:
+    """Its figures; hardly any where nothing runs. `answer` is complete."""
+    told = {"step_time_error": next((note.text for note in answer.diagnostics if note.code == "step-time-error"), "")}
+    if study is None or study.row.plan is None:
+        return told
+    question, row, plan = study.question, study.row, study.row.plan
+    found: dict[str, Any] = told | {
+        "deployment": deployment_json(plan, study.servers),
+        "memory": memory_json(plan.budget),
+        "workload": workload_text(question),
+        "assumptions": assumptions_of(question, plan),
+        "limits": _limits(row),
+        "slo": vars(question.slo),
+        "seed": question.seed,
+    }
+    if not row.users:
+        return found
+    return found | {
+        "ends": {name: getattr(row, name) for name in _ENDS},
+        "fleet": f"{row.gpus} × {plan.gpu.name}",
+        "load_users": study.load_users,
+        "curve": curve_json(row),
+        "binding": row.binding,
+        "step_causes": row.step_causes,
+        "staircase": staircase_json(study),
+        **answer.evidence,
+    }
+
+
+def staircase_json(study: Study) -> dict[str, Any] | None:
+    """Users and dollars by number of servers, in proportion to what was simulated."""
+    row, plan = study.row, study.row.plan
+    if plan is None or not row.users_low:
+        return None
+    serving = max(study.servers - study.spare, 1)
+    first = max(study.servers - MOST_STEPS // 2, 1)
+    last = min(max(2 * study.servers, study.servers + 3), first + MOST_STEPS - 1)
+    steps = [
+        {
+            "servers": count,
+            "gpus": count * plan.gpus,
+            "users": math.floor(row.users_low * study.scale * max(count - study.spare, 0) / serving + 1e-9),
+            "usd_per_month": usd_per_month(count * plan.gpus, study.usd_per_gpu_hour),
+        }
+        for count in range(first, last + 1)
+    ]
+    return {"steps": steps, "bought": study.servers, "spare": study.spare, "users_needed": study.users_needed}
+
+
+def _limits(row: CapacityRow) -> list[str]:
+    """What the answer does not cover."""
+    plan = row.plan
+    assert plan is not None, "only what runs has limits"
+    said = [f"Outside of what was measured: {text}." for text in plan.latency.warnings]
+    said += [f"Not measured on this GPU: {text}." for text in plan.latency.unmeasured]
+    said += [f"Not simulated: {name} ({value}): {why}." for name, value, why in plan.not_simulated]
+    return [
+        *said,
+        f"The interval of users covers {COVERED}. It does not cover workload error: your users may differ from these.",
+        "Networks between users and servers, load balancers' own delay, other programs on the GPUs, and failures "
+        "beyond the spare servers are left out.",
+        "Answers of the model are not judged: a smaller weight or KV format may change them.",
+    ]

@@ -1,0 +1,105 @@
+"""A result as text, as HTML for notebooks, and as the data of its report; each question's words are in `views.of`."""
+
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from headcount import __version__
+from headcount.diagnostics import Severity
+from headcount.queries.result import Result
+from headcount.text.blocks import Block, Line, block_json
+from headcount.views.report import document
+from headcount.views.report_data.input_files import inputs_json
+from headcount.views.summary.summary import Summary, risk_of
+from headcount.views.terminal.drawing import as_html, as_text
+
+PACKAGES = ("numpy", "numba", "scipy")
+ASSUMED = "assumed: "  # how a diagnostic begins that stands above the figures
+
+
+class View(Protocol):
+    """A module of `headcount.views.of`; `summary(result)` and `details(result)`, a report's own data, may be absent."""
+
+    def head(self, result: Any, /) -> list[Block]:
+        """What was asked, and the answer in a sentence."""
+
+    def body(self, result: Any, /) -> list[Block]:
+        """What stands below it."""
+
+
+def view_of(result: Result) -> View:
+    """The words of a result's question."""
+    return cast(View, import_module(f"headcount.views.of.{result.view}"))
+
+
+def blocks(result: Result) -> list[Block]:
+    """The whole text: assumptions about the model first, other diagnostics last; warnings and errors are apart."""
+    view = view_of(result)
+    quiet = [each for each in result.diagnostics if each.severity in (Severity.INFO, Severity.ASSUMPTION)]
+    first = [Line(str(each)) for each in quiet if each.remedy or each.text.startswith(ASSUMED)]
+    last = [Line(f"  {each}", dim=True) for each in quiet if not each.remedy and not each.text.startswith(ASSUMED)]
+    return [*view.head(result), *first, Line(), *view.body(result), *last]
+
+
+def summary(result: Result) -> Summary:
+    """What the person who decides reads first; `result` is complete."""
+    view = view_of(result)
+    if hasattr(view, "summary"):
+        return cast(Summary, view.summary(result))
+    said = [str(block) for block in view.head(result) if str(block)] or [result.kind]
+    return Summary(question=said[0], answer=said[-1], risk=risk_of(result.diagnostics, ""))
+
+
+def details(result: Result) -> Mapping[str, Any]:
+    """What a report shows beyond the summary and the text; `result` is complete."""
+    view = view_of(result)
+    found: Mapping[str, Any] = view.details(result) if hasattr(view, "details") else {}
+    return found
+
+
+def report_json(result: Result) -> dict[str, Any]:
+    """All that a report is made of; `result` is complete."""
+    return {
+        "kind": result.kind,
+        "summary": summary(result).to_json(),
+        "body": [block_json(block) for block in view_of(result).body(result)],
+        "asked": result.asked,
+        "inputs": inputs_json(result.inputs),
+        "versions": versions_json(),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        **details(result),
+    }
+
+
+def text(result: Result) -> str:
+    """As the command prints it."""
+    return as_text([*blocks(result), *(Line(f"{each.severity}: {each}") for each in result.alerts)])
+
+
+def notebook(result: Result) -> str:
+    """As a notebook shows it."""
+    return as_html([*blocks(result), *(Line(f": {each}", bold=str(each.severity)) for each in result.alerts)])
+
+
+def check_report(option: str, path: str | os.PathLike[str]) -> None:
+    """Refuse what would make a report impossible after the work. Raises ValueError."""
+    document.check_report(option, path)
+
+
+def write_report(path: Path, answer: Mapping[str, Any]) -> None:
+    """Write what `report_json` is part of in the format that the file's name ends in."""
+    document.write(path, answer)
+
+
+def versions_json() -> dict[str, str]:
+    """With which the same figures come again."""
+    return {
+        "headcount": __version__,
+        **{name: version(name) for name in PACKAGES},
+        "Python": platform.python_version(),
+    }
