@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from files.errors import HeadcountError
+
 # Columns of `MeasuredRun.requests`; a column that the source lacks holds NaN throughout.
 REQUEST_COLUMNS = (
     "arrival_s",  # sent by the client, or received by the server, from the run's first request
@@ -45,16 +47,18 @@ class MeasuredRun:
     def since(self, warmup_s: float) -> "MeasuredRun":
         """The requests that were sent so many seconds after the first, or later.
 
-        Raises ValueError where single requests are not known, or none were sent by then.
+        Raises HeadcountError where single requests are not known, or none were sent by then.
         """
         if not warmup_s:
             return self
         if self.requests is None or self.requests["arrival_s"].isna().any():
-            raise ValueError(f"{self.source} does not say when each request was sent; leave --warmup out")
+            raise HeadcountError(f"{self.source} does not say when each request was sent; leave --warmup out")
         arrival_s = self.requests["arrival_s"].to_numpy(np.float64)
         kept = arrival_s - arrival_s.min() >= warmup_s
         if not kept.any():
             lasted_s = arrival_s.max() - arrival_s.min()
-            raise ValueError(f"{self.source} sent its last request after {lasted_s:.3g} s; --warmup must be shorter")
+            raise HeadcountError(
+                f"{self.source} sent its last request after {lasted_s:.3g} s; --warmup must be shorter"
+            )
         itl_s = self.itl_s if self.itl_s is None else tuple(np.array(self.itl_s, dtype=object)[kept])
         return replace(self, requests=self.requests[kept], itl_s=itl_s, aggregates={})

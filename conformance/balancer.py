@@ -50,7 +50,7 @@ def check_balancer(
 ) -> BalancerComparison:
     """Let both balancers route the same random requests.
 
-    Raises ValueError where vLLM's cannot be driven under `python`.
+    Raises HeadcountError where vLLM's cannot be driven under `python`.
     """
     cases = [random_balancer_case(seed, number) for number in range(num_cases)]
     records = probe_records(python, "balancer_probe", cases, failure="vLLM's balancer could not be driven")

@@ -120,7 +120,7 @@ def check_apart(
     """Run `num_cases` random cases through vLLM's engine cores under `python`, the readable schedulers and the core.
 
     `pushes`: with its NixlPushConnector, else with its NixlConnector.
-    Raises ValueError where vLLM cannot be driven there.
+    Raises HeadcountError where vLLM cannot be driven there.
     """
     cases = [apart_case(seed, number, pushes=pushes) for number in range(num_cases)]
     found = Comparison(seed=seed, about=PUSH if pushes else APART)

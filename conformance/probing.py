@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.interpreters.interpreter_build import environment, last_line
+from files.errors import HeadcountError
 
 Record = dict[str, Any]
 PROBES = Path(__file__).parent / "probes"
@@ -21,7 +22,7 @@ _ENVIRONMENT = {
 def answers(
     python: Path, probe: str, cases: Sequence[Record], *, failure: str, folder: Path = PROBES
 ) -> Generator[Record]:
-    """One answer to each case, in order; both have a `name`. Raises ValueError as `probe_records` does."""
+    """One answer to each case, in order; both have a `name`. Raises HeadcountError as `probe_records` does."""
     with closing(probe_records(python, probe, cases, failure=failure, folder=folder)) as records:
         for case, answer in zip(cases, records, strict=True):
             assert answer["name"] == case["name"], "the probe answers in order"
@@ -33,7 +34,7 @@ def probe_records(
 ) -> Generator[Record]:
     """What a probe of this folder writes of these cases under `python`, line by line, as it comes.
 
-    Raises ValueError, beginning with `failure`, where it ends badly.
+    Raises HeadcountError, beginning with `failure`, where it ends badly.
     """
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryFile("w+") as errors:
         path = Path(made) / "cases.jsonl"
@@ -49,7 +50,7 @@ def probe_records(
                     yield json.loads(line)
             if process.wait() != 0:
                 errors.seek(0)
-                raise ValueError(f"{failure} by {python}: {last_line(errors.read())}")
+                raise HeadcountError(f"{failure} by {python}: {last_line(errors.read())}")
         finally:
             process.kill()
             process.wait()

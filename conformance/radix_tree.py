@@ -49,7 +49,7 @@ def check_radix_tree(
 ) -> RadixComparison:
     """Run random cases through both of SGLang's trees under `python` and through ours.
 
-    Raises ValueError where SGLang cannot be driven there.
+    Raises HeadcountError where SGLang cannot be driven there.
     """
     cases = [(random_radix_case(seed, number), core) for number in range(num_cases) for core in TREE_CORES]
     lines = (case.to_json(core) for case, core in cases)

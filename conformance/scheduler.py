@@ -80,7 +80,7 @@ def check_scheduler(
 ) -> Comparison:
     """Run `num_cases` random cases through vLLM's engine core under `python`, the readable scheduler and the core.
 
-    `about`: a name of ABOUT. Raises ValueError where vLLM cannot be driven there.
+    `about`: a name of ABOUT. Raises HeadcountError where vLLM cannot be driven there.
     """
     cases = [ABOUT[about](seed, number) for number in range(num_cases)]
     found = Comparison(seed=seed, about=about)

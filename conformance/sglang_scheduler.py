@@ -65,7 +65,7 @@ def check_sglang_scheduler(
 ) -> SGLangComparison:
     """Run random cases through SGLang's scheduler under `python` and through ours.
 
-    Raises ValueError where SGLang cannot be driven there.
+    Raises HeadcountError where SGLang cannot be driven there.
     """
     cases = [SGLANG_CASES[about](seed, number) for number in range(num_cases)]
     failure = "SGLang's scheduler could not be driven"

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from files.errors import HeadcountError
 from files.names import value_shown
 
 P = ParamSpec("P")
@@ -36,11 +37,11 @@ def checked(function: Callable[P, R], names: Mapping[str, Any]) -> Callable[P, R
 
 
 def check_argument(name: str, value: object, hint: Any) -> None:
-    """Raise ValueError unless the value is of that type."""
+    """Raise HeadcountError unless the value is of that type."""
     if _is_huge(value):
-        raise ValueError(f"{name} holds a whole number of too many digits; it must be below 2^63")
+        raise HeadcountError(f"{name} holds a whole number of too many digits; it must be below 2^63")
     if not _fits(value, hint):
-        raise ValueError(f"{name} is {value_shown(value)}; it must be {_in_words(hint)}")
+        raise HeadcountError(f"{name} is {value_shown(value)}; it must be {_in_words(hint)}")
 
 
 def _is_huge(value: object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from files.errors import HeadcountError
 from files.limits import how_to_raise, limits
 from files.names import one_line, shortened
 from files.reading import InputError, Purpose, read_text, shown
@@ -142,7 +143,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _refuse_twice(keys: list[str]) -> None:
     if len(set(keys)) < len(keys):
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
-        raise ValueError(f"'{shortened(twice)}' is given twice; leave out one of them")
+        raise HeadcountError(f"'{shortened(twice)}' is given twice; leave out one of them")
 
 
 def _reason(error: Exception) -> str:

@@ -7,6 +7,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Timer
 from urllib.parse import SplitResult, urlsplit
 
+from files.errors import HeadcountError
 from files.limits import how_to_raise, limits
 from files.names import one_line, shortened
 from files.reading import InputError
@@ -70,9 +71,9 @@ def _asked(connection: HTTPConnection, sockets: list[socket.socket], path: str) 
     most = int(limits().answer_bytes)
     body = answer.read(most + 1)
     if len(body) > most:
-        raise ValueError(f"more than {most:,} bytes {how_to_raise('answer_bytes')}")
+        raise HeadcountError(f"more than {most:,} bytes {how_to_raise('answer_bytes')}")
     if answer.length:
-        raise ValueError(f"it ended {answer.length:,} bytes early")
+        raise HeadcountError(f"it ended {answer.length:,} bytes early")
     return answer.status, reason, body.decode("utf-8", errors="replace")
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any
 
+from files.errors import HeadcountError
 from files.names import nearest_hint, shortened
 
 
@@ -40,13 +41,13 @@ def limits() -> Limits:
 
 @contextmanager
 def limits_raised(**changed: float) -> Iterator[None]:
-    """Other limits for a while. Raises ValueError for a name that is none, or a limit that is not above 0."""
+    """Other limits for a while. Raises HeadcountError for a name that is none, or a limit that is not above 0."""
     known = {item.name for item in fields(Limits)}
     for name, value in changed.items():
         if name not in known:
-            raise ValueError(f"no limit {shortened(name)!r}; {nearest_hint(name, known)}")
+            raise HeadcountError(f"no limit {shortened(name)!r}; {nearest_hint(name, known)}")
         if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
-            raise ValueError(f"limit {name} is {value!r}; give a number above 0")
+            raise HeadcountError(f"limit {name} is {value!r}; give a number above 0")
     _in_force.append(replace(limits(), **changed))
     try:
         yield
@@ -55,10 +56,10 @@ def limits_raised(**changed: float) -> Iterator[None]:
 
 
 def check_limit(name: str, value: float, what: str) -> None:
-    """Raise ValueError where there is more of something than its limit."""
+    """Raise HeadcountError where there is more of something than its limit."""
     most = getattr(limits(), name)
     if value > most:
-        raise ValueError(f"{value:,.0f} {what} are more than {most:,.0f} {how_to_raise(name)}")
+        raise HeadcountError(f"{value:,.0f} {what} are more than {most:,.0f} {how_to_raise(name)}")
 
 
 def how_to_raise(name: str) -> str:

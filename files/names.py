@@ -3,8 +3,10 @@
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
+from files.errors import HeadcountError
 
-class UnknownNameError(ValueError):
+
+class UnknownNameError(HeadcountError):
     """A name that nothing known carries."""
 
 

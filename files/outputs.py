@@ -8,6 +8,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from files.errors import HeadcountError
 from files.names import shortened
 
 
@@ -15,24 +16,26 @@ def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), exam
     """Refuse before the long work a file that could not be written after it; `option` names it in the message.
 
     `suffixes` are the endings that are allowed, if any. What is there stays as it is; a link is told as a warning.
-    Raises ValueError.
+    Raises HeadcountError.
     """
     given = f"{option} {shortened(str(path), 200)}"
     try:
         if path.is_dir():
-            raise ValueError(f"{given} is a folder; name a file" + f" in it, such as {path / example}" * bool(example))
+            raise HeadcountError(
+                f"{given} is a folder; name a file" + f" in it, such as {path / example}" * bool(example)
+            )
         if path.resolve().is_relative_to("/dev") or (path.exists() and not path.is_file()):
-            raise ValueError(f"{given} is not an ordinary file; name one" + f" such as {example}" * bool(example))
+            raise HeadcountError(f"{given} is not an ordinary file; name one" + f" such as {example}" * bool(example))
         if suffixes and path.suffix.lower() not in suffixes:
-            raise ValueError(f"{given}: the file's name must end in {' or '.join(suffixes)}")
+            raise HeadcountError(f"{given}: the file's name must end in {' or '.join(suffixes)}")
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise ValueError(f"{given}: there is no folder {folder}; create it or name another")
+            raise HeadcountError(f"{given}: there is no folder {folder}; create it or name another")
         if path.exists() and not os.access(path, os.W_OK):
-            raise ValueError(f"{given} is write-protected; name another file")
+            raise HeadcountError(f"{given} is write-protected; name another file")
         _new_file(path.resolve()).unlink()
     except (OSError, RuntimeError) as error:  # RuntimeError: a link to itself
-        raise ValueError(f"{given} cannot be written: {_reason(error)}; name another file") from None
+        raise HeadcountError(f"{given} cannot be written: {_reason(error)}; name another file") from None
     if path.is_symlink():
         warnings.warn(f"{given} is a link; {path.resolve()} is written", stacklevel=2)
 
@@ -45,16 +48,16 @@ def cache_folder() -> Path:
 def check_out_files(outputs: Mapping[str, Path], inputs: Iterable[tuple[str, Path]]) -> None:
     """Refuse an output that is a file of the question, or that another output names too, however it is spelled.
 
-    Both have the options in front; every file in a folder that is an input is one. Raises ValueError.
+    Both have the options in front; every file in a folder that is an input is one. Raises HeadcountError.
     """
     found = [(what, given) for what, given in inputs if os.path.exists(given)]
     named = list(outputs.items())
     for place, (option, path) in enumerate(named):
         said = shortened(str(path), 200)
         for other in (name for name, earlier in named[:place] if _is_same(path, earlier)):
-            raise ValueError(f"{other} and {option} both name {said}; give each its own file")
+            raise HeadcountError(f"{other} and {option} both name {said}; give each its own file")
         for what in (what for what, given in found if _is_same(path, given) or _is_inside(path, given)):
-            raise ValueError(
+            raise HeadcountError(
                 f"{option} {said}: is an input as well ({what}), which it would replace; name another file"
             )
 
@@ -74,7 +77,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to; it takes the name at the end, unless something went wrong.
 
-    A link stays a link. Raises ValueError where the system refuses.
+    A link stays a link. Raises HeadcountError where the system refuses.
     """
     target, temporary = path.resolve(), None
     try:
@@ -82,14 +85,14 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(target)
     except OSError as error:
-        raise ValueError(f"{path} cannot be written: {_reason(error)}") from None
+        raise HeadcountError(f"{path} cannot be written: {_reason(error)}") from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file that appears whole or not at all, also where the machine stops. Raises ValueError if refused."""
+    """Write a file that appears whole or not at all, also where the machine stops. Raises HeadcountError if refused."""
     with whole_file(Path(path)) as temporary, temporary.open("wb") as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
         file.flush()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from files.dependencies import record_dependency
+from files.errors import HeadcountError
 from files.limits import how_to_raise, limits
 from files.names import shortened
 
@@ -25,7 +26,7 @@ _PIECE_BYTES = 1 << 20
 _readable: list[tuple[Path, ...]] = []  # the last one holds: folders outside of which nothing is read
 
 
-class InputError(ValueError):
+class InputError(HeadcountError):
     """What came from outside cannot be used; one line with file, place, what was found, what is allowed."""
 
 

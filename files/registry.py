@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from files.dependencies import record_dependency
+from files.errors import HeadcountError
 from files.names import UnknownNameError, error_shown, nearest_hint, shortened
 from files.reading import InputError
 
@@ -81,7 +82,7 @@ class Registry:
         found = _outside(self.section, path)
         missing = [part for part in self.needs if not hasattr(found, part)]
         if missing:
-            raise ValueError(f"{path}: it has no {' and no '.join(missing)}, which a {self.what} needs; add it")
+            raise HeadcountError(f"{path}: it has no {' and no '.join(missing)}, which a {self.what} needs; add it")
         return found
 
     @contextmanager
@@ -101,7 +102,7 @@ class Registry:
             if path is not None and path.parent == self.folder:
                 raise
             place = f"{self.what} {shortened(name, 80)!r}" if path is None else str(path)
-            raise ValueError(f"{place}: fails with {error_shown(error)}; correct it") from error
+            raise HeadcountError(f"{place}: fails with {error_shown(error)}; correct it") from error
 
     def unknown(self, name: str, known: tuple[str, ...] | None = None) -> UnknownNameError:
         """The error that names what was given, the nearest known names, and how to add one."""
@@ -128,13 +129,13 @@ def remembered(find: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def search_path() -> list[Path]:
-    """The user's own folders, the first wins and so comes last. Raises ValueError for one that is no folder."""
+    """The user's own folders, the first wins and so comes last. Raises HeadcountError for one that is no folder."""
     given = os.environ.get(SEARCH_PATH, "")
     folders = [Path(part).expanduser() for part in reversed(given.split(os.pathsep)) if part]
     wrong = next((folder for folder in folders if not folder.is_dir()), None)
     if wrong is not None:
         what = "is a file" if wrong.exists() else "does not exist"
-        raise ValueError(
+        raise HeadcountError(
             f"{SEARCH_PATH}: {shortened(str(wrong), 200)} {what}; give folders, with '{os.pathsep}' between"
         )
     return folders
@@ -157,5 +158,5 @@ def _outside(section: str, path: Path) -> Any:
         raise
     except BaseException as error:
         del sys.modules[name]
-        raise ValueError(f"{path}: cannot be loaded, {error_shown(error)}; correct or remove it") from error
+        raise HeadcountError(f"{path}: cannot be loaded, {error_shown(error)}; correct or remove it") from error
     return module

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from files.errors import HeadcountError
 from kvcache.errors import SplitError
 
 VOCABULARY_PADDING = 64  # vLLM, model_executor/layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE
@@ -56,7 +57,7 @@ class Parallelism:
         """
         pp = self.pipeline_parallel_size
         if num_layers < pp:
-            raise ValueError(f"pipeline_parallel_size {pp} exceeds the model's {num_layers} layers")
+            raise HeadcountError(f"pipeline_parallel_size {pp} exceeds the model's {num_layers} layers")
         sizes = [num_layers // pp] * pp
         for extra in range(num_layers % pp):
             sizes[-(extra + 2)] += 1

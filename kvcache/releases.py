@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from files.errors import HeadcountError
+
 NEWEST_RELEASE = "0.33.0"  # whose rules are known
 DEFAULT_RELEASE = "0.32.0"
 SGLANG_RELEASE = "0.5.23"  # the one of SGLang whose rules are known
@@ -16,10 +18,10 @@ _NUMBER = re.compile(r"^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:(?:\.?
 
 @cache
 def release_key(vllm_version: str) -> tuple[int, int, int]:
-    """What releases sort by. Raises ValueError on anything that is not a release number."""
+    """What releases sort by. Raises HeadcountError on anything that is not a release number."""
     match = _NUMBER.match(vllm_version)
     if match is None:
-        raise ValueError(
+        raise HeadcountError(
             f"vllm_version {vllm_version[:40]!r} is not a release number; give one such as '{DEFAULT_RELEASE}'"
         )
     return int(match[1]), int(match[2]), int(match[3] or 0)
@@ -51,7 +53,7 @@ class Rule:
         return ".".join(self.since.split(".")[:2])
 
     def holds_in(self, vllm_version: str) -> bool:
-        """Raises ValueError on anything that is not a release number."""
+        """Raises HeadcountError on anything that is not a release number."""
         is_new = self.since is None or not precedes(vllm_version, self.since)
         return is_new and (self.until is None or precedes(vllm_version, self.until))
 
@@ -74,19 +76,19 @@ def rules() -> dict[str, Rule]:
 
 
 def check_known_memory(vllm_version: str) -> None:
-    """Raise ValueError for a release too old for the memory model."""
+    """Raise HeadcountError for a release too old for the memory model."""
     if precedes(vllm_version, OLDEST_RELEASE):
-        raise ValueError(
+        raise HeadcountError(
             f"vllm_version is {release_number(vllm_version)}; memory is known from {OLDEST_RELEASE} on; give a later "
             "release"
         )
 
 
 def check_simulated(vllm_version: str) -> None:
-    """Raise ValueError for a release whose scheduler is not simulated."""
+    """Raise HeadcountError for a release whose scheduler is not simulated."""
     engine_v1 = _RULES["ENGINE_V1"]
     if not engine_v1.holds_in(vllm_version):
-        raise ValueError(
+        raise HeadcountError(
             f"vllm_version is {release_number(vllm_version)}, which schedules with engine V0; engine V1 is simulated, "
             f"the default from {engine_v1.since} on; give a later release ('headcount memory' knows older)"
         )

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
+from files.errors import HeadcountError
 from kvcache.errors import DoesNotFitError, SplitError
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget
@@ -139,9 +140,9 @@ class Deployment:
 
     @property
     def vllm_engine(self) -> EngineConfig:
-        """The settings of vLLM's scheduler. Raises ValueError for what is simulated with vLLM alone."""
+        """The settings of vLLM's scheduler. Raises HeadcountError for what is simulated with vLLM alone."""
         if not isinstance(self.engine, EngineConfig):
-            raise ValueError(f"this is not simulated with {self.title}; choose vLLM")
+            raise HeadcountError(f"this is not simulated with {self.title}; choose vLLM")
         return self.engine
 
     @property
@@ -200,7 +201,7 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = No
     budget = require_fit(architecture, gpu, given)
     if architecture.is_moe and given.data_parallel_size > 1 and budget.host is not None:
         own = "--kv-store-size" if budget.host.is_shared else "--kv-offloading-size"
-        raise ValueError(
+        raise HeadcountError(
             "KV in host memory with attention data parallelism is not simulated; leave "
             f"{'--kv-transfer-config' if given.lmcache else own} out"
         )
@@ -220,15 +221,15 @@ def _engine(args: AnyArgs, budget: MemoryBudget) -> EngineConfig | SGLangConfig:
 
 
 def _latency_settings(args: AnyArgs) -> dict[str, Any]:
-    """What the latency model takes beside the deployment. Raises ValueError where it takes nothing."""
+    """What the latency model takes beside the deployment. Raises HeadcountError where it takes nothing."""
     if args.latency_profile is not None:
         if args.latency_model != "physical" or args.step_s is not None:
-            raise ValueError("--latency-profile belongs to --latency-model physical; leave out one or the other")
+            raise HeadcountError("--latency-profile belongs to --latency-model physical; leave out one or the other")
         return {"profile": read_profile(args.latency_profile)}
     if args.step_s is None:
         return {}
     if args.latency_model != "constant":
-        raise ValueError("--step-s belongs to --latency-model constant; give both or neither")
+        raise HeadcountError("--step-s belongs to --latency-model constant; give both or neither")
     return {"step_s": args.step_s}
 
 

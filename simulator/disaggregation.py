@@ -4,6 +4,7 @@ import json
 import shlex
 from dataclasses import dataclass, replace
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE, REACHED_SOURCE, TRANSFER_S, TRANSFER_SOURCE
 from kvcache.releases import KV_TRANSFER_AS_READ
@@ -50,7 +51,7 @@ class PoolLink:
 
     def __post_init__(self) -> None:
         if not 0 < self.bytes_per_s < float("inf"):
-            raise ValueError(f"the KV transfer's rate is {self.bytes_per_s} bytes/s; it must be above 0")
+            raise HeadcountError(f"the KV transfer's rate is {self.bytes_per_s} bytes/s; it must be above 0")
         assert self.kv_transfer in CONNECTORS, "who moves the KV has a connector"
 
     @property
@@ -161,10 +162,10 @@ def resolve_disaggregated(
 def disaggregated_deployment(
     prefill: Deployment, decode: Deployment, between: PoolLink = PoolLink()
 ) -> DisaggregatedDeployment:
-    """One engine of each. Raises ValueError as `resolve_disaggregated` does."""
+    """One engine of each. Raises HeadcountError as `resolve_disaggregated` does."""
     is_even = prefill.tensor_parallel_size == decode.tensor_parallel_size
     if between.pushes and prefill.architecture.is_mla and not is_even:
-        raise ValueError(
+        raise HeadcountError(
             "--kv-transfer push: a model with MLA is simulated with one tensor-parallel size alone, since each GPU of "
             "the larger one would be written the same KV; give both --pools one size, or --kv-transfer pull"
         )
@@ -178,16 +179,16 @@ def disaggregated_deployment(
 
 
 def _checked(plan: Deployment) -> EngineConfig:
-    """The scheduler's settings. Raises ValueError for a release or a layout that is not simulated apart."""
+    """The scheduler's settings. Raises HeadcountError for a release or a layout that is not simulated apart."""
     if not isinstance(plan.engine, EngineConfig):
-        raise ValueError(NOT_WITH_SGLANG)
+        raise HeadcountError(NOT_WITH_SGLANG)
     if not KV_TRANSFER_AS_READ.holds_in(plan.args.vllm_version):
-        raise ValueError(
+        raise HeadcountError(
             f"prefill and decode apart is simulated by the rules of vLLM {KV_TRANSFER_AS_READ.first} alone; give "
             f"--vllm-version {KV_TRANSFER_AS_READ.since}"
         )
     if plan.data_parallel_size > 1:
-        raise ValueError(
+        raise HeadcountError(
             "prefill and decode apart is not simulated with --data-parallel-size; give more engines in --pools"
         )
     return plan.engine

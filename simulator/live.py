@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from simulator.core import layout
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import find_router, router_name
@@ -40,7 +41,7 @@ class LiveFleet:
     def __init__(self, fleet: Fleet, *, most: int, seed: int = 0) -> None:
         beforehand = {"session", *ACTIVE, *MATCHES}.intersection(find_router(fleet.router).sees)
         if beforehand:
-            raise ValueError(
+            raise HeadcountError(
                 f"router {router_name(fleet.router)!r} sees {', '.join(sorted(beforehand))}, which needs all requests "
                 "beforehand; choose a router that does not"
             )

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from files.names import error_shown, value_shown
 from simulator.cancellations import Cancellations, cancellations
 from simulator.core import layout
@@ -22,7 +23,7 @@ from workloads.requests import RequestTable
 INSTANTS_PER_CALL = 200_000  # at most a second or two between two looks for Ctrl-C
 
 
-class StalledError(ValueError):
+class StalledError(HeadcountError):
     """Nothing runs, and what waits can never be scheduled."""
 
 
@@ -45,7 +46,7 @@ class Simulation:
         if "cached_tokens" in router.sees:
             fleet.check_vllm_alone(f"router {router_name(fleet.router)!r}, which reads the engines' caches,")
         if fleet.handover.decider is not None and router.choose is None:
-            raise ValueError(
+            raise HeadcountError(
                 f"router {router_name(fleet.router)!r} runs in Python, and a decider asks it ahead; choose a shipped "
                 "router, or leave --decider out"
             )
@@ -99,13 +100,15 @@ class Simulation:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise ValueError(f"router {name!r}: choose(view) fails with {error_shown(error)}; correct it") from error
+            raise HeadcountError(
+                f"router {name!r}: choose(view) fails with {error_shown(error)}; correct it"
+            ) from error
         if isinstance(chosen, int | np.integer) and 0 <= chosen < self.fleet.num_engines:
             if self.arrays.engine_views["routable"][chosen]:
                 return int(chosen)
-            raise ValueError(f"router {name!r} chose engine {chosen}, which takes no requests; see view.candidates")
+            raise HeadcountError(f"router {name!r} chose engine {chosen}, which takes no requests; see view.candidates")
         last = self.fleet.num_engines - 1
-        raise ValueError(
+        raise HeadcountError(
             f"router {name!r} chose engine {value_shown(chosen)}; choose(view) must return a number from 0 to {last}"
         )
 
@@ -210,7 +213,7 @@ def _fails_for_want_of_memory(engine: SGLangConfig, request: int, tokens: int) -
 
 
 def check_lengths(engine: EngineConfig | SGLangConfig, table: RequestTable) -> None:
-    """Raise ValueError if the engine refuses a prompt: it leaves no room for a token within the longest context."""
+    """Raise HeadcountError if the engine refuses a prompt: it leaves no room for a token within the longest context."""
     too_long = table.prompt_tokens > engine.max_prompt_tokens
     if not too_long.any():
         return
@@ -218,7 +221,7 @@ def check_lengths(engine: EngineConfig | SGLangConfig, table: RequestTable) -> N
     limit, remedy = f"max_model_len {engine.max_model_len:,}", "--max-model-len"
     if isinstance(engine, SGLangConfig):
         limit, remedy = f"the {engine.max_prompt_tokens:,} tokens that SGLang takes", "--context-length or the memory"
-    raise ValueError(
+    raise HeadcountError(
         f"{int(too_long.sum()):,} of {table.num_requests:,} prompts do not fit {limit}: request {row:,} has "
         f"{table.prompt_tokens[row]:,} tokens, the longest {table.prompt_tokens.max():,}; "
         f"raise {remedy} or remove them from the workload"

@@ -11,6 +11,7 @@ import pandas as pd
 from calibrate.check.run_figures import latency_figures
 from calibrate.measured_run import MeasuredRun
 from calibrate.measuring_client import client_lag_s
+from files.errors import HeadcountError
 from simulator.deployment import Deployment, resolve
 from simulator.engines.engines import argument_names, engine_args, own_arguments
 from simulator.latency.forms.physical import latency_model
@@ -73,7 +74,7 @@ class Replay:
 def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
     """The run ready to be simulated; `values` are options that win over what the run says of itself.
 
-    Raises ValueError where the run lacks a model, a GPU or a load.
+    Raises HeadcountError where the run lacks a model, a GPU or a load.
     """
     options = given(run.options, values or {})
     own_arguments({**_of_engine(values or {}), "engine": options.get("engine")})  # what the user gives is the engine's
@@ -92,10 +93,10 @@ def given(said: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def deployment_of(source: str, options: Mapping[str, Any]) -> Deployment:
-    """The replica of these options, among which a load's may stand. Raises ValueError without a model or a GPU."""
+    """The replica of these options, among which a load's may stand. Raises HeadcountError without a model or a GPU."""
     for name in ("model", "gpu"):
         if not options.get(name):
-            raise ValueError(f"{source} does not name its {name}; give --{name}")
+            raise HeadcountError(f"{source} does not name its {name}; give --{name}")
     args = engine_args(_of_engine(options), is_shared=True)
     return resolve(options["model"], options["gpu"], args)
 
@@ -116,7 +117,7 @@ def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> Re
     load = {name: value for name, value in run.load.items() if not math.isnan(value)}
     lengths = [load.get("input_len", math.nan), load.get("output_len", math.nan)]
     if not all(map(math.isfinite, lengths)):
-        raise ValueError(
+        raise HeadcountError(
             f"{run.source}: neither requests nor input and output lengths are known; it cannot be replayed"
         )
     spread = length_spread if length_spread is not None else load.get("length_spread", 1.0)
@@ -127,11 +128,11 @@ def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> Re
         number = int(count or PROMPTS_PER_CLIENT * concurrency)
         return closed_load(concurrency=min(int(concurrency), number), num_requests=number, **shared)
     if rate is None or count is None:
-        raise ValueError(
+        raise HeadcountError(
             f"{run.source}: its load is unknown; it needs a concurrency, or a rate with a number of requests"
         )
     if concurrency is not None:
-        raise ValueError(
+        raise HeadcountError(
             f"{run.source}: a load with both a rate and a concurrency can only be replayed from requests with "
             "arrivals; give the file with every request"
         )
@@ -142,7 +143,7 @@ def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> Re
 def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable:
     prompt, output = (requests[name].to_numpy(np.float64) for name in ("prompt_tokens", "output_tokens"))
     if not (np.isfinite(prompt).all() and np.isfinite(output).all()):
-        raise ValueError(f"{run.source}: some requests have no prompt or output tokens; it cannot be replayed")
+        raise HeadcountError(f"{run.source}: some requests have no prompt or output tokens; it cannot be replayed")
     lengths = {"prompt_tokens": np.maximum(prompt, 1), "output_tokens": np.maximum(output, 1)}
     arrival_s = requests["arrival_s"].to_numpy(np.float64)
     concurrency, rate = run.load.get("concurrency", math.nan), run.load.get("rate", math.inf)
@@ -154,7 +155,7 @@ def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable
     elif np.isfinite(arrival_s).all():
         table = independent_requests(arrival_s=arrival_s - arrival_s.min(), **lengths)
     else:
-        raise ValueError(
+        raise HeadcountError(
             f"{run.source}: requests have no arrival times, the load no concurrency; it cannot be replayed"
         )
     return _with_cached_prefixes(table, requests)

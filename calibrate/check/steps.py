@@ -10,6 +10,7 @@ import pandas as pd
 from calibrate.check.replay import deployment_of, given
 from calibrate.fit.steps import steps_of
 from calibrate.recording import EVENLY, Recording
+from files.errors import HeadcountError
 from kvcache.models.catalog import is_other_model, load_model
 from simulator.deployment import Deployment
 from simulator.engines.vllm.environment import EVEN_ROUTING, ROUTING, Variables
@@ -23,11 +24,11 @@ DECODES, CHUNKS = "decodes", "prompt_chunks"
 def recorded_deployment(recording: Recording, values: Mapping[str, Any]) -> Deployment:
     """What was recorded, by the recording's own options and the user's, which win.
 
-    Raises ValueError for another model than the recording's, or where neither names model and GPU.
+    Raises HeadcountError for another model than the recording's, or where neither names model and GPU.
     """
     named, asked = recording.options.get("model"), values.get("model")
     if named and asked and is_other_model(named, load_model(asked)):
-        raise ValueError(f"--model {asked} is not the recording's, which is of {named}; leave --model out")
+        raise HeadcountError(f"--model {asked} is not the recording's, which is of {named}; leave --model out")
     options = given(recording.options, values)
     if blocks := recording.environment.get("num_gpu_blocks"):
         options.setdefault("num_gpu_blocks_override", int(blocks))
@@ -104,12 +105,12 @@ class CheckedSteps:
 
 
 def check_steps(recording: Recording, values: Mapping[str, Any]) -> CheckedSteps:
-    """Raises ValueError where the recording does not say enough, or holds no steps that are alike."""
+    """Raises HeadcountError where the recording does not say enough, or holds no steps that are alike."""
     deployment = recorded_deployment(recording, values)
     table = compared(recording, deployment)
     found = {name: rows for name, rows in ((DECODES, decodes(table)), (CHUNKS, chunks(table))) if len(rows)}
     if not found:
-        raise ValueError(
+        raise HeadcountError(
             f"the recording holds no {MIN_STEPS} timed steps of one load and batch, whose median could be compared; "
             "record more steps"
         )

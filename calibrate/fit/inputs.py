@@ -26,7 +26,7 @@ class Inputs:
 
 
 def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs:
-    """All that files hold, or folders with files or recordings in them. Raises ValueError that names the path."""
+    """All that files hold, or folders with files or recordings in them. Raises HeadcountError that names the path."""
     runs: list[MeasuredRun] = []
     recordings: list[Recording] = []
     places = [place for path in paths for place in _places(path)]

@@ -26,6 +26,7 @@ from calibrate.fit.runs import (
 from calibrate.fit.steps import HeldOut, Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
 from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.recording import Recording
+from files.errors import HeadcountError
 from simulator.engines.engines import engine_of
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import LogError, ServedModel, average_step, ranged_sums
@@ -94,7 +95,9 @@ def fit(
     profile cannot reproduce what it was fitted to.
     """
     if inputs.recordings and inputs.runs:
-        raise ValueError("some inputs hold engine steps, others requests; fit one kind, check the fit with the other")
+        raise HeadcountError(
+            "some inputs hold engine steps, others requests; fit one kind, check the fit with the other"
+        )
     if inputs.recordings:
         fitted = fit_recordings(inputs.recordings, values, name=name, sha256=inputs.sha256, watch=watch)
     else:
@@ -105,7 +108,7 @@ def fit(
 
 
 def _require_reproduced(fitted: Fitted) -> None:
-    """Raises ValueError where the median error on the fitted data is above OWN_LIMITS_PERCENT."""
+    """Raises HeadcountError where the median error on the fitted data is above OWN_LIMITS_PERCENT."""
     missed = [
         f"{name.removesuffix('_median_percent').upper()} by {error:.0f} % in the median (limit {limit:.0f} %)"
         for name, error in fitted.own.items()
@@ -113,7 +116,7 @@ def _require_reproduced(fitted: Fitted) -> None:
     ]
     if missed:
         worst = f"; the worst are {', '.join(fitted.worst)}" if fitted.worst else ""
-        raise ValueError(
+        raise HeadcountError(
             f"the fit misses its own data: {' and '.join(missed)}{worst}. Of fitted deployments 90 % come as near to "
             "loads that they have not seen. Check that model, GPU and options are the server's ('headcount calibrate "
             "check' says which setting would explain the runs), and leave odd ones out; or give --force"
@@ -168,7 +171,7 @@ def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch:
         else:
             kept.append(replay(run, values))
     if not kept:
-        raise ValueError("no run to fit: " + ("; ".join(left_out) or "the inputs hold none"))
+        raise HeadcountError("no run to fit: " + ("; ".join(left_out) or "the inputs hold none"))
     data = run_data(kept)
     watch(f"fitting {len(data)} runs")
     found = fit_runs(data)

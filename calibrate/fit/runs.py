@@ -21,6 +21,7 @@ from calibrate.fit.terms import (
     prior_terms,
     term_bounds,
 )
+from files.errors import HeadcountError
 from simulator.engines.engines import TITLES, engine_of
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants, constants_for
@@ -58,19 +59,19 @@ class RunData:
 
 
 def run_data(replays: Sequence[Replay]) -> RunData:
-    """Raises ValueError for runs without latencies, or of several GPUs or engines."""
+    """Raises HeadcountError for runs without latencies, or of several GPUs or engines."""
     if not replays:
-        raise ValueError("no measured run that can be fitted; give one with TTFT or TPOT that is not overloaded")
+        raise HeadcountError("no measured run that can be fitted; give one with TTFT or TPOT that is not overloaded")
     gpus = {item.deployment.gpu.name for item in replays}
     if len(gpus) > 1:
-        raise ValueError(f"the runs are of {', '.join(sorted(gpus))}; fit one GPU at a time")
+        raise HeadcountError(f"the runs are of {', '.join(sorted(gpus))}; fit one GPU at a time")
     engines = {TITLES[engine_of(item.deployment.args)] for item in replays}
     if len(engines) > 1:
-        raise ValueError(f"the runs are of {' and '.join(sorted(engines))}; fit one engine at a time")
+        raise HeadcountError(f"the runs are of {' and '.join(sorted(engines))}; fit one engine at a time")
     measured = np.array([_logs(measured_figures(item.counted)) for item in replays])
     for item, row in zip(replays, measured, strict=True):
         if not np.isfinite(row).any():
-            raise ValueError(f"{item.run.source} has neither a TTFT nor a TPOT; leave it out")
+            raise HeadcountError(f"{item.run.source} has neither a TTFT nor a TPOT; leave it out")
     return RunData(replays=tuple(replays), measured=measured)
 
 

@@ -20,6 +20,7 @@ from calibrate.fit.terms import (
     term_bounds,
 )
 from calibrate.recording import Recording
+from files.errors import HeadcountError
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import ServedModel
@@ -60,22 +61,26 @@ class Steps:
 def steps_of(recording: Recording, served: ServedModel) -> Steps:
     """The recording's steps whose time is known.
 
-    Raises ValueError where a column is missing, a value is none, or a step is beyond the engine's limits.
+    Raises HeadcountError where a column is missing, a value is none, or a step is beyond the engine's limits.
     """
     table = recording.steps
     if served.args.data_parallel_size > 1:
-        raise ValueError("a step of one attention-parallel rank waits for the others, which are not in it; fit runs")
+        raise HeadcountError(
+            "a step of one attention-parallel rank waits for the others, which are not in it; fit runs"
+        )
     if served.args.pipeline_parallel_size > 1:
-        raise ValueError("a step of a pipeline overlaps the next, so that its time is not in the recording; fit runs")
+        raise HeadcountError(
+            "a step of a pipeline overlaps the next, so that its time is not in the recording; fit runs"
+        )
     if missing := [name for name in ("cycle_s", *_SUMS) if name not in table.columns]:
-        raise ValueError(f"the recording has no {', '.join(missing)}; record the steps again")
+        raise HeadcountError(f"the recording has no {', '.join(missing)}; record the steps again")
     cycle_s = pd.to_numeric(table["cycle_s"], errors="coerce").to_numpy(np.float64)
     kept = table[np.isfinite(cycle_s) & (cycle_s > 0)]
     sums: dict[str, NDArray[Any]] = {}
     for name in _SUMS:
         column = pd.to_numeric(kept[name], errors="coerce").to_numpy(np.float64)
         if not (np.isfinite(column).all() and (column >= 0).all()):
-            raise ValueError(
+            raise HeadcountError(
                 f"the recording does not tell every step's {name} (a log of iterations never does); record the steps "
                 "with 'headcount calibrate record'"
             )
@@ -84,7 +89,7 @@ def steps_of(recording: Recording, served: ServedModel) -> Steps:
     for name, limit in limits.items():
         if len(kept) and sums[name].max() > limit:
             option = "--max-num-batched-tokens" if name == "tokens" else "--max-num-seqs"
-            raise ValueError(
+            raise HeadcountError(
                 f"a recorded step holds {sums[name].max():,} {name}, more than the engine's {limit:,}; give the "
                 f"server's own {option}"
             )
@@ -105,11 +110,11 @@ def fit_steps(
     """The posterior of the terms given the steps, all of one GPU.
 
     A step's log error follows Student's t; its scale is found with the terms. Each Gauss-Newton step is halved until
-    the posterior grows. Raises ValueError where there are too few steps.
+    the posterior grows. Raises HeadcountError where there are too few steps.
     """
     count = sum(map(len, data))
     if count < MIN_STEPS:
-        raise ValueError(f"{count} steps with a known time; a fit needs at least {MIN_STEPS}")
+        raise HeadcountError(f"{count} steps with a known time; a fit needs at least {MIN_STEPS}")
     given = prior_terms(step_term_names()) if terms is None else terms
     problem = _Problem(data, tuple(given))
     values = np.array([term.prior_mean for term in given]) if start is None else start.copy()

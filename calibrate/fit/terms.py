@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from files.documents import read_toml
+from files.errors import HeadcountError
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import LogError
 from simulator.latency.profile import OFFSETS, STEP_SCALE, Term, term_names, with_terms
@@ -21,11 +22,11 @@ USUAL_WEIGHT = 3.0  # runs that the usual errors count for
 
 
 def prior_terms(names: tuple[str, ...]) -> tuple[Term, ...]:
-    """Terms at their prior means, nothing known yet. Raises ValueError for a name that cannot be fitted."""
+    """Terms at their prior means, nothing known yet. Raises HeadcountError for a name that cannot be fitted."""
     for name in names:
         if name not in PRIOR_SD:
             known = ", ".join(PRIOR_SD)
-            raise ValueError(f"no constant '{name}' can be fitted; there are {known}")
+            raise HeadcountError(f"no constant '{name}' can be fitted; there are {known}")
     assert set(PRIOR_SD) <= set(term_names()), "a prior of a constant that does not exist"
     return tuple(Term(name=name, prior_mean=0.0, prior_sd=PRIOR_SD[name], mean=0.0) for name in names)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from calibrate.interpreters.recipe import Package, Recipe
+from files.errors import HeadcountError
 
 Say = Callable[[str], None]
 STAND_INS = Path(__file__).parent / "stand_ins"
@@ -37,7 +38,9 @@ class Steps:
 
     def fail(self, why: str) -> NoReturn:
         """Raises `ValueError`."""
-        raise ValueError(f"{self.package.title} {self.version} was not installed, {why}; all of it is in {self.log}")
+        raise HeadcountError(
+            f"{self.package.title} {self.version} was not installed, {why}; all of it is in {self.log}"
+        )
 
 
 def run_logged(command: Sequence[str], log: Path) -> int:
@@ -108,12 +111,12 @@ def require_python(base: Path, recipe: Recipe, what: str) -> None:
     try:
         done = subprocess.run([str(base), "-I", "-c", code], capture_output=True, text=True, check=False)
     except OSError as error:
-        raise ValueError(f"{base} does not run: {error.strerror}; give a Python {first} to {last}") from None
+        raise HeadcountError(f"{base} does not run: {error.strerror}; give a Python {first} to {last}") from None
     found = done.stdout.strip()
     if done.returncode != 0 or not found:
-        raise ValueError(f"{base} is not a Python interpreter; give a Python {first} to {last}")
+        raise HeadcountError(f"{base} is not a Python interpreter; give a Python {first} to {last}")
     if not recipe.allows_python(found):
-        raise ValueError(f"{base} is Python {found}; {what} takes {first} to {last}, give one by --python-base")
+        raise HeadcountError(f"{base} is Python {found}; {what} takes {first} to {last}, give one by --python-base")
 
 
 def require_disk(folder: Path, recipe: Recipe) -> None:
@@ -121,7 +124,9 @@ def require_disk(folder: Path, recipe: Recipe) -> None:
     free = shutil.disk_usage(folder).free
     if free < recipe.disk_bytes:
         missing = f"{recipe.disk_bytes / 1e9:.1f} GB free, there are {free / 1e9:.1f} GB"
-        raise ValueError(f"{folder} needs {missing}; free some space, or name another folder in HEADCOUNT_CACHE_DIR")
+        raise HeadcountError(
+            f"{folder} needs {missing}; free some space, or name another folder in HEADCOUNT_CACHE_DIR"
+        )
 
 
 def environment() -> dict[str, str]:

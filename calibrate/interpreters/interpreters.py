@@ -23,6 +23,7 @@ from calibrate.interpreters.interpreter_build import (
 )
 from calibrate.interpreters.recipe import RELEASE, VLLM, Package, find_recipe, release_key, require_release
 from files.cache.private_folder import folder_bytes
+from files.errors import HeadcountError
 from files.outputs import cache_folder
 from files.reading import check_access
 
@@ -71,7 +72,7 @@ def interpreter_for(version: str | None, python: Path | None, package: Package =
     if python is not None:
         has = imported_version(python, package=package)
         if version is not None and has.split("+")[0] != version:
-            raise ValueError(
+            raise HeadcountError(
                 f"{python} has {title} {has}, not {version}; leave the release out, or give another Python"
             )
         return python.absolute()
@@ -80,21 +81,21 @@ def interpreter_for(version: str | None, python: Path | None, package: Package =
         here = ", ".join(each.version for each in installed(package))
         what = f"{title} {version} is not installed" if version else f"no {title} is installed"
         install = f"headcount {package.name} install" + (f" --version {version}" if version else "")
-        raise ValueError(f"{what}{f' ({here} is)' if here else ''}; run '{install}', or give a Python that has it")
+        raise HeadcountError(f"{what}{f' ({here} is)' if here else ''}; run '{install}', or give a Python that has it")
     _require_own(found[-1], package)
     if not found[-1].python.exists():
         again = _again(found[-1].version, package)
-        raise ValueError(f"the Python under {title} {found[-1].version} is gone; run {again}")
+        raise HeadcountError(f"the Python under {title} {found[-1].version} is gone; run {again}")
     return found[-1].python
 
 
 def _require_own(found: Interpreter, package: Package) -> None:
-    """Raise ValueError where another user could have changed what is about to be run."""
+    """Raise HeadcountError where another user could have changed what is about to be run."""
     for folder in (found.folder.parent, found.folder):
         try:
             check_access(folder.stat(), folder, owners=(0,), closed=stat.S_IWOTH)
         except OSError as error:
-            raise ValueError(
+            raise HeadcountError(
                 f"{folder}: {error.strerror}, so its {package.title} is not run; install it again, with a folder of "
                 "your own in HEADCOUNT_CACHE_DIR"
             ) from None
@@ -107,7 +108,7 @@ def imported_version(python: Path, code: str | None = None, package: Package = V
     """
     title = package.title
     if not python.is_file() or not os.access(python, os.X_OK):
-        raise ValueError(
+        raise HeadcountError(
             f"{python} is not a Python interpreter; give the bin/python of an environment that has {title}"
         )
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
@@ -119,11 +120,13 @@ def imported_version(python: Path, code: str | None = None, package: Package = V
                 env={**environment(), **own},
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise ValueError(f"{python} did not import {title} within {IMPORT_TIMEOUT_S / 60:.0f} minutes") from None
+            raise HeadcountError(
+                f"{python} did not import {title} within {IMPORT_TIMEOUT_S / 60:.0f} minutes"
+            ) from None
         except OSError as error:
-            raise ValueError(f"{python} does not run ({error.strerror}); give another environment's") from None
+            raise HeadcountError(f"{python} does not run ({error.strerror}); give another environment's") from None
     if done.returncode != 0 or not done.stdout.strip():
-        raise ValueError(f"{python} cannot import {title} ({last_line(done.stderr)})")
+        raise HeadcountError(f"{python} cannot import {title} ({last_line(done.stderr)})")
     return last_line(done.stdout)
 
 
@@ -169,7 +172,7 @@ def remove(version: str, *, package: Package = VLLM, say: Say = lambda _: None) 
     found = {each.version: each for each in installed(package)}
     if version not in found:
         here = ", ".join(found) or "none"
-        raise ValueError(f"{package.title} {version[:60]!r} is not installed; installed: {here}")
+        raise HeadcountError(f"{package.title} {version[:60]!r} is not installed; installed: {here}")
     with _locked(folder, say):
         freed = found[version].size_bytes()
         doomed = Path(tempfile.mkdtemp(prefix=".removing-", dir=folder))
@@ -182,9 +185,9 @@ def _check(interpreter: Interpreter, package: Package, what_to_do: str) -> None:
     try:
         has = imported_version(interpreter.python, package.import_all, package)
     except ValueError as error:
-        raise ValueError(f"{error}: {what_to_do}") from None
+        raise HeadcountError(f"{error}: {what_to_do}") from None
     if has.split("+")[0] != interpreter.version:
-        raise ValueError(f"{interpreter.python} has {package.title} {has}, not {interpreter.version}: {what_to_do}")
+        raise HeadcountError(f"{interpreter.python} has {package.title} {has}, not {interpreter.version}: {what_to_do}")
 
 
 @contextmanager
@@ -193,7 +196,7 @@ def _locked(folder: Path, say: Say) -> Iterator[None]:
     try:
         import fcntl  # noqa: PLC0415  Windows has none, neither has it an engine
     except ImportError:
-        raise ValueError("vLLM and SGLang run on Linux; install them there") from None
+        raise HeadcountError("vLLM and SGLang run on Linux; install them there") from None
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from files.documents import read_toml
+from files.errors import HeadcountError
 from files.reading import InputError, shown
 from files.registry import Registry
 from files.schema import Count, Strict, typed
@@ -116,7 +117,7 @@ def find_recipe(version: str, package: Package = VLLM) -> Recipe:
 def require_release(version: str, package: Package = VLLM) -> None:
     """Raises `ValueError` where `version` is not a release number."""
     if not RELEASE.match(version):
-        raise ValueError(
+        raise HeadcountError(
             f"{version[:60]!r} is not a release of {package.title}; give its full number, such as {package.example}"
         )
 

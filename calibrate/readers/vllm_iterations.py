@@ -28,6 +28,7 @@ import pandas as pd
 from calibrate.readers.parsing.files import Head, result_text
 from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.recording import STEP_COLUMNS, Recording
+from files.errors import HeadcountError
 from simulator.engines.vllm.arguments import default_async_scheduling
 
 LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
@@ -52,7 +53,7 @@ def has_iterations(path: Path) -> bool:
 
 
 def read(path: Path) -> list[Recording]:
-    """One recording per engine and start of it. Raises ValueError where no step is logged."""
+    """One recording per engine and start of it. Raises HeadcountError where no step is logged."""
     steps: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     starts: dict[str, int] = defaultdict(int)
     for engine, step in _steps(result_text(path)):
@@ -61,7 +62,9 @@ def read(path: Path) -> list[Recording]:
             starts[engine] += 1
         steps[engine, starts[engine]].append(step)
     if not steps:
-        raise ValueError(f"{path}: no line 'Iteration(N): …' is in it; serve with --enable-logging-iteration-details")
+        raise HeadcountError(
+            f"{path}: no line 'Iteration(N): …' is in it; serve with --enable-logging-iteration-details"
+        )
     options = logged_options(path)
     return [
         _recording(found, options, {"vllm_version": options.get("vllm_version"), "engine": int(engine or 0)})

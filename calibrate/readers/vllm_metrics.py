@@ -18,6 +18,7 @@ from calibrate.readers.parsing import server_metrics as metrics
 from calibrate.readers.parsing.files import Head, count, result_text
 from calibrate.readers.parsing.histogram import PERCENTILES, Histogram
 from calibrate.readers.parsing.metrics_text import Labels, Sample, metric_lines
+from files.errors import HeadcountError
 
 LOOKS_LIKE = "text with vllm: series"
 _FINISHED = ("stop", "length", "repetition")
@@ -62,13 +63,13 @@ def read_between(before: Path, after: Path) -> list[MeasuredRun]:
 
 
 def _snapshot(path: Path) -> _Snapshot:
-    """Raises ValueError where a line is none of the format, or nothing is of vLLM."""
+    """Raises HeadcountError where a line is none of the format, or nothing is of vLLM."""
     values: dict[tuple[str, Labels], float] = {}
     info: dict[str, str] = {}
     start_s = math.nan
     for number, line, sample in metric_lines(result_text(path)):
         if sample is None or not _is_sound(sample):
-            raise ValueError(
+            raise HeadcountError(
                 f"{path}, line {number}: '{line[:60]}' is not a sample in Prometheus' text format; "
                 "was the snapshot cut off?"
             )
@@ -79,12 +80,12 @@ def _snapshot(path: Path) -> _Snapshot:
         elif sample.name.startswith(metrics.PREFIX) and not sample.name.endswith("_created"):
             key = sample.name, sample.labels
             if key in values:
-                raise ValueError(
+                raise HeadcountError(
                     f"{path}, line {number}: {sample.name} appears twice; put each snapshot in its own file"
                 )
             values[key] = sample.value
     if not values:
-        raise ValueError(f"{path}: it holds no vllm: series; take it from the server's /metrics")
+        raise HeadcountError(f"{path}: it holds no vllm: series; take it from the server's /metrics")
     return _Snapshot(values, info, start_s)
 
 

@@ -19,7 +19,7 @@ def recognizes(path: Path, head: Head) -> bool:
 
 
 def read(path: Path) -> list[MeasuredRun]:
-    """One run with options and figures. Raises ValueError where the log is of no server that came up."""
+    """One run with options and figures. Raises HeadcountError where the log is of no server that came up."""
     log = read_startup_log(path)
     return [
         MeasuredRun(

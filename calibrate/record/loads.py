@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from files.errors import HeadcountError
 from files.schema import AtLeastOne, Count
 from simulator.latency.step_time import BatchSums
 
@@ -77,7 +78,7 @@ def expected_steps(load: Load, limits: Limits) -> Iterator[tuple[int, BatchSums]
     """Phase and sums of each step that the load gives if the KV cache holds it, as vLLM schedules it since 0.31."""
     assert load.most_requests() <= limits.max_num_seqs, "a load whose requests wait for each other"
     if limits.max_num_seqs > limits.max_num_batched_tokens:
-        raise ValueError(
+        raise HeadcountError(
             f"max_num_seqs is {limits.max_num_seqs:,}, above max_num_batched_tokens {limits.max_num_batched_tokens:,}: "
             "some sequences would wait for ever; lower it or raise that"
         )

@@ -10,6 +10,7 @@ import numpy as np
 from calibrate.record.loads import Limits
 from calibrate.record.step_terms import TERMS, FloatArray
 from files.documents import read_json
+from files.errors import HeadcountError
 from kvcache.models.catalog import named_config
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
@@ -26,7 +27,7 @@ _GUESS = {"cpu": (4e-3, 2e11, 1e10), "gpu": (3e-3, 3e14, 2e12)}  # base_s, flop/
 def record_config(model: str) -> dict[str, Any]:
     """The config of a catalog model, of a `config.json` or its folder, or of the built-in `tiny` one.
 
-    Raises ValueError where there is none.
+    Raises HeadcountError where there is none.
     """
     return dict(TINY_CONFIG) if model == TINY else named_config(model)[1]
 
@@ -82,13 +83,13 @@ def guessed_seconds(config: Mapping[str, Any], device: str, num_devices: int = 1
 
 
 def check_plannable(config: Mapping[str, Any], engine: Mapping[str, Any]) -> None:
-    """Raises ValueError where vLLM would refuse these settings, as far as that is known without starting it."""
+    """Raises HeadcountError where vLLM would refuse these settings, as far as that is known without starting it."""
     length = engine.get("max_model_len")
     if length is not None and length < 2:
-        raise ValueError(f"--max-model-len is {length}; a request needs 2 tokens, one of prompt and one of answer")
+        raise HeadcountError(f"--max-model-len is {length}; a request needs 2 tokens, one of prompt and one of answer")
     seqs, tokens = engine.get("max_num_seqs"), engine.get("max_num_batched_tokens")
     if seqs is not None and tokens is not None and seqs > tokens:
-        raise ValueError(
+        raise HeadcountError(
             f"--max-num-seqs is {seqs:,}, above --max-num-batched-tokens {tokens:,}; lower it or raise that"
         )
     try:

@@ -14,6 +14,7 @@ from typing import Any
 from calibrate.interpreters.interpreter_build import environment, last_line
 from calibrate.record.loads import Load
 from calibrate.record.record_model import model_folder, write_config
+from files.errors import HeadcountError
 from files.schema import AtLeastOne, Count, Lenient, typed
 
 PROBE = Path(__file__).parent / "probes" / "record_probe.py"
@@ -63,7 +64,7 @@ class Engine:
         self._process, self._log, self._python = process, log, python
         found = self._read()
         if "started" not in found:
-            raise ValueError(f"vLLM could not be started by {python}: it printed {str(found)[:200]}")
+            raise HeadcountError(f"vLLM could not be started by {python}: it printed {str(found)[:200]}")
         self.about: dict[str, Any] = found["started"]
         typed(self.about, _About, python, "the engine")
 
@@ -100,7 +101,9 @@ class Engine:
     def _fail(self) -> None:
         self._process.wait()
         said = self._log.read_text(encoding="utf-8", errors="replace")
-        raise ValueError(f"vLLM's engine ended under {self._python}: {last_line(said)} (all of it is in {self._log})")
+        raise HeadcountError(
+            f"vLLM's engine ended under {self._python}: {last_line(said)} (all of it is in {self._log})"
+        )
 
 
 class LoadFailedError(Exception):

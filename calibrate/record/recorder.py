@@ -24,6 +24,7 @@ from calibrate.record.record_model import (
 from calibrate.record.recorded_engine import PROBE, Asked, Engine, LoadFailedError, running_engine
 from calibrate.record.recording_files import DONE, FAILED, PLANNED, RecordingFolder, step_table
 from calibrate.record.step_terms import FloatArray, TermTimes, fit_terms
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import find_gpu
 
 MAX_ROUNDS = 4  # of planning: more loads where the steps scatter more than was assumed
@@ -63,7 +64,7 @@ def record(
 ) -> Progress:
     """Record into a folder what is missing there; a load that was interrupted is run again.
 
-    The loads are planned for the precision asked for, unless `loads` are given. Raises ValueError where the engine
+    The loads are planned for the precision asked for, unless `loads` are given. Raises HeadcountError where the engine
     cannot be run, or the folder holds a recording of something else.
     """
     config = asked_config(asked)
@@ -92,7 +93,9 @@ def asked_config(asked: Asked) -> dict[str, Any]:
     """The config of the model to record. Raises ValueError where that can be refused before an engine is looked for."""
     config = record_config(asked.model)
     if asked.has_weights and model_folder(asked.model) is None:
-        raise ValueError(f"--load-format {asked.engine['load_format']} loads weights; give --model a folder with them")
+        raise HeadcountError(
+            f"--load-format {asked.engine['load_format']} loads weights; give --model a folder with them"
+        )
     check_plannable(config, asked.engine)
     return config
 
@@ -168,7 +171,7 @@ class _Session:
         try:
             self.content["warm_up_steps"] += sum(1 for _ in self.engine.run(warm_up(self.limits)))
         except LoadFailedError as error:
-            raise ValueError(f"the engine cannot run even short prompts: {error}") from None
+            raise HeadcountError(f"the engine cannot run even short prompts: {error}") from None
 
     def _run_planned(self) -> None:
         for number, entry in enumerate(self.content["loads"]):
@@ -268,10 +271,10 @@ def tell(progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The steps of all loads that are done. Raises ValueError where there are none."""
+    """The steps of all loads that are done. Raises HeadcountError where there are none."""
     tables = folder.read_done(entries)
     if not tables:
-        raise ValueError(f"the engine could run none of the loads; see {folder.file}")
+        raise HeadcountError(f"the engine could run none of the loads; see {folder.file}")
     return pd.concat(tables, ignore_index=True)
 
 
@@ -303,14 +306,16 @@ def known_gpu(device_name: str) -> dict[str, str]:
 
 
 def _require_same(before: Any, now: dict[str, Any], out: Path, what: str) -> None:
-    """Raises ValueError naming what differs."""
+    """Raises HeadcountError naming what differs."""
     if before is None:
         return
     flat_before, flat_now = _flat(before), _flat(now)
     for name in sorted({*flat_before, *flat_now}):
         one, other = flat_before.get(name), flat_now.get(name)
         if one != other:
-            raise ValueError(f"{out} holds a recording {what}: {name} is {one} there, {other} now; name a new folder")
+            raise HeadcountError(
+                f"{out} holds a recording {what}: {name} is {one} there, {other} now; name a new folder"
+            )
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from calibrate.readers.parsing.engine_options import engine_options
 from calibrate.record.loads import Load
 from calibrate.recording import STEP_COLUMNS, Recording
 from files.documents import read_json
+from files.errors import HeadcountError
 from files.outputs import write_whole
 from files.reading import InputError, read_text, shown
 from files.schema import AtLeastOne, Count, Lenient, NotNegative, Number, Positive, typed
@@ -87,17 +88,17 @@ class RecordingFolder:
         return self.path / ENGINE_LOG
 
     def create(self, *, with_steps: bool = True) -> None:
-        """Raises ValueError where something else is there already, or where nothing may be."""
+        """Raises HeadcountError where something else is there already, or where nothing may be."""
         try:
             if self.path.exists() and not self.path.is_dir():
-                raise ValueError(f"{shown(self.path)} is a file; name a folder for the recording")
+                raise HeadcountError(f"{shown(self.path)} is a file; name a folder for the recording")
             inside = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
             if not self.file.exists() and inside - {STEPS, ENGINE_LOG}:
-                raise ValueError(f"{shown(self.path)} holds files but no recording; name a new folder")
+                raise HeadcountError(f"{shown(self.path)} holds files but no recording; name a new folder")
             (self.path / STEPS if with_steps else self.path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ValueError(f"{shown(self.path)} cannot hold a recording: {reason}; name another folder") from None
+            raise HeadcountError(f"{shown(self.path)} cannot hold a recording: {reason}; name another folder") from None
 
     def read(self, kind: str = KIND_STEPS) -> dict[str, Any] | None:
         """What `recording.json` holds; None where there is none. Raises InputError where it is not of this kind."""
@@ -164,7 +165,7 @@ def _check_column(path: Path, column: "pd.Series[Any]") -> None:
 
 
 def read_recording(path: Path) -> Recording:
-    """The complete loads of a recorded engine. Raises ValueError where the folder holds none."""
+    """The complete loads of a recorded engine. Raises HeadcountError where the folder holds none."""
     folder = RecordingFolder(path)
     content = folder.read()
     if content is None:

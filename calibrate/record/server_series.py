@@ -10,6 +10,7 @@ import numpy as np
 from calibrate.readers.parsing import server_metrics as metrics
 from calibrate.readers.parsing.histogram import PERCENTILES
 from calibrate.readers.parsing.metrics_text import Labels, Sample
+from files.errors import HeadcountError
 
 _LATENCIES = ("ttft_s", "itl_s", "e2e_s", "queue_s")
 SERIES_COLUMNS = (
@@ -33,10 +34,12 @@ class ServerSeries:
     _started: float | None = None
 
     def add(self, unix_s: float, samples: Iterable[Sample]) -> dict[str, float]:
-        """Take in a snapshot; its row of the main series. Raises ValueError where it has none of vLLM's metrics."""
+        """Take in a snapshot; its row of the main series. Raises HeadcountError where it has none of vLLM's metrics."""
         now = {(sample.name, sample.labels): sample.value for sample in samples}
         if not any(name.startswith(metrics.PREFIX) for name, _ in now):
-            raise ValueError("its metrics hold none of vLLM's; is it a vLLM server, and started with its statistics?")
+            raise HeadcountError(
+                "its metrics hold none of vLLM's; is it a vLLM server, and started with its statistics?"
+            )
         started = metrics.total(now, (metrics.START_TIME,))
         counters = {key: value for key, value in now.items() if metrics.is_counter(key[0])}
         self._count(counters, has_restarted=None not in (started, self._started) and started != self._started)

@@ -8,6 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from files.errors import HeadcountError
+
 FloatArray = NDArray[np.float64]
 
 ROUNDS = 15  # of reweighting
@@ -53,11 +55,11 @@ def fit_terms(steps: pd.DataFrame, groups: Sequence[object]) -> TermTimes:
     Relative to the fitted, not the measured ones, which would favour too short times; Huber's weights begin at
     OUTLIER spreads, so that the fit tells the mean and a step that something else held up does not decide. Steps of one
     of the `groups` err alike, which the standard error takes into account (the cluster-robust covariance of Liang and
-    Zeger, 1986, of the terms that are not zero). Raises ValueError where no step has a time.
+    Zeger, 1986, of the terms that are not zero). Raises HeadcountError where no step has a time.
     """
     timed = (steps["cycle_s"] > 0).to_numpy()
     if not timed.any():
-        raise ValueError("no recorded step has a time; record again with more steps")
+        raise HeadcountError("no recorded step has a time; record again with more steps")
     terms = term_matrix(steps[timed])
     cycle_s = steps["cycle_s"].to_numpy(np.float64)[timed]
     most = np.abs(terms).max(axis=0)

@@ -12,6 +12,7 @@ from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.readers.vllm_iterations import LINE
 from calibrate.record.recording_files import KIND_SERVER, RecordingFolder
 from calibrate.record.server_series import SERIES_COLUMNS, ServerSeries
+from files.errors import HeadcountError
 from files.http import fetch_text, server_address
 from files.outputs import write_whole
 from files.reading import InputError, read_text, shown, text_lines
@@ -47,7 +48,7 @@ def watch_server(
             pass
     text = fetch_text(address)
     if not any(sample.name.startswith(PREFIX) for sample in metric_samples(text)):
-        raise ValueError(f"{address} answers without vLLM's metrics; give the address of a vLLM server")
+        raise HeadcountError(f"{address} answers without vLLM's metrics; give the address of a vLLM server")
     folder = RecordingFolder(out)
     _begin(folder, address)
     with (out / SNAPSHOTS).open("a", encoding="utf-8") as file:
@@ -62,11 +63,11 @@ def watch_server(
 def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
     """What the snapshots of a folder say of the time between the first and the last; also writes their main series.
 
-    Raises ValueError where there is none.
+    Raises HeadcountError where there is none.
     """
     content = RecordingFolder(out).read(KIND_SERVER)
     if content is None:
-        raise ValueError(f"{out} holds no recording of a server; make one with 'headcount calibrate record --url'")
+        raise HeadcountError(f"{out} holds no recording of a server; make one with 'headcount calibrate record --url'")
     series, lost = ServerSeries(), 0
     for unix_s, text in read_snapshots(out / SNAPSHOTS):
         if text is None:
@@ -77,7 +78,7 @@ def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
         except ValueError:
             lost += 1  # cut off, or another server's for a moment
     if not series.rows:
-        raise ValueError(f"{out / SNAPSHOTS} holds no complete snapshot; record again")
+        raise HeadcountError(f"{out / SNAPSHOTS} holds no complete snapshot; record again")
     _write_table(out / SERIES, SERIES_COLUMNS, [[row[name] for name in SERIES_COLUMNS] for row in series.rows])
     excluded = {
         "requests for metrics without an answer": lost,
@@ -161,7 +162,9 @@ def _begin(folder: RecordingFolder, address: str) -> None:
     if content is None:
         folder.write({"url": address, "begin_unix_s": time.time()}, KIND_SERVER)
     elif content["url"] != address:
-        raise ValueError(f"{folder.path} holds a recording of {content['url']}, not of {address}; name a new folder")
+        raise HeadcountError(
+            f"{folder.path} holds a recording of {content['url']}, not of {address}; name a new folder"
+        )
 
 
 def _kept(text: str) -> str:

@@ -11,6 +11,7 @@ from conformance.components.probes import FOLDER
 from conformance.our_steps import core_steps, readable_steps
 from conformance.probing import Record, probe_records
 from conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from files.errors import HeadcountError
 from simulator.engines.vllm.arguments import default_retention_interval
 from simulator.engines.vllm.engine import with_release_rules
 
@@ -37,7 +38,7 @@ class EngineComparison:
 def check_engine(python: Path, *, seed: int, attention: str = "full") -> EngineComparison:
     """Run a seed's load through real inference on the CPU under `python`, and through the compiled core.
 
-    Raises ValueError where the engine cannot be run there, or runs with other settings than the case's.
+    Raises HeadcountError where the engine cannot be run there, or runs with other settings than the case's.
     """
     case = engine_case(seed, attention)
     found = EngineComparison(seed=seed, attention=attention)
@@ -60,7 +61,7 @@ def check_engine(python: Path, *, seed: int, attention: str = "full") -> EngineC
 def _take_start(found: EngineComparison, case: EngineCase, start: Record, python: Path) -> None:
     """Note what the engine is; ValueError unless it is the case's."""
     if "settings" not in start:
-        raise ValueError(f"vLLM's engine could not be run by {python}: it printed nothing")
+        raise HeadcountError(f"vLLM's engine could not be run by {python}: it printed nothing")
     found.vllm_version, found.settings = start["vllm_version"], start["settings"]
     found.kv_cache_groups = start["kv_cache_groups"]
     wanted = case.scheduler.engine.__dict__
@@ -72,7 +73,9 @@ def _take_start(found: EngineComparison, case: EngineCase, start: Record, python
     if formed != windows:
         others.append(f"its layer groups have the windows {formed}, not {windows}")
     if others:
-        raise ValueError(f"the engine of vLLM {found.vllm_version} runs with settings of its own: {'; '.join(others)}")
+        raise HeadcountError(
+            f"the engine of vLLM {found.vllm_version} runs with settings of its own: {'; '.join(others)}"
+        )
 
 
 def _of_release(case: EngineCase, vllm_version: str) -> SchedulerCase:

@@ -37,7 +37,7 @@ class EvictionComparison:
 def check_eviction(python: Path, *, num_cases: int, seed: int) -> EvictionComparison:
     """Run random cases through vLLM's manager under `python` and through ours.
 
-    Raises ValueError where vLLM cannot be driven there.
+    Raises HeadcountError where vLLM cannot be driven there.
     """
     cases = [random_eviction_case(seed, number) for number in range(num_cases)]
     records = probe_records(

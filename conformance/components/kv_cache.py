@@ -87,7 +87,7 @@ def random_cases(seed: int, count: int) -> list[KVCacheCase]:
 def check_kv_cache(python: Path, cases: Sequence[KVCacheCase]) -> KVCacheComparison:
     """Lay out every case here, and by the vLLM of `python`.
 
-    Raises ValueError where vLLM cannot be run there.
+    Raises HeadcountError where vLLM cannot be run there.
     """
     found = KVCacheComparison()
     lines = [case.to_json() for case in cases]

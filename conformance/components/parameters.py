@@ -63,7 +63,7 @@ def random_configs(seed: int, num_per_type: int) -> dict[str, dict[str, Any]]:
 def check_parameters(python: Path, configs: Mapping[str, dict[str, Any]]) -> ParameterComparison:
     """Count every config's parameters here, and in the model that the transformers of `python` builds without memory.
 
-    Raises ValueError where transformers cannot be run there, or where we refuse a config.
+    Raises HeadcountError where transformers cannot be run there, or where we refuse a config.
     """
     found = ParameterComparison()
     lines = [{"name": name, "config": config} for name, config in configs.items()]

@@ -56,7 +56,7 @@ class ArgumentsCase:
         }  # fmt: skip
 
     def ours(self) -> Record:
-        """The same as the probe says it. Raises ValueError where nothing is left for the static share."""
+        """The same as the probe says it. Raises HeadcountError where nothing is left for the static share."""
         found = self.args.filled(self.architecture, self.gpu)
         asked = self.args.max_running_requests
         by_pool = default_running_requests(self.kv_tokens, self.context_length)

@@ -36,7 +36,7 @@ class WeightComparison:
 def check_weights(python: Path, cases: Iterable[WeightCase]) -> WeightComparison:
     """Count every case's weights here, and in the modules that the vLLM of `python` builds.
 
-    Raises ValueError where vLLM cannot be run there.
+    Raises HeadcountError where vLLM cannot be run there.
     """
     found, listed = WeightComparison(), list(cases)
     lines = [case.to_json() for case in listed]

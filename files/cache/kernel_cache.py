@@ -24,6 +24,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from files.cache.private_folder import check_private_file, private_folder
+from files.errors import HeadcountError
 from files.outputs import cache_folder
 from files.warn_once import warn_once
 
@@ -97,7 +98,7 @@ class KernelCache(NullCache):
             try:
                 content = _read(path)
                 if content[:_CHECKSUM_BYTES] != _checksum(key, content[_CHECKSUM_BYTES:]):
-                    raise ValueError("its content is damaged")
+                    raise HeadcountError("its content is damaged")
                 return CompileResult._rebuild(target_context, *pickle.loads(content[_CHECKSUM_BYTES:]))
             except FileNotFoundError:
                 pass

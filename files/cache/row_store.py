@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from files.cache.private_folder import check_private_file, private_folder
+from files.errors import HeadcountError
 from files.limits import limits
 from files.outputs import cache_folder
 from files.warn_once import warn_once
@@ -31,11 +32,11 @@ _REASONS = {
 }
 
 
-class NewerStoreError(ValueError):
+class NewerStoreError(HeadcountError):
     """A later release of Headcount wrote it."""
 
 
-class DamagedStoreError(ValueError):
+class DamagedStoreError(HeadcountError):
     """More of the file is damaged than a row."""
 
 
@@ -51,7 +52,7 @@ class RowStore(Generic[Kept]):
     ) -> None:
         """`kind` names the folder, the table and what is kept, such as "simulations".
 
-        `decode` raises ValueError or TypeError for bytes that are something else.
+        `decode` raises HeadcountError or TypeError for bytes that are something else.
         """
         self.kind, self._encode, self._decode = kind, encode, decode
         self._base = (cache_folder() if base is None else base).absolute()
@@ -79,7 +80,7 @@ class RowStore(Generic[Kept]):
         checksum, content = row
         try:
             if checksum != _checksum(key, content):
-                raise ValueError("its checksum is wrong")
+                raise HeadcountError("its checksum is wrong")
             return self._decode(content)
         except (ValueError, TypeError):
             if self._tried(self._check_whole, False):

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from files.limits import limits_raised
 from files.outputs import cache_folder, check_out_files
 from files.registry import SEARCH_PATH, search_path
@@ -101,7 +102,7 @@ def _name_trace_file(params: dict[str, Any]) -> None:
 
         of = "trace" if "trace" in params else "workload"
         if params.get(of) is None:
-            raise ValueError(f"--{next(iter(how)).replace('_', '-')} needs --workload FILE")
+            raise HeadcountError(f"--{next(iter(how)).replace('_', '-')} needs --workload FILE")
         params[of] = TraceFile(params[of], **{_OF_TRACE[option]: value for option, value in how.items()})
 
 
@@ -134,7 +135,7 @@ def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _check_files(ctx: click.Context) -> None:
-    """Raise ValueError before any work for an output that cannot be written, or that is an input as well."""
+    """Raise HeadcountError before any work for an output that cannot be written, or that is an input as well."""
     outputs = {}
     for name, kind, path in _values(ctx, OutPath):
         kind.check(name, path)

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from files.documents import read_toml, read_yaml
+from files.errors import HeadcountError
 from files.names import nearest_hint, shortened
 from files.reading import InputError
 from headcount.cli.option_names import Spelling, converted, spellings
@@ -16,48 +17,50 @@ from simulator.engines.vllm.environment import Variables
 def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
     """Option values by parameter name; the file may write names with - or _.
 
-    Raises ValueError for a name that the command does not have, or for a value that the option would refuse.
+    Raises HeadcountError for a name that the command does not have, or for a value that the option would refuse.
     """
     try:
         values = read_toml(path) if path.suffix == ".toml" else read_yaml(path)
     except InputError as error:
-        raise ValueError(f"--config {error}") from None
+        raise HeadcountError(f"--config {error}") from None
     if not isinstance(values, dict):
-        raise ValueError(f"--config {path}: it must hold option names with values, such as 'max-model-len: 8192'")
+        raise HeadcountError(f"--config {path}: it must hold option names with values, such as 'max-model-len: 8192'")
     names = spellings(ctx.command.params)
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).lstrip("-").replace("_", "-")
         if name not in names:
-            raise ValueError(f"--config {path}: no option '{shortened(str(key))}'; {nearest_hint(name, list(names))}")
+            raise HeadcountError(
+                f"--config {path}: no option '{shortened(str(key))}'; {nearest_hint(name, list(names))}"
+            )
         if names[name].key in found:
-            raise ValueError(f"--config {path}: '{shortened(str(key))}' is given twice; leave out one of them")
+            raise HeadcountError(f"--config {path}: '{shortened(str(key))}' is given twice; leave out one of them")
         try:
             found[names[name].key] = _value(ctx, names[name], value)
         except ValueError as error:
-            raise ValueError(f"--config {path}: {name}: {error}") from None
+            raise HeadcountError(f"--config {path}: {name}: {error}") from None
     return found
 
 
 def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
     if spelling.option.is_flag:
         if not isinstance(value, bool):
-            raise ValueError(f"'{shortened(str(value))}' is neither true nor false")
+            raise HeadcountError(f"'{shortened(str(value))}' is neither true nor false")
         return value != spelling.turns_off
     if value is None or value == []:
-        raise ValueError("it has no value; give one, or leave it out")
+        raise HeadcountError("it has no value; give one, or leave it out")
     if isinstance(value, list) and value:
         separator = {IntegerList: ",", Listed: ",", Variables: " "}.get(type(spelling.kind))
         if separator is None:
-            raise ValueError(
+            raise HeadcountError(
                 f"'{shortened(', '.join(_shown(each).strip(chr(39)) for each in value))}' is a list; {ONE_VALUE}"
             )
         wrong = next((each for each in value if not isinstance(each, str | int | float)), "")
         if wrong != "":
-            raise ValueError(f"it is a list that holds {_shown(wrong)}; give text or numbers")
+            raise HeadcountError(f"it is a list that holds {_shown(wrong)}; give text or numbers")
         value = separator.join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{_shown(value)} is not a value for it; give text (in quotes) or a number")
+        raise HeadcountError(f"{_shown(value)} is not a value for it; give text (in quotes) or a number")
     return converted(ctx, spelling, str(value))
 
 

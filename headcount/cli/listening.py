@@ -2,16 +2,18 @@
 
 import socket
 
+from files.errors import HeadcountError
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def taken(host: str, port: int) -> socket.socket:
-    """The address, taken. Raises ValueError where that fails."""
+    """The address, taken. Raises HeadcountError where that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1000)
     except OSError as error:
-        raise ValueError(
+        raise HeadcountError(
             f"{host} port {port} cannot be used: {error.strerror or error}; choose another --port"
         ) from None
 

@@ -5,12 +5,12 @@ import os
 import sys
 import traceback
 import warnings
-from dis import opname
 from importlib import import_module
 from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from files.names import one_line, shortened
 from headcount import __version__
 from headcount.cli.command_group import NearestGroup
@@ -122,9 +122,9 @@ def main() -> None:
         _debug()
         place = str(error.filename or "the output")
         code = _fail(f"{place if len(place) < 200 else place[:100] + '…'}: {error.strerror or error}")
-    except ValueError as error:
+    except HeadcountError as error:
         _debug()
-        code = _fail(str(error), exit_code=getattr(error, "exit_code", 2)) if is_meant(error) else _fail_by_fault(error)
+        code = _fail(str(error), exit_code=error.exit_code)
     except MemoryError:
         code = _fail("the run does not fit this machine's memory; ask for fewer requests, users or GPUs")
     except Exception as error:
@@ -157,17 +157,6 @@ def _is_debugging() -> bool:
 def _debug() -> None:
     if _is_debugging():
         traceback.print_exc()
-
-
-def is_meant(error: ValueError) -> bool:
-    """Whether a `raise` of ours made it: a library's, such as `too many values to unpack`, says nobody what to do."""
-    trace = error.__traceback__
-    assert trace is not None, "a caught error has a traceback"
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    frame = trace.tb_frame
-    is_ours = str(frame.f_globals.get("__name__")).partition(".")[0] in OURS
-    return is_ours and opname[frame.f_code.co_code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
 
 
 def _fail_by_fault(error: Exception) -> int:

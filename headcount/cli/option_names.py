@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from files.names import shortened
 from headcount.cli.option_types import Reads
 from simulator.engines.values import Kind, Listed, Text
@@ -41,16 +42,16 @@ def spellings(parameters: Iterable[click.Parameter]) -> dict[str, Spelling]:
 
 
 def converted(ctx: click.Context, spelling: Spelling, text: str) -> Any:
-    """A value as the command line would read it. Raises ValueError with the option's own message, without a prefix.
+    """A value as the command line would read it. Raises HeadcountError with the option's own message, without a prefix.
 
     What names code is refused: others write files and pasted lines, and it would be run.
     """
     kind = spelling.kind.each if isinstance(spelling.kind, Listed) else spelling.kind
     if isinstance(kind, Text) and kind.runs_code(text):
-        raise ValueError(
+        raise HeadcountError(
             f"'{shortened(text)}' would run code that a file or a pasted line names; give it on the command line itself"
         )
     try:
         return spelling.option.type_cast_value(ctx, text)
     except click.BadParameter as error:
-        raise ValueError(error.message) from None
+        raise HeadcountError(error.message) from None

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from files.errors import HeadcountError
 from files.names import shortened
 from files.outputs import check_out_file
 from headcount.views.report.document import check_report
@@ -62,7 +63,7 @@ class OutPath:
         return values.FilePath().read(given)
 
     def check(self, option: str, path: Path) -> None:
-        """Raises ValueError, before the work, where it could not be written after it."""
+        """Raises HeadcountError, before the work, where it could not be written after it."""
         if self.is_report:
             check_report(option, path)
         else:
@@ -70,15 +71,15 @@ class OutPath:
 
 
 def read_limit(given: str) -> tuple[str, float]:
-    """NAME=VALUE of --limit. Raises ValueError."""
+    """NAME=VALUE of --limit. Raises HeadcountError."""
     name, _, value = given.partition("=")
     if not value:
-        raise ValueError(f"--limit '{shortened(given)}' has no value; give NAME=VALUE, such as rows=1G")
+        raise HeadcountError(f"--limit '{shortened(given)}' has no value; give NAME=VALUE, such as rows=1G")
     try:
         number = values.TokenCount(most=values.LARGEST_TEXT).read(value) if value[-1].isalpha() else float(value)
     except ValueError:
         wrong = shortened(value)
-        raise ValueError(f"--limit {shortened(name)}: '{wrong}' is not a number; give one such as 64M") from None
+        raise HeadcountError(f"--limit {shortened(name)}: '{wrong}' is not a number; give one such as 64M") from None
     return name.strip().replace("-", "_"), number
 
 

@@ -91,6 +91,8 @@ def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched(what, interrupted=interrupted, told=told) as progress, asked.watched() if asked else nullcontext():
         answer: Result = resolve_name(ask)(**values, progress=progress)
+        if is_whole:
+            answer.complete()
     if asked is None:
         return finish(answer, report, as_json=as_json)
     return finish(answer, report, as_json=as_json, told=told, kept=asked.kept)

@@ -15,6 +15,7 @@ import msgspec
 
 from files.cache.row_store import RowStore
 from files.dependencies import watched_dependencies
+from files.errors import HeadcountError
 from files.limits import limits
 from files.registry import search_path
 from headcount.cli.command import inputs
@@ -35,7 +36,7 @@ def _shown(content: bytes) -> Shown:
     try:
         return msgspec.msgpack.decode(content, type=Shown)
     except msgspec.MsgspecError as error:
-        raise ValueError("no answer") from error
+        raise HeadcountError("no answer") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from files.errors import HeadcountError
 from files.registry import Registry
 from files.schema import typed
 
@@ -90,7 +91,7 @@ def facts_about(asked: "ModelOnGPU", **more: Any) -> Facts:
     )
 
 
-class RefusedError(ValueError):
+class RefusedError(HeadcountError):
     """Raised under --strict: an answer would carry diagnostics that are refused."""
 
     exit_code = 4

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from files.errors import HeadcountError
 from headcount.diagnostics import Diagnostic, facts_about, find_diagnostics
 from headcount.endpoint.answers import Answers
 from headcount.endpoint.clock import Clock
@@ -41,12 +42,12 @@ class Served:
     api_key: str | None = None
 
     def lengths(self) -> Distribution:
-        """Of answers that end by themselves. Raises ValueError for a workload that draws none."""
+        """Of answers that end by themselves. Raises HeadcountError for a workload that draws none."""
         if self.output_len is not None:
             return Fixed(value=self.output_len)
         found = load_workload(self.workload)
         if isinstance(found, Trace):
-            raise ValueError(
+            raise HeadcountError(
                 f"--workload {self.workload} is a trace; give a preset, a population's TOML file or --output-len"
             )
         return found.output_tokens
@@ -63,11 +64,11 @@ def endpoint(
 ) -> tuple[Endpoint, tuple[Diagnostic, ...]]:
     """An endpoint, its kernels compiled, with what is to know of it.
 
-    `engine` are the engine's arguments under their names. Raises ValueError for a bad argument, RefusedError where
+    `engine` are the engine's arguments under their names. Raises HeadcountError for a bad argument, RefusedError where
     `strict` refuses a note.
     """
     if not 0.01 <= served.speed <= 1000:
-        raise ValueError(f"--speed is {served.speed:g}; give a number from 0.01 to 1000")
+        raise HeadcountError(f"--speed is {served.speed:g}; give a number from 0.01 to 1000")
     asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
     diagnostics = find_diagnostics(facts_about(asked, plans=[plan]), strict=strict)

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from files.errors import HeadcountError
 from files.reading import shown
 from workloads.requests import IntArray
 
@@ -85,19 +86,21 @@ class EstimatedTokens:
 
 
 class FileTokens:
-    """A model's tokenizer.json, read by the library `tokenizers`. Raises ValueError for a file that is none."""
+    """A model's tokenizer.json, read by the library `tokenizers`. Raises HeadcountError for a file that is none."""
 
     def __init__(self, path: Path) -> None:
         if find_spec("tokenizers") is None:
-            raise ValueError("--tokenizer needs the library tokenizers; install headcount[tokenizer], or leave it out")
+            raise HeadcountError(
+                "--tokenizer needs the library tokenizers; install headcount[tokenizer], or leave it out"
+            )
         from tokenizers import Tokenizer as Read  # noqa: PLC0415  an optional extra
 
         try:
             self._tokenizer = Read.from_str(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise ValueError(f"--tokenizer {shown(path)}: {error.strerror or error}") from None
+            raise HeadcountError(f"--tokenizer {shown(path)}: {error.strerror or error}") from None
         except Exception as error:  # the library raises plain ones
-            raise ValueError(f"--tokenizer {shown(path)} is no tokenizer.json: {error}") from None
+            raise HeadcountError(f"--tokenizer {shown(path)} is no tokenizer.json: {error}") from None
         found = {word: self._ids(f" {word}") for word in WORDS}
         single = {f" {word}": ids[0] for word, ids in found.items() if len(ids) == 1} or {"a": self._ids("a")[0]}
         self.words = tuple(single)

@@ -22,7 +22,7 @@ class ArrivalProcess:
 
 
 def read_arrivals(given: Any) -> Arrivals:
-    """One of PROCESSES. Raises ValueError for a name or a parameter that is none."""
+    """One of PROCESSES. Raises HeadcountError for a name or a parameter that is none."""
     if not isinstance(given, str):  # read already
         return given  # type: ignore[no-any-return]
     name, _, rest = given.strip().lower().replace("_", "-").partition(":")

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from files.errors import HeadcountError
 from files.names import check_names
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, is_other_model, load_model
@@ -41,7 +42,7 @@ def resolve_model_and_gpu(
     """`engine` has the arguments of the engine that it names, vLLM's where it names none; what is None or absent has
     the engine's default, or what the log says. `is_shared`: arguments of other engines are for those.
 
-    Raises ValueError for a model, a GPU or an argument that is not known, with the nearest that is.
+    Raises HeadcountError for a model, a GPU or an argument that is not known, with the nearest that is.
     """
     given = own_arguments(engine, is_shared=is_shared)
     architecture, found = load_model(model), find_gpu(gpu)
@@ -68,47 +69,47 @@ def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[
 
 
 def _check_model(log: "StartupLog", asked: Architecture) -> None:
-    """Raise ValueError where the log names another model."""
+    """Raise HeadcountError where the log names another model."""
     named = log.options.get("model")
     if isinstance(named, str) and is_other_model(named, asked):
-        raise ValueError(
+        raise HeadcountError(
             f"--startup-log: {log.path} is of a server of {named}, not of {asked.name}; its KV blocks say nothing of "
             "another model: leave the log out, or ask about the log's model"
         )
 
 
 def _check_size(log: "StartupLog", args: AnyArgs) -> None:
-    """Raise ValueError where another tensor-parallel size is asked for than the log's."""
+    """Raise HeadcountError where another tensor-parallel size is asked for than the log's."""
     if args.tensor_parallel_size != log.tensor_parallel_size:
-        raise ValueError(
+        raise HeadcountError(
             f"--startup-log: {log.path} is of a server with --tensor-parallel-size {log.tensor_parallel_size}, "
             f"not {args.tensor_parallel_size}; its KV blocks say nothing of another"
         )
 
 
 def check_counts(name: str, given: Sequence[int]) -> None:
-    """Raise ValueError unless each is a whole number above 0."""
+    """Raise HeadcountError unless each is a whole number above 0."""
     wrong = next((each for each in given if each < 1), None)
     if wrong is not None:
-        raise ValueError(f"{name} has {wrong!r}; give whole numbers above 0")
+        raise HeadcountError(f"{name} has {wrong!r}; give whole numbers above 0")
 
 
 def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> dict[str, Any]:
     """What wins over what measured runs say of their server: model, GPU, engine arguments, the load's length spread,
     the warm-up.
 
-    Raises ValueError for an argument that is not known, with the nearest that is.
+    Raises HeadcountError for an argument that is not known, with the nearest that is.
     """
     found = _known(given, ENGINE_ARGUMENTS | {"model", "gpu", "length_spread", "warmup_s"}, "argument")
     spread = found.get("length_spread", 1)
     if not 0 < spread <= 1:
-        raise ValueError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
+        raise HeadcountError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
     if not 0 <= found.get("warmup_s", 0) < math.inf:
-        raise ValueError(f"--warmup is {found['warmup_s']:g} s; it must be 0 s or longer")
+        raise HeadcountError(f"--warmup is {found['warmup_s']:g} s; it must be 0 s or longer")
     if startup_log is not None:
         for name in ("model", "gpu"):
             if name not in found:
-                raise ValueError(f"--startup-log needs --{name}, which its KV cache is checked against; give both")
+                raise HeadcountError(f"--startup-log needs --{name}, which its KV cache is checked against; give both")
         engine = {name: value for name, value in found.items() if name in ENGINE_ARGUMENTS}
         asked = resolve_model_and_gpu(found["model"], found["gpu"], engine, startup_log)
         found["engine"] = engine_of(asked.args)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from files.errors import HeadcountError
 from files.names import check_names
 from headcount.inputs.deployments import ModelOnGPU
 from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE
@@ -39,13 +40,13 @@ def asked_apart(
 ) -> DisaggregatedDeployment | None:
     """Both deployments, or None where every engine does both. `kv_transfer_rate` is in GB/s by one GPU, one way.
 
-    Raises ValueError for another engine than vLLM, or for what cannot be.
+    Raises HeadcountError for another engine than vLLM, or for what cannot be.
     """
     if pools is None:
         check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider)
         return None
     if replicas != 1:
-        raise ValueError("--replicas and --pools both say how many engines there are; leave out one or the other")
+        raise HeadcountError("--replicas and --pools both say how many engines there are; leave out one or the other")
     args = _vllm_args(asked)
     found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s, decider, kv_transfer)
     return resolve_disaggregated(asked.architecture, asked.gpu, args, (found[PREFILL], found[DECODE]), between)
@@ -53,7 +54,7 @@ def asked_apart(
 
 def _vllm_args(asked: ModelOnGPU) -> EngineArgs:
     if not isinstance(asked.args, EngineArgs):
-        raise ValueError(NOT_WITH_SGLANG)
+        raise HeadcountError(NOT_WITH_SGLANG)
     return asked.args
 
 
@@ -64,7 +65,7 @@ def asked_choices(
     decider: str | None,
     kv_transfer: str | None = None,
 ) -> DisaggregationSearch | None:
-    """Of which sizes pools may be, or None where every server does both. Raises ValueError for what cannot be."""
+    """Of which sizes pools may be, or None where every server does both. Raises HeadcountError for what cannot be."""
     if pools is None:
         check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider, pools="prefill,decode")
         return None
@@ -95,7 +96,7 @@ def check_compared(
     kv_transfer_rate: float | None,
     dispatch_s: float | None,
 ) -> PoolLink:
-    """What lies between pools that are compared. Raises ValueError for what cannot be."""
+    """What lies between pools that are compared. Raises HeadcountError for what cannot be."""
     for each in pools:
         ComparedPools().read(each)
     for decider in deciders:
@@ -103,11 +104,11 @@ def check_compared(
     if not any(each != TOGETHER for each in pools):
         check_alone(kv_transfer_rate, dispatch_s, next(iter(kv_transfers), None), *(each for each in deciders if each))
     elif TOGETHER in pools and any(deciders):
-        raise ValueError(f"--pools {TOGETHER} has no decider; leave --decider or {TOGETHER} out")
+        raise HeadcountError(f"--pools {TOGETHER} has no decider; leave --decider or {TOGETHER} out")
     elif TOGETHER in pools and len(kv_transfers) > 1:
-        raise ValueError(f"--pools {TOGETHER} moves no KV; give one --kv-transfer, or leave {TOGETHER} out")
+        raise HeadcountError(f"--pools {TOGETHER} moves no KV; give one --kv-transfer, or leave {TOGETHER} out")
     elif not isinstance(gpus, int) and len(gpus) > 1:
-        raise ValueError("--gpus is a list, and --pools says how many engines there are; give one number of --gpus")
+        raise HeadcountError("--gpus is a list, and --pools says how many engines there are; give one number of --gpus")
     check_names([each for each in kv_transfers if each is not None], CONNECTORS, "KV transfer")
     return _between(kv_transfer_rate, dispatch_s, kv_transfer=PUSH if {*kv_transfers} == {PUSH} else PULL)
 
@@ -119,14 +120,14 @@ def check_alone(
     *deciders: str | None,
     pools: str = "prefill=N,decode=N",
 ) -> None:
-    """Raise ValueError for what lies between two pools, where there are none."""
+    """Raise HeadcountError for what lies between two pools, where there are none."""
     given = {
         "--kv-transfer": kv_transfer, "--kv-transfer-rate": kv_transfer_rate, "--dispatch": dispatch_s,
         "--decider": next((each for each in deciders if each is not None), None),
     }  # fmt: skip
     for name, value in given.items():
         if value is not None:
-            raise ValueError(f"{name} lies between two pools; give --pools {pools} with it")
+            raise HeadcountError(f"{name} lies between two pools; give --pools {pools} with it")
 
 
 def _read_decider(given: str | None) -> Decider | None:
@@ -139,9 +140,11 @@ def _between(
     kv_transfer = PULL if kv_transfer is None else kv_transfer
     check_names([kv_transfer], CONNECTORS, "KV transfer")
     if kv_transfer == PUSH and dispatch_s is not None:
-        raise ValueError("--dispatch: with --kv-transfer push a request goes to both its engines at once; leave it out")
+        raise HeadcountError(
+            "--dispatch: with --kv-transfer push a request goes to both its engines at once; leave it out"
+        )
     if kv_transfer_rate is not None and not 0 < kv_transfer_rate < math.inf:
-        raise ValueError(f"--kv-transfer-rate is {kv_transfer_rate:g} GB/s; it must be above 0")
+        raise HeadcountError(f"--kv-transfer-rate is {kv_transfer_rate:g} GB/s; it must be above 0")
     rate = REACHED_SHARE * NIC_BYTES_PER_S if kv_transfer_rate is None else 1e9 * kv_transfer_rate
     return PoolLink(
         bytes_per_s=rate,

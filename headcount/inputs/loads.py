@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from files.errors import HeadcountError
 from headcount.inputs.arrivals import read_arrivals
 from headcount.inputs.traffic import TrafficChanges, read_traffic
 from simulator.study.loads import Load as StudyLoad
@@ -35,7 +36,7 @@ _BELONGS = {  # what makes a load, what belongs to it
 
 @dataclass(frozen=True, kw_only=True)
 class AskedLoad:
-    """The arguments of a load; raises ValueError for a combination that is none."""
+    """The arguments of a load; raises HeadcountError for a combination that is none."""
 
     workload: Source | None = None
     think_time: float | None = None
@@ -56,7 +57,7 @@ class AskedLoad:
     def __post_init__(self) -> None:
         load = next((name for name in _BELONGS if getattr(self, name) is not None), None)
         if load is None:
-            raise ValueError("no load; give --workload FILE, --users N, --concurrency C or --rate R (see --help)")
+            raise HeadcountError("no load; give --workload FILE, --users N, --concurrency C or --rate R (see --help)")
         of_preset = load == "users" and self.workload is not None
         belongs = ("workload", "think_time", "traffic") if of_preset else _BELONGS[load]
         known = dict.fromkeys(name for key, others in _BELONGS.items() for name in (key, *others))
@@ -64,19 +65,21 @@ class AskedLoad:
         if foreign:
             given = " and ".join(map(_flag, foreign))
             beside = f"{_flag(load)}{' --workload' if of_preset else ''}"
-            raise ValueError(f"{given} cannot go with {beside}; leave out one or the other")
+            raise HeadcountError(f"{given} cannot go with {beside}; leave out one or the other")
         if self.users is not None and self.users > MAX_USERS:
-            raise ValueError(f"--users {self.users:,}: at most {MAX_USERS:,} in one run; simulate a part of the fleet")
+            raise HeadcountError(
+                f"--users {self.users:,}: at most {MAX_USERS:,} in one run; simulate a part of the fleet"
+            )
 
     def population(self, max_model_len: int) -> Population:
         """What the users do."""
         if self.workload is None:
             lengths = self._lengths("--users")
             if self.think_time is None:
-                raise ValueError("--users needs --think-time, or a preset with its own: --workload chat")
+                raise HeadcountError("--users needs --think-time, or a preset with its own: --workload chat")
             prompt, answer = lengths["input_len"], lengths["output_len"]
             if prompt + answer > max_model_len:
-                raise ValueError(
+                raise HeadcountError(
                     f"--input-len {prompt:,} with --output-len {answer:,} takes more than max_model_len "
                     f"{max_model_len:,}; raise --max-model-len or shorten them"
                 )
@@ -87,7 +90,7 @@ class AskedLoad:
         )
         workload, _ = replace(asked, trace_block_size=self.trace_block_size).load()
         if isinstance(workload, Trace):
-            raise ValueError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
+            raise HeadcountError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
         return workload
 
     def table(self) -> tuple[RequestTable, str, tuple[str, ...]]:
@@ -102,7 +105,7 @@ class AskedLoad:
             return self._with_clients(table, "--concurrency"), words, ()
         assert self.rate is not None, "a load that is neither users nor a trace nor clients is a rate"
         if self.num_requests is None:
-            raise ValueError("--rate needs --num-requests: an open load has no end of its own")
+            raise HeadcountError("--rate needs --num-requests: an open load has no end of its own")
         table = open_load(
             rate_per_s=self.rate,
             num_requests=self.num_requests,
@@ -122,21 +125,21 @@ class AskedLoad:
         if self.arrivals is None:
             return POISSON if self.burstiness is None else Bursty(burstiness=self.burstiness)
         if self.burstiness is not None:
-            raise ValueError("--burstiness and --arrivals both say how requests arrive; leave out one or the other")
+            raise HeadcountError("--burstiness and --arrivals both say how requests arrive; leave out one or the other")
         return read_arrivals(self.arrivals)
 
     def _trace_table(self, source: Source) -> tuple[RequestTable, str, tuple[str, ...]]:
         block, count = self.trace_block_size, self.num_requests
         workload = load_workload(source, trace_block_size=block, num_requests=count)
         if isinstance(workload, Population):
-            raise ValueError(f"--workload {source} is a population; say how many with --users N")
+            raise HeadcountError(f"--workload {source} is a population; say how many with --users N")
         workload = with_tenants(changed_trace(workload, read_traffic(self.traffic)), self.tenants)
         table = workload.clients.applied(workload.table, self.seed)
         return table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
 
     def _lengths(self, load: str) -> dict[str, Any]:
         if self.input_len is None or self.output_len is None:
-            raise ValueError(f"{load} needs --input-len and --output-len, or a --workload")
+            raise HeadcountError(f"{load} needs --input-len and --output-len, or a --workload")
         return {name: getattr(self, name) for name in _LENGTHS if getattr(self, name) is not None}
 
 
@@ -182,7 +185,7 @@ def of_tenants(clients: Clients, given: Given) -> Clients:
     """Those of a load whose prompts are given as a whole."""
     tenants = read_tenants(given)
     if tenants.longest_system_prompt:
-        raise ValueError("tenants have system_prompt_tokens, which go with users of a population; leave them out")
+        raise HeadcountError("tenants have system_prompt_tokens, which go with users of a population; leave them out")
     return replace(clients, tenants=tenants)
 
 

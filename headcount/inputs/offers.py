@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from files.errors import HeadcountError
 from files.names import check_names
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from simulator.latency.gpu_constants import has_measured_times
@@ -9,12 +10,12 @@ from simulator.study.fleets.layouts import Offer
 
 
 def names_of(given: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
-    """One name or several, each once. Raises ValueError for an empty list."""
+    """One name or several, each once. Raises HeadcountError for an empty list."""
     if given is None:
         return ()
     names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
     if not names or not all(name.strip() for name in names):
-        raise ValueError(f"{what} has an empty name or none; give at least one, or leave it out")
+        raise HeadcountError(f"{what} has an empty name or none; give at least one, or leave it out")
     return names
 
 
@@ -43,11 +44,11 @@ def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None)
 def _price(gpu: GPU, given: Mapping[str, float]) -> float:
     usd = given.get(gpu.name, gpu.usd_per_hour)
     if usd is None:
-        raise ValueError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
+        raise HeadcountError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
     _check(f"the price of {gpu.name}", usd)
     return usd
 
 
 def _check(what: str, usd: float) -> None:
     if not 0 < usd <= 1e6:
-        raise ValueError(f"{what} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000")
+        raise HeadcountError(f"{what} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from files.names import readable
 from headcount.text.units import clock
 from simulator.study.fleets.traffic import Request
@@ -19,7 +20,7 @@ _NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else 
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """What is known of the people; None is not given. Raises ValueError for what is out of range."""
+    """What is known of the people; None is not given. Raises HeadcountError for what is out of range."""
 
     users: float | None = None
     employees: float | None = None
@@ -39,11 +40,11 @@ class People:
     def __post_init__(self) -> None:
         for name in ("growth", "headroom"):
             if not 0 <= getattr(self, name) <= MOST_EXTRA:
-                raise ValueError(
+                raise HeadcountError(
                     f"--{name} is {getattr(self, name):g}; give a share from 0% to {MOST_EXTRA:,.0%}, such as 30%"
                 )
         if not 0 <= self.spare <= MOST_SPARE:
-            raise ValueError(f"--spare is {self.spare}; give a number of servers from 0 to {MOST_SPARE:,}")
+            raise HeadcountError(f"--spare is {self.spare}; give a number of servers from 0 to {MOST_SPARE:,}")
         check_links(self._given)
 
     @property
@@ -105,7 +106,7 @@ class People:
         found = demand(stand_ins=stand_ins, **given)
         if found.users * self.factor > MOST_PEOPLE:
             users = readable(found.users * self.factor)
-            raise ValueError(f"growth and headroom make {users} users; plan for at most {MOST_PEOPLE:,}")
+            raise HeadcountError(f"growth and headroom make {users} users; plan for at most {MOST_PEOPLE:,}")
         return found
 
 

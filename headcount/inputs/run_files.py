@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from files.outputs import check_out_file, whole_file
 from simulator.cancellations import is_cancelled
 from simulator.results import request_times
@@ -28,12 +29,12 @@ class Outputs:
     steps: Path | None = None
 
     def check(self, num_engines: int) -> None:
-        """Raise ValueError before any work if a file cannot be written."""
+        """Raise HeadcountError before any work if a file cannot be written."""
         for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
             if path is not None:
                 check_out_file(option, path)
         if self.steps is not None and num_engines > 1:
-            raise ValueError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
+            raise HeadcountError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
 
     def write(self, simulation: Simulation) -> None:
         if self.requests is not None:

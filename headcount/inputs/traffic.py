@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from files.errors import HeadcountError
 from files.names import check_names, shortened
 from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber
 from workloads.clients import MOST_RETRIES
@@ -33,7 +34,7 @@ TRAFFIC_CHANGES = Listed(TrafficChange())
 def read_traffic(given: TrafficChanges) -> dict[str, Amount]:
     """Amounts by name, of text, of pairs that were read, or of a mapping such as {"context": "x2"}; None is no change.
 
-    Raises ValueError for what is no change, or for a name that is given twice.
+    Raises HeadcountError for what is no change, or for a name that is given twice.
     """
     if isinstance(given, Mapping):
         return {name: read_amount(name, value) if isinstance(value, str) else value for name, value in given.items()}
@@ -42,12 +43,12 @@ def read_traffic(given: TrafficChanges) -> dict[str, Amount]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"{twice} is given twice in one traffic; leave out one of them")
+        raise HeadcountError(f"{twice} is given twice in one traffic; leave out one of them")
     return found
 
 
 def read_amount(name: str, text: str) -> Amount:
-    """The amount of one of CHANGES: `x2`, or a value in its unit. Raises ValueError for what is none."""
+    """The amount of one of CHANGES: `x2`, or a value in its unit. Raises HeadcountError for what is none."""
     check_names([name], CHANGES, "change of traffic")
     change, text = CHANGES[name], text.strip()
     try:
@@ -65,18 +66,18 @@ def read_amount(name: str, text: str) -> Amount:
         form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else f"a factor such as x2, or {change.unit}"
         if change.unit == "retries":
             form = "a number of retries"
-        raise ValueError(f"{name}: {error}; it takes {form}") from None
+        raise HeadcountError(f"{name}: {error}; it takes {form}") from None
 
 
 def _number(text: str) -> float:
     number = Number("a number of at least 1").read(text)
     if not 1 <= number <= 1e6:
-        raise ValueError(f"'{shortened(text)}' is not a number from 1 to 1,000,000")
+        raise HeadcountError(f"'{shortened(text)}' is not a number from 1 to 1,000,000")
     return number
 
 
 def _parts(given: Any) -> tuple[str, str]:
     name, equals, value = str(given).partition("=")
     if not equals or not value.strip():
-        raise ValueError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as context=x2")
+        raise HeadcountError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as context=x2")
     return name.strip().lower().replace("_", "-"), value

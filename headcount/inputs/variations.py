@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from files.names import UnknownNameError, check_names, one_line, shortened
 from headcount.inputs.traffic import read_amount
 from kvcache.gpus.gpu import find_gpu
@@ -80,18 +81,18 @@ def axes_of(given: Mapping[str, Any]) -> list[Axis]:
 
 
 def values_of(name: str, given: Any) -> tuple[Any, ...]:
-    """A list's values, each once, or the one value. Raises ValueError for an empty list."""
+    """A list's values, each once, or the one value. Raises HeadcountError for an empty list."""
     if name in _NOT_LISTED or isinstance(given, str) or not isinstance(given, Sequence):
         return (given,)
     if not given:
-        raise ValueError(f"{name} is an empty list; give at least one value, or leave it out")
+        raise HeadcountError(f"{name} is an empty list; give at least one value, or leave it out")
     described = arguments_of(EngineArgs).get(name)
     each = (described.kind.read(value) if described and isinstance(value, dict) else value for value in given)
     return tuple(dict.fromkeys(each))
 
 
 def check_axes_of_engines(engine: Mapping[str, Any]) -> None:
-    """Raise ValueError where engines are compared, and a list is given for an argument that one of them lacks."""
+    """Raise HeadcountError where engines are compared, and a list is given for an argument that one of them lacks."""
     asked = values_of("engine", engine.get("engine"))
     if len(asked) < 2:
         return
@@ -99,7 +100,9 @@ def check_axes_of_engines(engine: Mapping[str, Any]) -> None:
     for name, value in engine.items():
         lacks = [TITLES[each] for each in asked if each and name not in arguments_of(ENGINES[each])]
         if name != "engine" and lacks and len(values_of(name, value)) > 1:
-            raise ValueError(f"{name} is a list, and {lacks[0]} has no such argument; give one value, or one engine")
+            raise HeadcountError(
+                f"{name} is a list, and {lacks[0]} has no such argument; give one value, or one engine"
+            )
 
 
 def first_values(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,11 +111,11 @@ def first_values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def choices(axes: Sequence[Axis], *, most: int, what: str) -> Iterator[Choice]:
-    """Every combination, the last axis first. Raises ValueError for more than `most`, with how many they are."""
+    """Every combination, the last axis first. Raises HeadcountError for more than `most`, with how many they are."""
     count = math.prod(len(axis.values) for axis in axes)
     if count > most:
         sizes = " × ".join(f"{len(axis.values):,} of {axis.name}" for axis in axes)
-        raise ValueError(f"{count:,} {what} ({sizes}) are too many; give at most {most:,}")
+        raise HeadcountError(f"{count:,} {what} ({sizes}) are too many; give at most {most:,}")
     return (
         dict(zip((axis.name for axis in axes), values, strict=True))
         for values in product(*(axis.values for axis in axes))
@@ -122,26 +125,26 @@ def choices(axes: Sequence[Axis], *, most: int, what: str) -> Iterator[Choice]:
 def varied(given: Mapping[str, Any]) -> list[Axis]:
     """The axes of a grid, their values read: traffic, users, GPUs, engine arguments, limits, `step_times`.
 
-    Raises ValueError for a name or a value that is none, with what is known.
+    Raises HeadcountError for a name or a value that is none, with what is known.
     """
     return [_axis(name, value) for name, value in given.items()]
 
 
 def read_varied(texts: Iterable[str]) -> dict[str, str]:
-    """Of `--vary`, values by name. Raises ValueError for a name that is given twice, or any other form."""
+    """Of `--vary`, values by name. Raises HeadcountError for a name that is given twice, or any other form."""
     found: dict[str, str] = {}
     for name, values in map(_named, texts):
         if name in found:
-            raise ValueError(f"{name} is given twice; give all its values at once: {name}={found[name]},{values}")
+            raise HeadcountError(f"{name} is given twice; give all its values at once: {name}={found[name]},{values}")
         found[name] = values
     return found
 
 
 def _named(text: str) -> tuple[str, str]:
-    """`context=x1,x2` in two. Raises ValueError for any other form."""
+    """`context=x1,x2` in two. Raises HeadcountError for any other form."""
     name, equals, values = text.partition("=")
     if not equals or not values.strip():
-        raise ValueError(f"'{shortened(text)}' varies nothing; give NAME=VALUE,VALUE, such as context=x1,x2,x4")
+        raise HeadcountError(f"'{shortened(text)}' varies nothing; give NAME=VALUE,VALUE, such as context=x1,x2,x4")
     return name.strip(), values
 
 
@@ -154,7 +157,7 @@ def _axis(given_name: str, given: Any) -> Axis:
     each = list_parts(given) if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
     values = tuple(dict.fromkeys(_value(name, value, engine.get(name)) for value in each))
     if not values:
-        raise ValueError(f"{name} is an empty list; give at least one value")
+        raise HeadcountError(f"{name} is an empty list; give at least one value")
     return Axis(name, values)
 
 
@@ -175,14 +178,14 @@ def _value(name: str, given: Any, kind: Kind | None) -> Any:
     try:
         return _read(name, given, kind)
     except ValueError as error:
-        raise ValueError(f"{name.replace('_', '-')}: {error}") from None
+        raise HeadcountError(f"{name.replace('_', '-')}: {error}") from None
 
 
 def _read(name: str, given: Any, kind: Kind | None) -> Any:
     if name == STEP_TIMES:
         factor = Number("a factor, such as 1.2").read(str(given).lower().removeprefix("x"))
         if not 0.01 <= factor <= 100:
-            raise ValueError(f"x{factor:g} is out of range; give x0.01 to x100")
+            raise HeadcountError(f"x{factor:g} is out of range; give x0.01 to x100")
         return factor
     if isinstance(kind, Switch) and isinstance(given, str):
         check_names([given], ("on", "off"), "value")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from files.errors import HeadcountError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.deployments import ModelOnGPU, check_counts, engine_json, resolve_model_and_gpu
 from headcount.inputs.loads import AskedWorkload, length_facts, trace_notes
@@ -187,7 +188,7 @@ def capacity(
     With `suggestions` the changes of one setting that promise most are tried on the GPU count that leads.
     Finished simulations are kept in the cache folder, and found there, unless `store` is False; they run in so many
     `workers` (None: one per processor) of an `executor`: `threads`, `processes` or `ray`.
-    Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
+    Raises HeadcountError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
     """
     check_counts("gpus", gpus)
     if router is not None:
@@ -247,13 +248,13 @@ def capacity(
 
 
 def _searched(asked: CapacityQuestion) -> list[Deployment]:
-    """Every layout of a replica. Raises ValueError where none runs on any GPU count, with why not on the last."""
+    """Every layout of a replica. Raises HeadcountError where none runs on any GPU count, with why not on the last."""
     found = {gpus: list(plans_of(asked, gpus).values()) for gpus in asked.gpus}
     plans = [plan for each in found.values() for plan in each if isinstance(plan, Deployment)]
     if not plans:
         last, reasons = list(found.items())[-1]
         why = str(reasons[-1]) if reasons else "no tensor-parallel size divides it"
-        raise ValueError(why if len(found) == 1 else f"no GPU count runs it; {counted(last, 'GPU')}: {why}")
+        raise HeadcountError(why if len(found) == 1 else f"no GPU count runs it; {counted(last, 'GPU')}: {why}")
     return plans
 
 

@@ -65,7 +65,7 @@ class DiffResult(Result):
 def diff(before: str | Path, after: str | Path) -> DiffResult:
     """What changed in the question from one kept answer to another, and what it did to the answer.
 
-    Both are files that `--json`, `--report FILE.json` or an HTML report wrote. Raises ValueError for any other.
+    Both are files that `--json`, `--report FILE.json` or an HTML report wrote. Raises HeadcountError for any other.
     """
     first, second = read_answer(Path(before)), read_answer(Path(after))
     with_load = first.get("workload") == second.get("workload")  # else every row of it differs

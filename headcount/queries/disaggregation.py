@@ -48,7 +48,7 @@ class DisaggregationResult(PooledResult):
         return self.shared_figures() | {
             "gpu": self.question.gpu.name,
             "gpus": self.apart.gpus,
-            **served_json(point),
+            "at_users": served_json(point) if point else None,
             **self.served,
         }
 
@@ -94,7 +94,7 @@ def disaggregated_capacity(
     `pools` is such as {"prefill": "2", "decode": "2xtp4"}. Between them decode engines "pull" KV, or prefill engines
     "push" it (`kv_transfer`), at `kv_transfer_rate` GB/s by one GPU.
     `decider` says which prompts decode engines compute themselves, such as "isl_bounding:eff_isl_threshold=512".
-    Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a note.
     """
     runs_on = find_executor(executor, workers)
     asked = resolve_model_and_gpu(model, gpu, engine)

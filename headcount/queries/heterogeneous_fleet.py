@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from files.errors import HeadcountError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.deployments import resolve_model_and_gpu
 from headcount.inputs.loads import AskedWorkload, trace_notes
@@ -100,7 +101,7 @@ def fleet(
     """Users that pools of different GPUs serve together, and what each of them serves alone.
 
     `pools` has the number of GPUs by the name of the GPU, two at least; `engine` are vLLM's engine arguments under
-    their names, of all pools. Raises ValueError for a bad argument or a pool that serves nobody, RefusedError where
+    their names, of all pools. Raises HeadcountError for a bad argument or a pool that serves nobody, RefusedError where
     `strict` refuses a note.
     """
     _check_pools(pools)
@@ -146,19 +147,19 @@ def fleet(
 
 
 def _check_pools(pools: Mapping[str, int]) -> None:
-    """Raise ValueError unless there are several pools of different GPUs, none of them empty."""
+    """Raise HeadcountError unless there are several pools of different GPUs, none of them empty."""
     if not 2 <= len(pools) <= MOST_POOLS:
-        raise ValueError(
+        raise HeadcountError(
             f"pools has {counted(len(pools), 'pool')}; give 2 to {MOST_POOLS}, such as h100-sxm=4,l40s=8, or ask "
             "'headcount capacity' about one"
         )
     for name, count in pools.items():
         if count < 1:
-            raise ValueError(f"the pool {name!r} has {count} GPUs; give at least 1")
+            raise HeadcountError(f"the pool {name!r} has {count} GPUs; give at least 1")
     names = [find_gpu(name).name for name in pools]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"pools has {twice} twice; give each GPU once")
+        raise HeadcountError(f"pools has {twice} twice; give each GPU once")
 
 
 def _each_alone(questions: Sequence[CapacityQuestion], progress: Watch, simulations: Simulations) -> list[PoolAlone]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.deployments import ModelOnGPU, resolve_model_and_gpu
 from headcount.queries.memory import MemoryResult, is_doubtful, memory_answer
@@ -96,12 +97,12 @@ def memory_comparison(
 ) -> MemoryComparison:
     """Memory over tensor-parallel sizes, weight formats and KV-cache formats, as far as none is given.
 
-    Arguments as for `memory`. Raises ValueError where vLLM refuses every way.
+    Arguments as for `memory`. Raises HeadcountError where vLLM refuses every way.
     """
     asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     args = asked.args
     if args.num_gpu_blocks_override is not None:
-        raise ValueError(
+        raise HeadcountError(
             "--compare works out each row's KV blocks; leave out --num-gpu-blocks-override and --startup-log"
         )
     candidates = candidates_of(asked)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from headcount.text.words import joined
 from kvcache.gpus.gpu import GPU
 from workloads.demand import PEAK_HOUR_SHARE
@@ -75,7 +76,7 @@ def costs(gpus: int, usd_per_gpu_hour: float | None, traffic: Traffic) -> Costs:
 
 
 def usd_per_month(gpus: int, usd_per_gpu_hour: float | None) -> float | None:
-    """Of GPUs that run 730 hours; None without a price. Raises ValueError for a price that is none."""
+    """Of GPUs that run 730 hours; None without a price. Raises HeadcountError for a price that is none."""
     if usd_per_gpu_hour is None:
         return None
     _check("the price per GPU and hour", usd_per_gpu_hour, 0, _MOST_USD, above=True)
@@ -178,7 +179,7 @@ def money_of(
 ) -> Money:
     """`mean_over_peak` is what the day's profile says, if there is one."""
     if (api_input is None) != (api_output is None):
-        raise ValueError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
+        raise HeadcountError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
     utilization = mean_over_peak if utilization is None else utilization
     found = Money(
         api_input_usd=api_input,
@@ -219,8 +220,8 @@ def _per(usd: float | None, count: float) -> float | None:
 
 
 def _check(name: str, value: float, least: float, most: float, *, above: bool = False) -> None:
-    """Raise ValueError unless a number lies in a range; with `above` its lower end is not in it."""
+    """Raise HeadcountError unless a number lies in a range; with `above` its lower end is not in it."""
     if not least <= value <= most or (above and value == least):
-        raise ValueError(
+        raise HeadcountError(
             f"{name} is {value:g}; it must be {'above' if above else 'from'} {least:g}, at most {most:,.0f}"
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from files.names import check_names
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.deployments import ENGINE_ARGUMENTS, check_counts
@@ -241,7 +242,7 @@ class _Run:
 def space(search: Mapping[str, Any] | None, given: Choice) -> list[Axis]:
     """What is searched: what is asked for, else everything in the engine's tuning, and routers, that is not given.
 
-    Raises ValueError for what is no argument of the engine, or is given as well.
+    Raises HeadcountError for what is no argument of the engine, or is given as well.
     """
     if not search:
         tuning = TUNINGS[given.get("engine", VLLM)]
@@ -250,7 +251,7 @@ def space(search: Mapping[str, Any] | None, given: Choice) -> list[Axis]:
     axes = varied(search)
     check_names([axis.name for axis in axes], [*ENGINE_ARGUMENTS, "router"], "argument to search")
     for name in (axis.name for axis in axes if axis.name in given):
-        raise ValueError(f"{name} is given and searched; leave out one or the other")
+        raise HeadcountError(f"{name} is given and searched; leave out one or the other")
     for name, value in ((axis.name, value) for axis in axes for value in axis.values):
         if name == "router":
             check_router(value)

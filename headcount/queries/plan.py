@@ -247,7 +247,7 @@ def plan(
     "decode": [1, 2]} with tensor-parallel sizes, engines that compute prompts apart from answers are tried too;
     `decider` says which prompts the others compute themselves. `gpu`, `quantization`, `kv_cache_dtype` are one name or
     several, `price` is US dollars per GPU and hour, of all or by name. `engine` are vLLM's engine arguments under their
-    names. Raises ValueError for a bad argument, RefusedError before anything is simulated where `strict`
+    names. Raises HeadcountError for a bad argument, RefusedError before anything is simulated where `strict`
     refuses a note.
     """
     if router is not None:

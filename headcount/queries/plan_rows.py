@@ -13,6 +13,7 @@ from simulator.study.fleets.search import FleetSearch
 from simulator.study.fleets.sizing import Sized
 from simulator.study.served import latency_summary
 
+_AT_USERS_TO_SERVE = ("requests_per_s", "in_flight", "attainment", "kv_usage", "ttft_s", "tpot_s")
 SIMULATED, SCALED, SCREENED, DROPPED = "simulated", "scaled", "screened", "dropped"
 
 
@@ -79,7 +80,8 @@ class FleetRow:
         return size + weights + (f", KV {self.kv_cache_dtype}" if self.kv_cache_dtype not in (None, "auto") else "")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        found = asdict(self)
+        return found | {"at_users_to_serve": {name: found.pop(name) for name in _AT_USERS_TO_SERVE}}
 
 
 def rows_of(race: FleetSearch) -> list[FleetRow]:

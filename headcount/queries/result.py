@@ -133,7 +133,7 @@ class Result(ABC):
     def report(self, path: str | os.PathLike[str], *, command: str | None = None) -> None:
         """Write the result as one file: .html opens offline; .md, .pdf, .csv, .json, .svg by the name's end.
 
-        `command` is what it says how to ask again. The file appears whole or not at all. Raises ValueError where it
+        `command` is what it says how to ask again. The file appears whole or not at all. Raises HeadcountError where it
         cannot be written, or for another ending.
         """
         _views().check_report("report", path)

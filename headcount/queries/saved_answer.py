@@ -11,6 +11,33 @@ from files.reading import InputError, read_text
 _INSIDE = re.compile(r'<script type="application/json" id="answer">(.*?)</script>', re.DOTALL)
 
 
+_SCHEMA_1 = {  # keys of answers by 0.1, which 0.2 still reads, and what they are called since
+    "first_page": "summary",
+    "notes": "diagnostics",
+    "lifts": "suggestions",
+    "estimated_lifts": "estimated_suggestions",
+    "users_if_slower": "users_at_step_time_error_high",
+    "users_if_faster": "users_at_step_time_error_low",
+    "users_if_ttft_longer": "users_at_ttft_error_high",
+    "users_if_ttft_shorter": "users_at_ttft_error_low",
+    "users_if_pool_smaller": "users_at_kv_cache_low",
+    "users_if_pool_larger": "users_at_kv_cache_high",
+}
+
+
+def _in_today_s_words(answer: Any) -> Any:
+    """An answer of schema 1 under the keys of today; any other as it is."""
+    if not isinstance(answer, dict) or answer.get("schema_version") != 1:
+        return answer
+    return _renamed(answer)
+
+
+def _renamed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_SCHEMA_1.get(key, key): _renamed(each) for key, each in value.items()}
+    return [_renamed(each) for each in value] if isinstance(value, list) else value
+
+
 def read_answer(path: Path) -> Mapping[str, Any]:
     """Of a file that --json or --report wrote: .json, or an .html report. Raises InputError."""
     text = read_text(path)
@@ -19,12 +46,12 @@ def read_answer(path: Path) -> Mapping[str, Any]:
         if found is None:
             raise InputError(f"{path}: it is no report of headcount with an answer inside; give an answer's .json")
         text = found[1]
-    answer = parse_json(text, str(path))
+    answer = _in_today_s_words(parse_json(text, str(path)))
     report = answer.get("report") if isinstance(answer, dict) else None
     if not isinstance(report, dict) or not isinstance(report.get("summary"), dict):
         raise InputError(
             f"{path}: it is no answer of headcount that a report can be made of; write one with --json, or with "
             "--report FILE.json"
         )
-    found_answer: Mapping[str, Any] = answer
-    return found_answer
+    checked: Mapping[str, Any] = answer
+    return checked

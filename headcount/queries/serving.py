@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from files.errors import HeadcountError
 from headcount.inputs.loads import AskedLoad
 from headcount.inputs.run_files import NO_FILES, Outputs
 from headcount.queries.report_data.disaggregation import apart_json
@@ -63,7 +64,7 @@ def serve(
     flow_control: str | None = None,
     slo: SLO | None = None,
 ) -> Served:
-    """Serve a load. Raises ValueError where it does not go with the fleet, or an SLO judges nobody."""
+    """Serve a load. Raises HeadcountError where it does not go with the fleet, or an SLO judges nobody."""
     fleet = plan.fleet(replicas, router) if apart is None else apart.fleet(router)
     fleet = replace(fleet, flow_control=read_flow_control(flow_control))
     log_steps = outputs.steps is not None
@@ -86,7 +87,7 @@ def serve(
         counted = f"warm-up of {result.start_s:,.0f} s removed, {result.end_s:,.0f} s simulated"
     _check_clock(result.end_s)
     if not simulation.totals["steps"].sum():
-        raise ValueError(
+        raise HeadcountError(
             "every client gave up, or was rejected, before the first step; raise --patience, "
             "--client-timeout or the tenants' quotas"
         )
@@ -108,9 +109,9 @@ def serve(
 
 
 def _check_judged(slo: SLO | None, *, has_tenants: bool) -> None:
-    """Raise ValueError where an SLO judges nobody."""
+    """Raise HeadcountError where an SLO judges nobody."""
     if slo is not None and not has_tenants:
-        raise ValueError(
+        raise HeadcountError(
             "an SLO judges tenants, or a fleet over time; give --tenants, or --autoscaler, --daily-profile, --duration "
             "or --event"
         )
@@ -125,9 +126,9 @@ def _tenants(simulation: Simulation, slo: SLO, start_s: float) -> tuple[TenantFi
 
 
 def _check_clock(end_s: float) -> None:
-    """Raise ValueError where a run took so long that its clock no longer tells steps apart."""
+    """Raise HeadcountError where a run took so long that its clock no longer tells steps apart."""
     if not end_s <= LONGEST_RUN_S:
-        raise ValueError(
+        raise HeadcountError(
             f"the run takes {end_s:.3g} simulated seconds, beyond the {LONGEST_RUN_S:.0g} for which its clock tells "
             "steps apart; raise the rate, or shorten think times or steps"
         )

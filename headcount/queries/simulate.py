@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.deployments import engine_json, resolve_model_and_gpu
 from headcount.inputs.disaggregation import ApartPools, asked_apart
@@ -154,7 +155,7 @@ def simulate(
     "decode": "2xtp4"}; `kv_transfer` is "pull" or "push", `kv_transfer_rate` in GB/s by one GPU. `engine` are vLLM's
     engine arguments under their names. `flow_control` is the gateway's queue before the router. `tenants`, a file or a
     mapping by name, are judged by the SLO; nothing else here is. With `runs` the load is drawn so often, with `seed`
-    and those after it, for how sure the p99 is. Raises ValueError for a bad argument, RefusedError where `strict`
+    and those after it, for how sure the p99 is. Raises HeadcountError for a bad argument, RefusedError where `strict`
     refuses a note.
     """
     asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
@@ -175,7 +176,9 @@ def simulate(
     is_judged = (slo, ttft_s, tpot_s, attainment) != ("chat", None, None, None)
     limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment) if is_judged else None
     if runs < 1 or (runs > 1 and workload is not None and users is None):
-        raise ValueError(f"runs is {runs}; give 1, or with --users or --rate more: a trace is the same in every run")
+        raise HeadcountError(
+            f"runs is {runs}; give 1, or with --users or --rate more: a trace is the same in every run"
+        )
 
     def of_seed(number: int, files: Outputs = NO_FILES) -> Served:
         progress(Progress(done=number, total=runs))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from files.errors import HeadcountError
 from files.names import check_names, readable
 from files.reading import InputError
 from headcount.diagnostics import find_diagnostics
@@ -178,7 +179,7 @@ def whatif(
     """
     check_names(engine, ENGINE_ARGUMENTS, "engine argument")
     if not vary and not tornado:
-        raise ValueError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
+        raise HeadcountError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
     axes, counts, asked = _grid(vary or {}, users)
     for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
         check_router(each)

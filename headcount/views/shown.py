@@ -87,7 +87,7 @@ def notebook(result: Result) -> str:
 
 
 def check_report(option: str, path: str | os.PathLike[str]) -> None:
-    """Refuse what would make a report impossible after the work. Raises ValueError."""
+    """Refuse what would make a report impossible after the work. Raises HeadcountError."""
     document.check_report(option, path)
 
 

@@ -14,6 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from files.errors import HeadcountError
 from files.outputs import cache_folder
 from headcount.web import pages
 from headcount.web.fields import QUESTIONS, fields_of
@@ -118,7 +119,7 @@ def _add_question(app: FastAPI, desk: Desk, question: str) -> None:
         pairs = request.query_params.multi_items()
         try:
             return HTMLResponse(desk.page(read_scenario(question, pairs)))
-        except ValueError as error:
+        except HeadcountError as error:
             return _form_again(question, pairs, str(error))
 
     @app.post(f"/{question}")
@@ -126,7 +127,7 @@ def _add_question(app: FastAPI, desk: Desk, question: str) -> None:
         pairs: list[tuple[str, str]] = []
         try:
             scenario = read_scenario(question, await _form_pairs(request, desk, question, pairs))
-        except ValueError as error:
+        except HeadcountError as error:
             return _form_again(question, pairs, str(error))
         if desk.history.find(scenario.key) is None:
             desk.jobs.ask(scenario, scenario.key)

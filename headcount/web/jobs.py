@@ -13,6 +13,7 @@ from threading import Condition, Event, Thread
 from time import monotonic
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from headcount.web.scenario import Scenario
 from headcount.web.worker import Answered, Refused, Seen, work
 
@@ -171,7 +172,7 @@ class Jobs:
                 break
             try:
                 self._run(job, spares)
-            except ValueError as error:
+            except HeadcountError as error:
                 job.why, job.state = str(error), State.FAILED
             except OSError as error:  # a full disk, no process to be had
                 job.why, job.state = f"the server cannot run it: {error.strerror or error}", State.FAILED

@@ -20,6 +20,7 @@ FIGURES: Final = {  # the keys of --json that are shown beside one another, with
     "attainment.mean": "requests within the SLO", "binding": "what binds", "num_gpu_blocks": "KV blocks or pages",
     "kv_cache_tokens": "tokens that the KV cache holds", "model_fits": "the model fits",
 }  # fmt: skip
+_LOADS: Final = {"at_users_low": True, "at_users_to_serve": True, "at_users": False}  # whether it is shown
 _SHARES: Final = ("attainment.mean", "kv_usage")
 
 
@@ -58,6 +59,9 @@ def _rows(answer: Result) -> list[dict[str, Any]]:
 def _flat(row: dict[str, Any], before: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in row.items():
+        if name in _LOADS and isinstance(value, dict):
+            found |= _flat(value) if _LOADS[name] else {}
+            continue
         found |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
     return found
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlencode
 
+from files.errors import HeadcountError
 from files.names import check_names, printable, shortened
 from headcount import __version__
 from headcount.web.fields import QUESTIONS, Field, fields_of
@@ -111,7 +112,7 @@ def _file_name(value: str) -> str:
 
 
 def read_scenario(question: str, given: Iterable[tuple[str, str]]) -> Scenario:
-    """Of a link's or a form's pairs. Raises ValueError for a field that is none, or a value that no field may have.
+    """Of a link's or a form's pairs. Raises HeadcountError for a field that is none, or a value that no field may have.
 
     What a value means is for the command to judge, which reads it as on the command line; here is refused what would
     reach beyond the question: files that were not uploaded, and code.
@@ -126,7 +127,7 @@ def read_scenario(question: str, given: Iterable[tuple[str, str]]) -> Scenario:
             found[name] = (*found.get(name, ()), each)
     twice = next((name for name, each in found.items() if len(each) > 1 and not known[name].is_many), None)
     if twice is not None:
-        raise ValueError(f"{twice} is given twice; give it once")
+        raise HeadcountError(f"{twice} is given twice; give it once")
     scenario = Scenario(question, _in_order(question, found))
     _check_files(scenario)
     return scenario
@@ -140,27 +141,27 @@ def _in_order(question: str, given: Mapping[str, tuple[str, ...]]) -> tuple[tupl
 def _check(field: Field, value: str) -> None:
     shown = shortened(printable(value))
     if len(value) > LONGEST_VALUE:
-        raise ValueError(f"{field.label} has {len(value):,} characters; give at most {LONGEST_VALUE:,}")
+        raise HeadcountError(f"{field.label} has {len(value):,} characters; give at most {LONGEST_VALUE:,}")
     if "\0" in value:
-        raise ValueError(f"{field.label}: '{shown}' holds a null character; leave it out")
+        raise HeadcountError(f"{field.label}: '{shown}' holds a null character; leave it out")
     if UPLOAD.fullmatch(value):
         if not (field.is_file or field.may_be_file):
-            raise ValueError(f"{field.label} takes no file; give a value")
+            raise HeadcountError(f"{field.label} takes no file; give a value")
     elif field.is_file:
-        raise ValueError(f"{field.label}: '{shown}' was not uploaded; choose the file")
+        raise HeadcountError(f"{field.label}: '{shown}' was not uploaded; choose the file")
     elif field.name not in _MAY_HOLD_SLASHES and _PATH.search(value):
-        raise ValueError(f"{field.label}: '{shown}' is a path, which the page does not read; choose the file")
+        raise HeadcountError(f"{field.label}: '{shown}' is a path, which the page does not read; choose the file")
     if field.runs_code(value):
-        raise ValueError(f"{field.label}: '{shown}' would run code; give that on the command line")
+        raise HeadcountError(f"{field.label}: '{shown}' would run code; give that on the command line")
     if field.is_switch and value not in ("on", "off"):
-        raise ValueError(f"{field.label}: '{shown}' is neither on nor off")
+        raise HeadcountError(f"{field.label}: '{shown}' is neither on nor off")
 
 
 def _check_files(scenario: Scenario) -> None:
     files = [value for _, value in scenario.pairs if UPLOAD.fullmatch(value)]
     if len(files) > MOST_FILES:
-        raise ValueError(f"{len(files)} files are too many; give at most {MOST_FILES}")
+        raise HeadcountError(f"{len(files)} files are too many; give at most {MOST_FILES}")
     names = [PurePosixPath(value).name for value in dict.fromkeys(files)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"two different files are called {twice}; rename one of them")
+        raise HeadcountError(f"two different files are called {twice}; rename one of them")

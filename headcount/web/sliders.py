@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from headcount.web.history import History
 from headcount.web.saved_jobs import FIGURES, SavedJob, figure_text
 from headcount.web.scenario import Scenario, read_scenario
@@ -95,11 +96,11 @@ def _traffic(scenario: Scenario) -> list[str]:
 
 
 def moved(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
-    """The scenario with the sliders there. Raises ValueError for a slider, or a place, that it does not have."""
+    """The scenario with the sliders there. Raises HeadcountError for a slider, or a place, that it does not have."""
     changed = {name: value for name, value in places.items() if name not in _ASKED_FOR.get(scenario.question, ())}
     unknown = next((name for name in changed if name not in _SLIDERS.get(scenario.question, ())), None)
     if unknown is not None:
-        raise ValueError(f"{scenario.question} has no slider {unknown}")
+        raise HeadcountError(f"{scenario.question} has no slider {unknown}")
     if not scenario.get("replicas") and changed.get("replicas") == "1":  # as it is
         del changed["replicas"]
     if "context" in changed:

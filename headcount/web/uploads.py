@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 from typing import BinaryIO, Final
 
 from files.cache.private_folder import private_folder
+from files.errors import HeadcountError
 from headcount.web.scenario import Scenario
 
 MOST_BYTES: Final = 4 << 30  # of all uploads; the oldest make room
@@ -44,14 +45,14 @@ class Uploads:
     def folder_of(self, scenario: Scenario) -> Iterator[Path]:
         """A new folder that holds the scenario's files under their own names, and nothing else.
 
-        Raises ValueError for a file that made room for others.
+        Raises HeadcountError for a file that made room for others.
         """
         kept = private_folder(self._base, "web", "uploads")
         folder = Path(mkdtemp(dir=private_folder(self._base, "web", "jobs")))
         try:
             for name, digest in scenario.uploads.items():
                 if not (kept / digest).is_file():
-                    raise ValueError(f"{name} is no longer here; choose the file again")
+                    raise HeadcountError(f"{name} is no longer here; choose the file again")
                 shutil.copyfile(kept / digest, folder / name)
             yield folder
         finally:

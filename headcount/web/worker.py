@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from files.names import one_line
 from files.reading import reads_confined_to
 from files.registry import search_path
-from headcount.cli.main import OURS, is_meant
+from headcount.cli.main import OURS
 from headcount.queries.result import Progress, Result
 from headcount.queries.simulate import simulate
 from headcount.text.blocks import Block, Table
@@ -97,8 +98,8 @@ def _answered(scenario: Scenario, folder: Path, pipe: Connection) -> Answered | 
         return Refused("the run does not fit the memory of a job; ask for fewer requests, users or GPUs")
     except OSError as error:
         return Refused(f"{error.filename or 'the machine'}: {error.strerror or error}")
-    except ValueError as error:
-        return Refused(one_line(str(error)), is_fault=not is_meant(error))
+    except HeadcountError as error:
+        return Refused(one_line(str(error)))
     except Exception as error:
         return Refused(one_line(f"{type(error).__name__}: {error}"), is_fault=True)
 
@@ -111,12 +112,12 @@ def _run(scenario: Scenario, hearing: "_Hearing") -> None:
 
 
 def _check_names(scenario: Scenario, context: click.Context) -> None:
-    """Raise ValueError for a file that a pasted line or a start-up log names: nobody uploaded it."""
+    """Raise HeadcountError for a file that a pasted line or a start-up log names: nobody uploaded it."""
     for field in fields_of(scenario.question):
         value = context.params.get(str(field.parameter.name))
         is_file = field.is_file or (field.may_be_file and os.path.lexists(str(value)))
         if is_file and isinstance(value, str | Path) and not Path(value).resolve().is_relative_to(Path.cwd()):
-            raise ValueError(f"{field.label} '{value}' is a file of the server; upload it")
+            raise HeadcountError(f"{field.label} '{value}' is a file of the server; upload it")
 
 
 class _Hearing:

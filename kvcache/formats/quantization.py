@@ -10,6 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from files.documents import read_toml
+from files.errors import HeadcountError
 from files.registry import Registry, remembered
 from files.schema import AtLeastOne, Count, NotNegative, table
 from kvcache.errors import SplitError
@@ -58,7 +59,7 @@ class QuantizationScheme:
 
     def __post_init__(self) -> None:
         if not self.source.strip():
-            raise ValueError("no source; add it")
+            raise HeadcountError("no source; add it")
 
     @property
     def bits_per_weight(self) -> float:
@@ -174,7 +175,7 @@ def find_quantization(name: str) -> QuantizationScheme:
         return _read(name)
     scheme, is_gptq = _read(match["base"]), match["base"].startswith("gptq")
     if (match["order"] and not is_gptq) or not (scheme.aligned and scheme.name != "nvfp4"):
-        raise ValueError(f"quantization {name!r}: {scheme.name} has no variants; take {scheme.name!r}")
+        raise HeadcountError(f"quantization {name!r}: {scheme.name} has no variants; take {scheme.name!r}")
     if match["group"] or match["channel"]:
         scheme = replace(scheme, group_size=int(match["group"] or 0))
     if match["order"]:
@@ -226,9 +227,11 @@ def resolve_quantization(
     if name is not None and scheme.name != name.lower():
         scheme = replace(scheme, asked_as=name)
     if scheme.moe_only and not is_moe:
-        raise ValueError(f"quantization '{scheme.name}' packs experts only, and the model has none; take fp8 or awq")
+        raise HeadcountError(
+            f"quantization '{scheme.name}' packs experts only, and the model has none; take fp8 or awq"
+        )
     if dtype == "float32" and scheme.name not in _PLAIN:
-        raise ValueError(f"quantization {scheme.name!r} computes in 16 bits; give --dtype float16 or bfloat16")
+        raise HeadcountError(f"quantization {scheme.name!r} computes in 16 bits; give --dtype float16 or bfloat16")
     if name is None and scheme.name == "none" and dtype == "float32":
         return find_quantization("fp32")
     is_native = scheme.name == native
@@ -238,7 +241,7 @@ def resolve_quantization(
 def refuse_absent(scheme: QuantizationScheme, vllm_version: str) -> None:
     """Raises `ValueError` where this vLLM release cannot load the format."""
     if scheme.absent_from is not None and not precedes(vllm_version, scheme.absent_from):
-        raise ValueError(
+        raise HeadcountError(
             f"quantization {scheme.name!r} is not in vLLM {scheme.absent_from}; give the older release that "
             "you run as --vllm-version, or another format"
         )

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from files.documents import read_toml
+from files.errors import HeadcountError
 from files.registry import Registry
 from files.schema import AtLeastOne, Positive, table
 
@@ -49,11 +50,11 @@ class GPU:
         given = {*_SOURCED, *(key for key in _OPTIONAL if getattr(self, key) is not None)}
         missing = sorted(given - {key for key, text in self.source.items() if text.strip()})
         if missing:
-            raise ValueError(f"no source for {', '.join(missing)}; add it under [source]")
+            raise HeadcountError(f"no source for {', '.join(missing)}; add it under [source]")
         if self.idle_watts is not None and self.idle_watts > (self.tdp_watts or 0):
-            raise ValueError(f"idle_watts is {self.idle_watts:g}; give a tdp_watts of at least that")
+            raise HeadcountError(f"idle_watts is {self.idle_watts:g}; give a tdp_watts of at least that")
         if not {"bf16", "fp16"} & self.flops_per_s.keys():
-            raise ValueError("flops_per_s has neither bf16 nor fp16; give one, which others are scaled from")
+            raise HeadcountError("flops_per_s has neither bf16 nor fp16; give one, which others are scaled from")
 
     @property
     def title(self) -> str:

@@ -6,6 +6,7 @@ Source: vLLM 0.32.0, platforms/cuda.py (`_get_backend_priorities`), v1/attention
 
 from dataclasses import dataclass
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import LatentAttention
@@ -87,15 +88,17 @@ def _generation(gpu: GPU) -> str:
 def _check_nvfp4(arch: Architecture, generation: str) -> None:
     on_blackwell = generation == "blackwell"
     if generation in _AMD or generation == "turing":
-        raise ValueError(f"kv_cache_dtype 'nvfp4' has no kernels on {generation} GPUs; use 'fp8'")
+        raise HeadcountError(f"kv_cache_dtype 'nvfp4' has no kernels on {generation} GPUs; use 'fp8'")
     if arch.head_dim not in _FLASHINFER_HEAD_DIMS or (arch.head_dim == 64 and not on_blackwell):
         allowed = _FLASHINFER_HEAD_DIMS if on_blackwell else _FLASHINFER_HEAD_DIMS[1:]
-        raise ValueError(
+        raise HeadcountError(
             f"kv_cache_dtype 'nvfp4' has no kernels for the head size {arch.head_dim} of {arch.name!r} here, only for "
             f"{', '.join(map(str, allowed))}; use 'fp8'"
         )
     if arch.attention_sinks and not on_blackwell:
-        raise ValueError(f"kv_cache_dtype 'nvfp4' has no kernels for the attention sinks of {arch.name!r}; use 'fp8'")
+        raise HeadcountError(
+            f"kv_cache_dtype 'nvfp4' has no kernels for the attention sinks of {arch.name!r}; use 'fp8'"
+        )
 
 
 def _flashinfer(arch: Architecture, generation: str) -> AttentionBackend:
@@ -107,7 +110,7 @@ def _flashinfer(arch: Architecture, generation: str) -> AttentionBackend:
 
 def _latent_backend(model: str, latent: LatentAttention, generation: str, kv_cache_dtype: str) -> AttentionBackend:
     if kv_cache_dtype.endswith("_ds_mla"):
-        raise ValueError(
+        raise HeadcountError(
             f"kv_cache_dtype {kv_cache_dtype!r} is for sparse attention (DeepSeek-V3.2), which {model!r} lacks; "
             "use 'fp8'"
         )

@@ -4,6 +4,7 @@ Source: vLLM 0.32.0, config/cache.py (`CacheDType`), v1/kv_cache_interface.py, `
 v1/attention/backends/triton_attn.py, flashinfer.py.
 """
 
+from files.errors import HeadcountError
 from files.names import shortened
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
@@ -65,14 +66,16 @@ def _element_bytes(arch: Architecture, kv_cache_dtype: str) -> int:
 
 def _check_dtype(arch: Architecture, kv_cache_dtype: str) -> None:
     if kv_cache_dtype in NOT_MODELLED:
-        raise ValueError(f"kv_cache_dtype {kv_cache_dtype!r} is not modelled: {NOT_MODELLED[kv_cache_dtype]}")
+        raise HeadcountError(f"kv_cache_dtype {kv_cache_dtype!r} is not modelled: {NOT_MODELLED[kv_cache_dtype]}")
     if kv_cache_dtype not in KV_CACHE_DTYPES:
-        raise ValueError(f"no kv_cache_dtype {shortened(repr(kv_cache_dtype))}; allowed: {', '.join(KV_CACHE_DTYPES)}")
+        raise HeadcountError(
+            f"no kv_cache_dtype {shortened(repr(kv_cache_dtype))}; allowed: {', '.join(KV_CACHE_DTYPES)}"
+        )
     if kv_cache_dtype in PACKED_LATENTS and not arch.is_mla:
-        raise ValueError(
+        raise HeadcountError(
             f"kv_cache_dtype {kv_cache_dtype!r} needs latent attention, which {arch.name!r} lacks; use 'fp8'"
         )
     if arch.is_mla and kv_cache_dtype in (*_PER_TOKEN_HEAD, *_NVFP4, "fp8_e5m2"):
-        raise ValueError(
+        raise HeadcountError(
             f"kv_cache_dtype {kv_cache_dtype!r} is not for latent attention, which {arch.name!r} has; use 'fp8'"
         )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import attention_backend
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
@@ -161,7 +162,7 @@ def kv_layout(
     an impossible split.
     """
     if block_size is not None and block_size < 1:
-        raise ValueError(f"block_size is {block_size}, must be at least 1")
+        raise HeadcountError(f"block_size is {block_size}, must be at least 1")
     parallelism = Parallelism(pipeline_parallel_size=pipeline_parallel_size)
     starts = tuple(
         parallelism.stage_layers(arch.num_hidden_layers, stage).start for stage in range(pipeline_parallel_size)
@@ -186,7 +187,7 @@ def kv_layout(
     )
     empty = [stage for stage in range(pipeline_parallel_size) if not layout.block_bytes(stage)]
     if empty:
-        raise ValueError(
+        raise HeadcountError(
             f"pipeline_parallel_size {pipeline_parallel_size}: no layer of stage {empty[0]} keeps anything of a "
             "request, which vLLM cannot serve; take fewer stages"
         )

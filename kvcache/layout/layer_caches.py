@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from files.errors import HeadcountError
 from kvcache.layout.attention_backend import DEFAULT_BLOCK_SIZE, AttentionBackend
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes, states_per_request
@@ -100,7 +101,9 @@ def layer_caches(settings: CacheSettings, block_size: int) -> tuple[LayerCache, 
         if layer.state is not None and state is not None:
             found.append(replace(state, layer=index))
     if not found:
-        raise ValueError(f"model {settings.arch.name!r}: no layer keeps anything of a request; correct its config.json")
+        raise HeadcountError(
+            f"model {settings.arch.name!r}: no layer keeps anything of a request; correct its config.json"
+        )
     return tuple(found)
 
 

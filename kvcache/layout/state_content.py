@@ -6,6 +6,7 @@ Source: vLLM 0.32.0, model_executor/layers/mamba/mamba_utils.py (`MambaStateShap
 
 from math import prod
 
+from files.errors import HeadcountError
 from kvcache.parallelism import Parallelism, split
 from kvcache.shape.layer import KINDS, StateSpace
 
@@ -66,7 +67,7 @@ def _recurrent_shape(space: StateSpace, tp: int) -> tuple[int, ...]:
             return _share(space.num_heads, tp, space), space.head_dim, space.head_dim
         case "short_conv":
             return (0,)
-    raise ValueError(f"no kind of state {space.kind!r}; known: {', '.join(KINDS)}")
+    raise HeadcountError(f"no kind of state {space.kind!r}; known: {', '.join(KINDS)}")
 
 
 def _recurrent_dtype(space: StateSpace, model_dtype: str) -> str:
@@ -85,5 +86,5 @@ def _share(width: int, tp: int, space: StateSpace) -> int:
 
 def _bytes_of(dtype: str) -> int:
     if dtype not in _DTYPE_BYTES:
-        raise ValueError(f"states of dtype {dtype!r} are not known; allowed: {', '.join(_DTYPE_BYTES)}")
+        raise HeadcountError(f"states of dtype {dtype!r} are not known; allowed: {', '.join(_DTYPE_BYTES)}")
     return _DTYPE_BYTES[dtype]

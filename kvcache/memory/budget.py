@@ -132,7 +132,7 @@ class MemoryBudget:
 def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) -> MemoryBudget:
     """What vLLM of that release would log at start.
 
-    Returns a budget even where nothing fits (see `fits`); raises `ValueError` where vLLM refuses the settings.
+    Returns a budget even where nothing fits (see `fits`); raises `HeadcountError` where vLLM refuses the settings.
     """
     check_known_memory(settings.vllm_version)
     architecture, scheme = in_format(architecture, settings)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.memory.settings import LMCacheMemory, MemorySettings
@@ -76,10 +77,10 @@ def _of_lmcache(
 ) -> HostMemory:
     """Each rank keeps its own part of a chunk; of a latent that all hold, the first one alone (`LocalCPUBackend`).
 
-    Raises ValueError for chunks that are no whole number of blocks.
+    Raises HeadcountError for chunks that are no whole number of blocks.
     """
     if given.chunk_size % layout.block_size:
-        raise ValueError(
+        raise HeadcountError(
             f"lmcache.chunk_size is {given.chunk_size}; it must be a multiple of the block size, {layout.block_size}"
         )
     blocks = given.chunk_size // layout.block_size

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from files.errors import HeadcountError
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.settings import MemorySettings
@@ -79,7 +80,7 @@ def read_residuals(found: Mapping[str, Any]) -> Residuals:
     """From the content of `memory_residuals.toml`."""
     beyond = {name: Spread(**spread) for name, spread in found["beyond"].items()}
     if set(beyond) != set(CONDITIONS):
-        raise ValueError(f"{RESIDUALS.name}: conditions {sorted(beyond)}, must be {sorted(CONDITIONS)}; correct it")
+        raise HeadcountError(f"{RESIDUALS.name}: conditions {sorted(beyond)}, must be {sorted(CONDITIONS)}; correct it")
     return Residuals(
         measured=Spread(**found["measured"]), beyond=beyond, half_width_sds=found["interval"]["half_width_sds"]
     )

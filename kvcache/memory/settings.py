@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from files.errors import HeadcountError
 from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
 
 MOST_RANK_GIB = 16_384  # of any server's memory
@@ -17,7 +18,7 @@ class LMCacheMemory:
 
     def __post_init__(self) -> None:
         if not 0 < self.max_local_cpu_size <= MOST_RANK_GIB:
-            raise ValueError(
+            raise HeadcountError(
                 f"lmcache.max_local_cpu_size is {self.max_local_cpu_size:g} GiB; give more than 0, at most "
                 f"{MOST_RANK_GIB:,}"
             )

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from files.errors import HeadcountError
 from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
 from kvcache.formats.quantization import QuantizationScheme, weight_bytes
 from kvcache.gpus.gpu import GPU
@@ -183,10 +184,10 @@ def _layout(arch: Architecture, page: int, token_bytes: int) -> KVLayout:
 
 
 def refuse_windows_and_states(arch: Architecture) -> None:
-    """Raise ValueError for layers whose caches are not simulated."""
+    """Raise HeadcountError for layers whose caches are not simulated."""
     if arch.windows or arch.state_space is not None:
         kind = "states" if arch.state_space is not None else "sliding windows"
-        raise ValueError(
+        raise HeadcountError(
             f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; leave --engine sglang "
             "out to ask about vLLM, or choose another model"
         )

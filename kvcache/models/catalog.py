@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from files.documents import read_json
+from files.errors import HeadcountError
 from files.names import UnknownNameError, one_line, shortened
 from files.reading import InputError, shown
 from files.registry import LONGEST_NAME, Registry
@@ -51,7 +52,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not self.source.strip():
-            raise ValueError("it has no source; add it")
+            raise HeadcountError("it has no source; add it")
 
 
 def model_names() -> tuple[str, ...]:
@@ -121,13 +122,15 @@ class _Found:
 def _found(name_or_path: str) -> _Found:
     given = Path(name_or_path).expanduser()
     if name_or_path.startswith(("/", "./", "../", "~")) and not os.path.lexists(given):
-        raise ValueError(
+        raise HeadcountError(
             f"no file {shortened(name_or_path, 300)!r}; give a model's config.json, the folder that holds it, or a name"
         )
     if name_or_path and os.path.isdir(given):
         given = given / "config.json"
         if not given.is_file():
-            raise ValueError(f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json")
+            raise HeadcountError(
+                f"folder {name_or_path!r} holds no config.json; give a model's folder or its config.json"
+            )
     if name_or_path and os.path.lexists(given):  # also a link that leads nowhere, which the reader tells
         config = _read(given)
         config |= _modelopt_file(given, config)

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cache
 
+from files.errors import HeadcountError
 from kvcache.formats.quantization import QuantizationScheme, resolve_quantization
 from kvcache.models.catalog import load_model, named_config
 from kvcache.parallelism import Parallelism
@@ -83,13 +84,13 @@ def find_drafter(
 
 def _draft_model(target: Architecture, model: str | None) -> Drafter:
     if model is None:
-        raise ValueError(
+        raise HeadcountError(
             "speculative method draft_model: 'model' is missing; add the small model that drafts to the JSON, such as "
             '"model": "meta-llama/Llama-3.2-1B-Instruct"'
         )
     arch = with_dtype(load_model(model), target.dtype)
     if arch.state_space is not None:
-        raise ValueError(f"draft model {arch.name}: models with states are not simulated as drafters; take another")
+        raise HeadcountError(f"draft model {arch.name}: models with states are not simulated as drafters; take another")
     return Drafter(kind="draft_model", arch=arch, shares_head=False, quantization=None)
 
 
@@ -122,7 +123,9 @@ def _known_head(target: Architecture, kind: str, model: str) -> Drafter:
 def _assumed_head(target: Architecture, kind: str) -> Drafter:
     attention = target.attention
     if attention is None:
-        raise ValueError(f"{target.name} has no attention, so no {NAMES[kind]} can be assumed for it; take draft_model")
+        raise HeadcountError(
+            f"{target.name} has no attention, so no {NAMES[kind]} can be assumed for it; take draft_model"
+        )
     plain = replace(attention, window=None, chunked=False, kv_owner=None, keys_as_values=False)
     width = target.intermediate_size or WIDTH_OF_MLP * target.hidden_size
     words = min(EAGLE3_VOCABULARY, target.vocab_size) if kind == "eagle3" else target.vocab_size

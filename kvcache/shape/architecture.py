@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from files.errors import HeadcountError
 from kvcache.shape.layer import Attention, Experts, Layer, StateSpace
 from kvcache.shape.tensors import ExtraTensor
 
@@ -71,7 +72,7 @@ class Architecture:
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
-            raise ValueError(f"model {self.name!r}: {problem}; correct its config.json")
+            raise HeadcountError(f"model {self.name!r}: {problem}; correct its config.json")
 
     def __hash__(self) -> int:
         """Cheap, since caches are keyed by models: those that differ elsewhere are told apart by comparing them."""
@@ -151,7 +152,7 @@ class Architecture:
 def with_dtype(architecture: Architecture, dtype: str) -> Architecture:
     """The model with its unpacked weights served in that dtype. Raises `ValueError` on one that is not known."""
     if dtype not in DTYPES:
-        raise ValueError(f"no dtype {dtype[:40]!r}; allowed: {', '.join(DTYPES)}")
+        raise HeadcountError(f"no dtype {dtype[:40]!r}; allowed: {', '.join(DTYPES)}")
     asked = DTYPES[dtype]
     return architecture if asked in (None, architecture.dtype) else replace(architecture, dtype=asked)
 

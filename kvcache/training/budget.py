@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
@@ -101,7 +102,7 @@ def training_budget(architecture: Architecture, gpu: GPU, plan: TrainingPlan) ->
     """The memory of the rank that needs most.
 
     Parameters are counted tensor by tensor, as the model's checkpoint has them. Returns a budget even where it does not
-    fit (see `fits`); raises `ValueError` where the model cannot be split so.
+    fit (see `fits`); raises `HeadcountError` where the model cannot be split so.
     """
     parts = rank_parts(architecture, plan)
     stage = max(range(len(parts)), key=lambda number: (sum(parts[number]), -number))
@@ -251,7 +252,7 @@ def _num_trainable(arch: Architecture, plan: TrainingPlan) -> int:
 def _refuse_unequal_layers(arch: Architecture) -> None:
     """Activations are known for layers of attention with an MLP."""
     if arch.extra_tensors or not all(_is_modelled(arch, layer) for layer in arch.layers):
-        raise ValueError(
+        raise HeadcountError(
             f"model {arch.name!r}: training memory is modelled for layers of attention with an MLP, not for states, "
             "shared caches or heads that differ between layers; take another model"
         )
@@ -268,11 +269,11 @@ def _check_split(arch: Architecture, plan: TrainingPlan) -> None:
     _refuse_unequal_layers(arch)
     experts, chunks = plan.expert_parallel_size, plan.pipeline_parallel_size * plan.virtual_pipeline_stages
     if experts > 1 and not arch.is_moe:
-        raise ValueError(f"expert_parallel_size is {experts}, but {arch.name} has no experts; leave it at 1")
+        raise HeadcountError(f"expert_parallel_size is {experts}, but {arch.name} has no experts; leave it at 1")
     if experts > 1 and arch.experts and arch.experts.num_experts % experts:
-        raise ValueError(f"expert_parallel_size {experts} does not divide the {arch.experts.num_experts} experts")
+        raise HeadcountError(f"expert_parallel_size {experts} does not divide the {arch.experts.num_experts} experts")
     if plan.virtual_pipeline_stages > 1 and arch.num_hidden_layers % chunks:
-        raise ValueError(
+        raise HeadcountError(
             f"the model's {arch.num_hidden_layers} layers do not divide into {chunks} virtual pipeline stages"
         )
 

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from files.arguments import check_argument
+from files.errors import HeadcountError
 from kvcache.training.activations import RECOMPUTE
 from kvcache.training.states import LORA_TARGETS, Precision, find_optimizer, find_precision
 
@@ -59,14 +60,14 @@ class TrainingPlan:
             check_argument(name, getattr(self, name), kind)
         for name in _COUNTS:
             if not 1 <= getattr(self, name) < 2**31:
-                raise ValueError(f"{name} is {getattr(self, name):,}, must be at least 1, below 2^31")
+                raise HeadcountError(f"{name} is {getattr(self, name):,}, must be at least 1, below 2^31")
         find_precision(self.precision)
         find_optimizer(self.optimizer)
         for name, known in (("recompute", RECOMPUTE), ("lora_targets", LORA_TARGETS), ("zero_stage", ZERO_STAGES)):
             if getattr(self, name) not in known:
-                raise ValueError(f"no {name} {str(getattr(self, name))[:60]!r}; take {', '.join(map(str, known))}")
+                raise HeadcountError(f"no {name} {str(getattr(self, name))[:60]!r}; take {', '.join(map(str, known))}")
         for problem in _problems(self):
-            raise ValueError(problem)
+            raise HeadcountError(problem)
 
     @property
     def num_gpus(self) -> int:

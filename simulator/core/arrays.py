@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from kvcache.layout.kv_layout import group_kinds
 from simulator.core import layout
 from simulator.core.gateway.arrays import gateway_arrays
@@ -39,7 +40,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     rows, groups = max(pool.num_rows for pool in pools), max(pool.num_groups for pool in pools)
     blocks = sum(pool.num_engines * of.num_blocks for pool, of in zip(fleet.pools, pools, strict=True))
     if blocks >= 2**31 or table.num_spans >= 2**31:
-        raise ValueError(f"{blocks:,} KV blocks over {engines:,} replicas are more than one run can hold (2**31)")
+        raise HeadcountError(f"{blocks:,} KV blocks over {engines:,} replicas are more than one run can hold (2**31)")
     words = sum(pool.num_engines * _words_per_instant(pool, of) for pool, of in zip(fleet.pools, pools, strict=True))
     spans = _spans(table, are_dense=has_index(router))
     contents = int(spans["content"].max(initial=-1)) + 1 if has_index(router) else 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 from files.arguments import check_argument
+from files.errors import HeadcountError
 from simulator.engines.values import (
     LARGEST,
     MAX_SECONDS,
@@ -113,7 +114,7 @@ class SimulatedArgs:
             check_argument(name, value, kind)
             least, most = described[name].range if name in described else (0, LARGEST)
             if isinstance(value, int | float) and not least <= value <= most:
-                raise ValueError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
+                raise HeadcountError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
 
     def with_defaults(self, *of: Any) -> Self:
         """The same with a value for each whose default depends `of` the model and the GPU, in the order of fields."""

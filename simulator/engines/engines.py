@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from files.names import check_names
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.sglang.arguments import SGLangArgs
@@ -64,7 +65,7 @@ def own_arguments(given: Mapping[str, Any], *, is_shared: bool = False) -> dict[
     foreign = [key for key in values if key not in own]
     asked = [key for key in foreign if not is_shared and not _is_default(key, values[key])]
     if asked:
-        raise ValueError(_not_of(name, asked[0]))
+        raise HeadcountError(_not_of(name, asked[0]))
     return {key: value for key, value in values.items() if key in own}
 
 

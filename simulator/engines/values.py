@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from files.documents import parse_json
+from files.errors import HeadcountError
 from files.names import nearest_hint, one_line, shortened
 
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(ms|s|min|h)\s*$", re.ASCII | re.IGNORECASE)
@@ -34,12 +35,12 @@ class Kind(Protocol):
     def name(self) -> str: ...
 
     def read(self, given: Any) -> Any:
-        """The value, of text or of a value that was read before. Raises ValueError."""
+        """The value, of text or of a value that was read before. Raises HeadcountError."""
 
 
 def _refuse_list(given: object) -> None:
     if _LIST.match(str(given)):
-        raise ValueError(f"'{shortened(str(given))}' is a list; {ONE_VALUE}")
+        raise HeadcountError(f"'{shortened(str(given))}' is a list; {ONE_VALUE}")
 
 
 def list_parts(given: str) -> list[str]:
@@ -94,12 +95,12 @@ class Duration:
             return given
         match = _DURATION.match(str(given))
         if match is None:
-            raise ValueError(
+            raise HeadcountError(
                 f"'{shortened(str(given))}' is not a time; give a number with its unit, such as 500ms, 1.5s or 2min"
             )
         seconds = float(match[1]) * _SECONDS[match[2].lower()]
         if seconds > MAX_SECONDS:
-            raise ValueError(f"'{shortened(str(given))}' is too long; give at most {MAX_SECONDS / 3600:,.0f}h")
+            raise HeadcountError(f"'{shortened(str(given))}' is too long; give at most {MAX_SECONDS / 3600:,.0f}h")
         return seconds
 
 
@@ -119,11 +120,11 @@ class TokenCount:
         match = _COUNT.match(str(given).lower() if self.is_decimal else str(given))
         count = float(match[1]) * _MULTIPLES[match[2]] if match else 0.0
         if match is None or count < 1 or count != int(count):
-            raise ValueError(
+            raise HeadcountError(
                 f"'{shortened(str(given))}' is not a whole number above 0; give one such as 8192, 8K or 32k"
             )
         if count > self.most:
-            raise ValueError(f"'{shortened(str(given))}' is too large; give at most {self.most:,}")
+            raise HeadcountError(f"'{shortened(str(given))}' is too large; give at most {self.most:,}")
         return int(count)
 
 
@@ -142,7 +143,7 @@ class WholeNumber:
         _refuse_list(given)
         if not _WHOLE.match(str(given)) or not self.minimum <= int(str(given)) <= self.most:
             limits = f"at least {self.minimum}, at most {self.most:,}"
-            raise ValueError(f"'{shortened(str(given))}' is not a whole number of {limits}")
+            raise HeadcountError(f"'{shortened(str(given))}' is not a whole number of {limits}")
         return int(str(given))
 
 
@@ -154,7 +155,7 @@ class FilePath:
 
     def read(self, given: Any) -> Path:
         if not str(given).strip() or "\0" in str(given):
-            raise ValueError(f"'{shortened(str(given))}' names no file; give a path, or leave the option out")
+            raise HeadcountError(f"'{shortened(str(given))}' names no file; give a path, or leave the option out")
         return Path(str(given))
 
 
@@ -172,7 +173,7 @@ class Number:
             number = math.nan
         if math.isnan(number):
             _refuse_list(given)
-            raise ValueError(f"'{shortened(str(given))}' is not a number; give {self.allowed}")
+            raise HeadcountError(f"'{shortened(str(given))}' is not a number; give {self.allowed}")
         return number
 
 
@@ -194,9 +195,9 @@ class Gibibytes:
         return size
 
     def check(self, size: float) -> None:
-        """Raise ValueError for a size that no server has."""
+        """Raise HeadcountError for a size that no server has."""
         if not 0 < size <= self.most:
-            raise ValueError(f"{size:g} GiB is out of range; give more than 0, at most {self.most:,.0f}, or none")
+            raise HeadcountError(f"{size:g} GiB is out of range; give more than 0, at most {self.most:,.0f}, or none")
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class Share:
         share = given if isinstance(given, float) else share  # of a file, or read already
         if not 0 < share <= 1:
             _refuse_list(given)
-            raise ValueError(
+            raise HeadcountError(
                 f"'{shortened(str(given))}' is not a share; give one above 0, at most 100%, such as 25% or 0.25"
             )
         return share
@@ -232,7 +233,7 @@ class Listed:
             return given
         parts = list_parts(str(given)) if getattr(self.each, "takes_parameters", False) else str(given).split(",")
         if len(parts) > 1 and not all(part.strip() for part in parts):
-            raise ValueError(f"'{shortened(one_line(str(given)))}' has an empty entry; leave out a comma")
+            raise HeadcountError(f"'{shortened(one_line(str(given)))}' has an empty entry; leave out a comma")
         return tuple(dict.fromkeys(self.each.read(part.strip()) for part in parts))
 
 
@@ -264,7 +265,9 @@ class Extra:
         match = _SHARE.match(str(given))
         if match is None:
             _refuse_list(given)
-            raise ValueError(f"'{shortened(str(given))}' is not a share; give one of at least 0, such as 30% or 0.3")
+            raise HeadcountError(
+                f"'{shortened(str(given))}' is not a share; give one of at least 0, such as 30% or 0.3"
+            )
         return float(match[1]) / (100 if match[2] else 1)
 
 
@@ -301,11 +304,11 @@ class GPUCounts:
         for part in str(given).split(","):
             name, _, count = (piece.strip() for piece in part.partition("="))
             if not name or not _WHOLE.match(count) or not 0 < int(count) <= MAX_GPUS:
-                raise ValueError(
+                raise HeadcountError(
                     f"'{shortened(part)}' is no GPU with a count from 1 to {MAX_GPUS:,}; give such as h100-sxm=4,l40s=8"
                 )
             if name in found:
-                raise ValueError(f"'{shortened(name)}' is given twice; give each GPU once")
+                raise HeadcountError(f"'{shortened(name)}' is given twice; give each GPU once")
             found[name] = int(count)
         return found
 
@@ -323,7 +326,7 @@ class IntegerList:
             return given
         parts = [part.strip() for part in str(given).split(",")]
         if not all(_WHOLE.match(part) and 0 < int(part) <= self.most for part in parts):
-            raise ValueError(
+            raise HeadcountError(
                 f"'{shortened(str(given))}' is not a list of {self.what}; give whole numbers from 1 to {self.most:,}, "
                 "such as 1,2,4,8"
             )
@@ -345,7 +348,7 @@ def read_parameters(text: str, kind: type[msgspec.Struct], what: str, usage: str
             takes = f"it takes {', '.join(known)}, such as {usage}" if known else "it takes no parameters"
             near = nearest_hint(key, tuple(known)) if known and equals else ""
             hint = near if near.endswith("?") else takes
-            raise ValueError(f"'{shortened(part)}' is no parameter of {what}; {hint}")
+            raise HeadcountError(f"'{shortened(part)}' is no parameter of {what}; {hint}")
         found[known[key]] = Duration().read(value) if known[key].endswith("_s") else _plain(value)
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from files.errors import HeadcountError
 from files.names import check_names
 from simulator.core.vllm.disaggregation.layout import ISL_BOUNDING, ISL_OR_LOAD, PREFILL_LOAD, PREFIX_BASED
 from simulator.fleet.router import Parameter, parameter_values
@@ -115,11 +116,11 @@ class Decider:
 
 
 def read_decider(given: str) -> Decider:
-    """`NAME:key=value,key=value`. Raises ValueError for what is no decider, or lacks a parameter."""
+    """`NAME:key=value,key=value`. Raises HeadcountError for what is no decider, or lacks a parameter."""
     name, _, text = given.strip().partition(":")
     check_names([name], RULES, "decider")
     rule = RULES[name]
     values = parameter_values(f"decider '{name}'", text, rule.parameters)
     if rule.required and f"{rule.required}=" not in text:
-        raise ValueError(f"decider '{name}' needs {rule.required}; give {name}:{rule.required}=2")
+        raise HeadcountError(f"decider '{name}' needs {rule.required}; give {name}:{rule.required}=2")
     return Decider(name=name, values=values)

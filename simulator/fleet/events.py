@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from files.errors import HeadcountError
 from files.names import check_names, shortened
 from files.schema import AtLeastOne, NotNegative, Strict, typed
 from simulator.engines.values import Duration, read_parameters
@@ -46,18 +47,18 @@ class Event:
 
 
 def read_event(given: str | Event) -> Event:
-    """`KIND@TIME`, with parameters after a colon. Raises ValueError."""
+    """`KIND@TIME`, with parameters after a colon. Raises HeadcountError."""
     if isinstance(given, Event):
         return given
     head, _, rest = given.strip().partition(":")
     kind, at, time = (part.strip() for part in head.partition("@"))
     if not at:
-        raise ValueError(f"'{shortened(given)}' is no event; write what happens and when, such as crash@10min")
+        raise HeadcountError(f"'{shortened(given)}' is no event; write what happens and when, such as crash@10min")
     check_names([kind], MEANS, "event")
     usage = f"{kind}@{time}:replicas=2"
     extent = typed(read_parameters(rest, Extent, f"the event {kind}", usage), Extent, f"event {shortened(given)}")
     if kind == "zone" and "replicas" not in rest:
-        raise ValueError(
+        raise HeadcountError(
             f"'{shortened(given)}' does not say how many replicas are lost; write {kind}@{time}:replicas=2"
         )
     return Event(kind=kind, time_s=Duration().read(time), extent=extent)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from files.errors import HeadcountError
 from files.names import shortened
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, LEASE_S, Nic
@@ -33,29 +34,31 @@ class Pool:
 
     def __post_init__(self) -> None:
         if self.num_servers < 1:
-            raise ValueError(f"num_servers is {self.num_servers}; a pool has at least 1")
+            raise HeadcountError(f"num_servers is {self.num_servers}; a pool has at least 1")
         if self.data_parallel_size < 1:
-            raise ValueError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
+            raise HeadcountError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
         if self.data_parallel_size > 1 and self.engine.pipeline_parallel_size > 1:
-            raise ValueError(
+            raise HeadcountError(
                 "attention data parallelism with pipeline parallelism is not simulated; choose one of them"
             )
         if self.data_parallel_size > 1 and isinstance(self.engine, SGLangConfig):
-            raise ValueError("SGLang with attention data parallelism is not simulated; choose one of them")
+            raise HeadcountError("SGLang with attention data parallelism is not simulated; choose one of them")
         if self.data_parallel_size > 1 and self.engine.host_tier:
-            raise ValueError("KV in host memory with attention data parallelism is not simulated; leave it out")
+            raise HeadcountError("KV in host memory with attention data parallelism is not simulated; leave it out")
         if not 0 < self.weight < math.inf:
-            raise ValueError(f"weight is {self.weight:g}; a pool's weight is above 0")
+            raise HeadcountError(f"weight is {self.weight:g}; a pool's weight is above 0")
         if self.role not in ROLES:
-            raise ValueError(f"no role '{self.role}' of a pool; there is {', '.join(ROLES)}")
+            raise HeadcountError(f"no role '{self.role}' of a pool; there is {', '.join(ROLES)}")
         if self.role != SERVE:
             self._check_apart()
 
     def _check_apart(self) -> None:
         if isinstance(self.engine, SGLangConfig):
-            raise ValueError("prefill and decode apart is not simulated with SGLang; choose vLLM, or serve both alike")
+            raise HeadcountError(
+                "prefill and decode apart is not simulated with SGLang; choose vLLM, or serve both alike"
+            )
         if self.data_parallel_size > 1:
-            raise ValueError("prefill and decode apart is not simulated with attention data parallelism")
+            raise HeadcountError("prefill and decode apart is not simulated with attention data parallelism")
         assert self.nic is not None, "engines that read each other's KV have a network between them"
         roles = {PREFILL: (KV_PRODUCER, KV_BOTH), DECODE: (KV_CONSUMER, KV_BOTH)}[self.role]
         assert self.engine.kv_role in roles, f"a {self.role} pool's engines have a kv_role of {roles}"
@@ -92,14 +95,14 @@ class Handover:
         for name in ("dispatch_s", "lease_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
+                raise HeadcountError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
         if self.pushes and self.decider is not None:
-            raise ValueError(
+            raise HeadcountError(
                 "which prompts decode engines compute themselves is not simulated where prefill engines push; leave "
                 "--decider out, or give --kv-transfer pull"
             )
         if self.dispatch_s >= self.lease_s:
-            raise ValueError(
+            raise HeadcountError(
                 f"a handover takes {self.dispatch_s} s, and blocks are kept for {self.lease_s} s: all are lost before "
                 "they are read; it must take less"
             )
@@ -120,13 +123,13 @@ class Fleet:
 
     def __post_init__(self) -> None:
         if not self.pools:
-            raise ValueError("a fleet has at least one pool")
+            raise HeadcountError("a fleet has at least one pool")
         roles = [pool.role for pool in self.pools]
         if self.is_apart and sorted(set(roles)) != sorted((PREFILL, DECODE)):
-            raise ValueError("prefill and decode apart needs a pool of either, and none that does both")
+            raise HeadcountError("prefill and decode apart needs a pool of either, and none that does both")
         assert roles == sorted(roles, reverse=True), "prefill pools stand before decode pools"
         if self.shares_kv_store and len({_kept(pool) for pool in self.pools}) > 1:
-            raise ValueError(
+            raise HeadcountError(
                 "engines share a KV store whose blocks are alike; leave --kv-store-size out, or give all pools the "
                 "same model, KV cache dtype and block size"
             )
@@ -173,9 +176,9 @@ class Fleet:
         return min(pool.engine.max_model_len for pool in self.pools)
 
     def check_vllm_alone(self, what: str) -> None:
-        """Raise ValueError where a pool runs SGLang, with which `what` is not simulated."""
+        """Raise HeadcountError where a pool runs SGLang, with which `what` is not simulated."""
         if any(isinstance(pool.engine, SGLangConfig) for pool in self.pools):
-            raise ValueError(f"{what} is not simulated with SGLang; leave it out, or choose vLLM")
+            raise HeadcountError(f"{what} is not simulated with SGLang; leave it out, or choose vLLM")
 
     def with_pools(self, change: Callable[[Pool], Pool]) -> "Fleet":
         """The same fleet with every pool changed."""

@@ -92,7 +92,7 @@ _FIELDS: Final = {
 
 
 def read_flow_control(given: str | None) -> FlowControl | None:
-    """A detector's name with parameters, as `NAME:key=value,key=value`; None is no queue. Raises ValueError."""
+    """A detector's name with parameters, as `NAME:key=value,key=value`; None is no queue. Raises HeadcountError."""
     if given is None:
         return None
     name, _, text = given.partition(":")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from simulator.fleet.control import ControlPlane
 from simulator.fleet.events import Event
 from simulator.fleet.replicas import Count, Process, Replicas, State
@@ -19,7 +20,7 @@ UPDATE_LOOK_S = 1.0  # how often a rolling update looks whether a replica has go
 
 @dataclass(frozen=True, kw_only=True)
 class Operations:
-    """How a fleet is operated. Raises ValueError for limits that contradict each other."""
+    """How a fleet is operated. Raises HeadcountError for limits that contradict each other."""
 
     min_replicas: int
     max_replicas: int
@@ -38,12 +39,12 @@ class Operations:
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_replicas <= self.max_replicas or self.max_replicas < 1:
-            raise ValueError(
+            raise HeadcountError(
                 f"min_replicas {self.min_replicas} and max_replicas {self.max_replicas}; give at least 0 and 1, the "
                 "least not above the most"
             )
         if not self.min_replicas <= self.first <= self.max_replicas:
-            raise ValueError(
+            raise HeadcountError(
                 f"initial_replicas is {self.first}; give a number from {self.min_replicas} to {self.max_replicas}"
             )
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from files.errors import HeadcountError
 from files.names import check_names, shortened
 
 SERVE, PREFILL, DECODE = ROLES = ("serve", "prefill", "decode")  # a pool that serves does both
@@ -36,10 +37,10 @@ class PoolSizes:
             pairs = [part.partition("=") for part in str(given).split(",")]
             found = {role.strip().lower(): read_part(value.strip()) for role, _, value in pairs}
             if len(found) < len(pairs):
-                raise ValueError(f"'{shortened(str(given))}' gives a pool twice; give prefill=N,decode=N")
+                raise HeadcountError(f"'{shortened(str(given))}' gives a pool twice; give prefill=N,decode=N")
         check_names(found, (PREFILL, DECODE), "pool")
         if len(found) < 2:
-            raise ValueError(f"'{shortened(str(given))}' lacks a pool; give both, such as prefill=2,decode=6")
+            raise HeadcountError(f"'{shortened(str(given))}' lacks a pool; give both, such as prefill=2,decode=6")
         return found
 
 
@@ -73,7 +74,7 @@ class PoolChoices:
             }
         check_names(found, (PREFILL, DECODE), "pool")
         if len(found) < 2:
-            raise ValueError(
+            raise HeadcountError(
                 f"'{shortened(str(given))}' lacks a pool; give both: prefill,decode or prefill=tp1,decode=tp1/tp2"
             )
         return found
@@ -82,17 +83,17 @@ class PoolChoices:
 def _size(given: Any) -> int:
     match = _SIZE.match(str(given).strip())
     if not match or not int(match[1]):
-        raise ValueError(f"'{shortened(str(given))}' is no tensor-parallel size; give such as tp2, or tp1/tp2/tp4")
+        raise HeadcountError(f"'{shortened(str(given))}' is no tensor-parallel size; give such as tp2, or tp1/tp2/tp4")
     return int(match[1])
 
 
 def read_part(text: str) -> Part:
-    """`2` or `2xtp4`. Raises ValueError for any other form."""
+    """`2` or `2xtp4`. Raises HeadcountError for any other form."""
     match = _PART.match(text)
     engines = int(match[1]) if match else 0
     size = int(match[2]) if match and match[2] else None
     if not 0 < engines <= MOST_ENGINES or size == 0:
-        raise ValueError(
+        raise HeadcountError(
             f"'{shortened(text)}' is no number of engines; give such as 6, or 2xtp4 for 2 engines of 4 GPUs each"
         )
     return Part(engines=engines, tensor_parallel_size=size)

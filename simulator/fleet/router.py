@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar
 
+from files.errors import HeadcountError
 from files.names import UnknownNameError, error_shown, nearest_hint, readable, value_shown
 from files.registry import Registry
 from files.schema import typed
@@ -131,7 +132,7 @@ def _of_class(make: RouterFactory) -> FoundRouter:
 
 
 def parameter_values(of: str, given: str, known: Mapping[str, Parameter]) -> dict[str, float]:
-    """Every parameter's value, in the order of `known`. Raises ValueError for what is no parameter or no value."""
+    """Every parameter's value, in the order of `known`. Raises HeadcountError for what is no parameter or no value."""
     values = {key: float(parameter.default) for key, parameter in known.items()}
     seen = set()
     for part in filter(None, given.split(",")):
@@ -140,7 +141,7 @@ def parameter_values(of: str, given: str, known: Mapping[str, Parameter]) -> dic
             there_is = nearest_hint(key, known) if known else "it takes none"
             raise UnknownNameError(f"{of} has no parameter {value_shown(key)}; {there_is}")
         if key in seen:
-            raise ValueError(f"{of}: {key} is given twice; give it once")
+            raise HeadcountError(f"{of}: {key} is given twice; give it once")
         seen.add(key)
         values[key] = _number(of, key, text, known[key])
     return values
@@ -155,33 +156,33 @@ def _number(of: str, key: str, text: str, parameter: Parameter) -> float:
         value = float("nan")
     if not parameter.least <= value <= parameter.most or (parameter.is_whole and not value.is_integer()):
         number = "" if parameter.choices or parameter.is_whole else "a number, "
-        raise ValueError(f"{of}: {key} is {value_shown(text)}; give {number}{parameter.allowed}")
+        raise HeadcountError(f"{of}: {key} is {value_shown(text)}; give {number}{parameter.allowed}")
     return value
 
 
 def _router_class(name: str, found: object) -> Callable[..., Router]:
-    """Raises ValueError unless it is one: what is none is not called."""
+    """Raises HeadcountError unless it is one: what is none is not called."""
     if not isinstance(found, type) or not callable(getattr(found, "choose", None)):
-        raise ValueError(f"router {name!r}: {value_shown(found)} is no class with choose(view); give one")
+        raise HeadcountError(f"router {name!r}: {value_shown(found)} is no class with choose(view); give one")
     return found
 
 
 def check_router(router: str | RouterFactory) -> None:
-    """Raise ValueError unless the name, or what makes a router, does."""
+    """Raise HeadcountError unless the name, or what makes a router, does."""
     name, found = router_name(router), find_router(router)
     try:
         made = found.make(0)
     except TypeError as error:
-        raise ValueError(
+        raise HeadcountError(
             f"router {name!r} cannot be made from a seed, as Router(0): {error_shown(error)}; "
             "give its __init__ one parameter, the seed"
         ) from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise ValueError(f"router {name!r}: making it fails with {error_shown(error)}; correct it") from error
+        raise HeadcountError(f"router {name!r}: making it fails with {error_shown(error)}; correct it") from error
     if not callable(getattr(made, "choose", None)):
-        raise ValueError(f"router {name!r} makes a {type(made).__name__}, which has no choose(view)")
+        raise HeadcountError(f"router {name!r} makes a {type(made).__name__}, which has no choose(view)")
 
 
 def is_shipped(router: str) -> bool:

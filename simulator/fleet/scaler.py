@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
+from files.errors import HeadcountError
 from files.names import error_shown, value_shown
 from files.registry import Registry
 from files.schema import typed
@@ -85,7 +86,7 @@ ScalerFactory = Callable[[], Scaler]
 def find_scaler(given: str | ScalerFactory) -> ScalerFactory:
     """Makes the autoscaler anew for each run: `hpa`, or with parameters `hpa:target_average_value=30,tolerance=0.2`.
 
-    Raises ValueError for a name or a parameter that is none, with the nearest names.
+    Raises HeadcountError for a name or a parameter that is none, with the nearest names.
     """
     if not isinstance(given, str):
         return given
@@ -100,9 +101,11 @@ def find_scaler(given: str | ScalerFactory) -> ScalerFactory:
         module = SCALERS.load(files[name])
         made, settings_kind = module.Scaler, module.Settings
     if not isinstance(made, type) or not callable(getattr(made, "desired_replicas", None)):
-        raise ValueError(f"autoscaler {name!r}: {value_shown(made)} is no class with desired_replicas(seen); give one")
+        raise HeadcountError(
+            f"autoscaler {name!r}: {value_shown(made)} is no class with desired_replicas(seen); give one"
+        )
     if settings_kind is None and parameters:
-        raise ValueError(f"autoscaler {name!r} takes no parameters: it has no Settings")
+        raise HeadcountError(f"autoscaler {name!r} takes no parameters: it has no Settings")
     settings = () if settings_kind is None else (_settings(name, parameters, settings_kind),)
     return lambda: _made(name, made, settings)
 
@@ -130,9 +133,9 @@ def _made(name: str, kind: type[Any], settings: tuple[Any, ...]) -> Scaler:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise ValueError(f"autoscaler {name!r}: making it fails with {error_shown(error)}; correct it") from error
+        raise HeadcountError(f"autoscaler {name!r}: making it fails with {error_shown(error)}; correct it") from error
     if not getattr(made, "period_s", 0) > 0:
-        raise ValueError(f"autoscaler {name!r} has no period_s above 0; say how often it looks")
+        raise HeadcountError(f"autoscaler {name!r} has no period_s above 0; say how often it looks")
     return made
 
 

@@ -146,7 +146,7 @@ def stages_of(
 
 
 def read_startup(given: str | Startup | None) -> Startup:
-    """`weights-from=nfs,node=0s,image=2s`. Raises ValueError."""
+    """`weights-from=nfs,node=0s,image=2s`. Raises HeadcountError."""
     if isinstance(given, Startup):
         return given
     found: dict[str, Any] = read_parameters(given or "", Startup, "a replica's start", "weights-from=nfs,node=0s")

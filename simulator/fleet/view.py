@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from simulator.core.layout import NONE, Arrays
 from simulator.fleet.pool_sizes import ROLES
 
@@ -165,4 +166,4 @@ class View:
 
     def _check(self, name: str) -> None:
         if name not in self._sees:
-            raise ValueError(f"it reads view.{name}, which SEES does not list; add it")
+            raise HeadcountError(f"it reads view.{name}, which SEES does not list; add it")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from files.errors import HeadcountError
 from simulator.latency.gpu_constants import GENERAL, Constants
 from simulator.latency.step_time import FloatArray
 
@@ -70,7 +71,7 @@ def _times(value: float, log: float, most: float) -> float:
 def read_covariance(name: str) -> Covariance:
     """A file of `covariances`: GENERAL is how far constants differ between GPUs.
 
-    Raises ValueError on a term that is no constant or a matrix of another size."""
+    Raises HeadcountError on a term that is no constant or a matrix of another size."""
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     if "sd" in content:
         alone, _ = general_widths()
@@ -80,7 +81,9 @@ def read_covariance(name: str) -> Covariance:
         )
     terms, rows = tuple(map(_term, content["terms"])), content["covariance"]
     if [len(row) for row in rows] != list(range(1, len(terms) + 1)):
-        raise ValueError(f"simulator/latency/covariances/{name}.toml: {len(terms)} terms need a triangle of such size")
+        raise HeadcountError(
+            f"simulator/latency/covariances/{name}.toml: {len(terms)} terms need a triangle of such size"
+        )
     matrix = np.zeros((len(terms), len(terms)))
     for place, row in enumerate(rows):
         matrix[place, : place + 1] = matrix[: place + 1, place] = row
@@ -106,5 +109,5 @@ def in_common(names: Sequence[str], groups: Sequence[str]) -> FloatArray:
 def _term(text: str) -> Term:
     name, _, key = text.partition(".")
     if name not in Constants.__dataclass_fields__:
-        raise ValueError(f"simulator/latency/covariances: {name} is not a constant")
+        raise HeadcountError(f"simulator/latency/covariances: {name} is not a constant")
     return name, key or None

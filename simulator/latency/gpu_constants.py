@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.releases import SLOWER_EXPERTS
 from kvcache.shape.layer import Attention
@@ -152,10 +153,14 @@ def _read(stem: str, gpu_name: str) -> Constants:
     names = {item.name for item in fields(Constants)} - set(NOT_CONSTANTS)
     for problem, found in (("unknown", set(entries) - names), ("missing", names - set(entries))):
         if found:
-            raise ValueError(f"simulator/latency/constants/{stem}.toml: {problem} constants {', '.join(sorted(found))}")
+            raise HeadcountError(
+                f"simulator/latency/constants/{stem}.toml: {problem} constants {', '.join(sorted(found))}"
+            )
     for name, entry in entries.items():
         if not (str(entry.get("source", "")).strip() and str(entry.get("unit", "")).strip()):
-            raise ValueError(f"simulator/latency/constants/{stem}.toml: {name} needs a unit with a source; add them")
+            raise HeadcountError(
+                f"simulator/latency/constants/{stem}.toml: {name} needs a unit with a source; add them"
+            )
     errors = _inherited(stem, "log_error")
     is_measured = gpu_name in own.get("measured_gpus", ())
     return Constants(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture, with_dtype
 from simulator.engines.engines import AnyArgs, with_settings
@@ -133,10 +134,10 @@ class LatencyModel:
         """The same deployment with constants drawn from what is known of their errors.
 
         That is the posterior of a latency profile, or the covariance of the shipped constants with what deployments
-        differ by. Raises ValueError where times or constants were given: nothing is known of their errors.
+        differ by. Raises HeadcountError where times or constants were given: nothing is known of their errors.
         """
         if self.sampler is None:
-            raise ValueError(
+            raise HeadcountError(
                 f"latency model '{self.name}' has given times, so there is nothing to draw from; take the physical "
                 "one, or give --latency-profile"
             )
@@ -161,11 +162,11 @@ class AverageStep:
 def average_step(totals: NDArray[np.void]) -> AverageStep:
     """The average step of a run's `totals` (see `simulator.core.layout.TOTALS`), over all replicas.
 
-    Raises ValueError where no step has run.
+    Raises HeadcountError where no step has run.
     """
     steps = float(totals["steps"].sum())
     if steps == 0:
-        raise ValueError("no step has run; simulate some requests first")
+        raise HeadcountError("no step has run; simulate some requests first")
     mean = {item.name: float(totals[item.name].sum()) / steps for item in fields(BatchSums)}
     return AverageStep(**mean, prefill_share=float(totals["prefill_steps"].sum()) / steps)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from files.errors import HeadcountError
 from kvcache.formats.kv_cache_dtype import one_spelling
 from simulator.engines.engines import TITLES, VLLM, engine_of
 from simulator.latency.gpu_constants import NOT_CONSTANTS, Constants
@@ -56,7 +57,7 @@ class Range:
 
     def __post_init__(self) -> None:
         if self.low > self.high:
-            raise ValueError(f"a range begins at {self.low:g} and ends at {self.high:g}; exchange them")
+            raise HeadcountError(f"a range begins at {self.low:g} and ends at {self.high:g}; exchange them")
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -88,11 +89,11 @@ class LatencyProfile:
     def __post_init__(self) -> None:
         names = [term.name for term in self.terms]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"profile '{self.name}' holds {', '.join(twice)} twice")
+            raise HeadcountError(f"profile '{self.name}' holds {', '.join(twice)} twice")
         if not np.allclose(self.covariance, self.covariance.T):
-            raise ValueError(f"profile '{self.name}' has a covariance that is not symmetric")
+            raise HeadcountError(f"profile '{self.name}' has a covariance that is not symmetric")
         if names and np.linalg.eigvalsh(self.covariance).min() < -1e-9 * max(np.abs(self.covariance).max(), 1e-9):
-            raise ValueError(f"profile '{self.name}' has a covariance with a negative variance")
+            raise HeadcountError(f"profile '{self.name}' has a covariance with a negative variance")
 
     @property
     def mean(self) -> FloatArray:
@@ -153,18 +154,18 @@ def settings_of(served: ServedModel) -> dict[str, Any]:
 def range_warnings(profile: LatencyProfile, served: ServedModel, base: Constants) -> tuple[str, ...]:
     """What of a deployment lies outside what the profile was learned from, one sentence each.
 
-    Raises ValueError for another GPU or engine: shares of one GPU, kernels and hosts of one engine, say nothing of
+    Raises HeadcountError for another GPU or engine: shares of one GPU, kernels and hosts of one engine, say nothing of
     another. Profiles without an engine are vLLM's.
     """
     if served.gpu.name != profile.gpu:
-        raise ValueError(
+        raise HeadcountError(
             f"latency profile '{profile.name}' is of {profile.gpu}, not {served.gpu.name}; leave it out, or fit "
             "one with headcount calibrate fit"
         )
     engine, fitted = engine_of(served.args), profile.settings.get("engine", VLLM)
     if engine != fitted:
         title = TITLES[engine]
-        raise ValueError(
+        raise HeadcountError(
             f"latency profile '{profile.name}' is of {TITLES[fitted]}'s steps, not {title}'s; leave it out, or fit one "
             f"to {title}'s runs: headcount calibrate fit --engine {engine}"
         )

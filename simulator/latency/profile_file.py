@@ -8,6 +8,7 @@ from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from files.documents import read_toml, toml_lines, toml_value
+from files.errors import HeadcountError
 from files.names import shortened
 from files.reading import InputError, shown
 from files.schema import AtLeastOne, Count, NotNegative, Number, Strict, typed
@@ -34,7 +35,7 @@ class _Term(Strict, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.name in OFFSETS and not abs(self.mean) <= 1:
-            raise ValueError(f"{self.name}: mean is {self.mean:g}; it must be a number of seconds from -1 to 1")
+            raise HeadcountError(f"{self.name}: mean is {self.mean:g}; it must be a number of seconds from -1 to 1")
 
 
 class _Posterior(Strict, frozen=True, kw_only=True):
@@ -91,7 +92,7 @@ def _profile(file: _File) -> LatencyProfile:
     count, rows = len(file.terms), file.posterior.covariance
     if [len(row) for row in rows] != [count] * count:
         widest = max(map(len, rows), default=0)
-        raise ValueError(
+        raise HeadcountError(
             f"posterior.covariance has {len(rows)} rows of up to {widest} numbers and there are {count} terms; "
             "it needs a row and a column for each term"
         )

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
+
 FloatArray = NDArray[np.float64]
 LEAST_STEP_S, MOST_STEP_S = 1e-4, 3600.0  # of a constant step: no GPU is faster, and a search would never end
 
@@ -47,7 +49,7 @@ class StepTimes:
         for name in ("decode", "prefill", "floor", "sampling"):
             table = getattr(self, name)
             if not (np.isfinite(table).all() and (table >= 0).all()):
-                raise ValueError(f"step times '{name}' hold a negative or non-finite time")
+                raise HeadcountError(f"step times '{name}' hold a negative or non-finite time")
 
     def times(self, factor: float) -> "StepTimes":
         """Every step so many times as long; the front end as it is."""
@@ -129,7 +131,7 @@ class BatchSums:
 def constant_step_times(step_s: float, *, max_num_batched_tokens: int, max_num_seqs: int) -> StepTimes:
     """Every step takes `step_s` seconds: for comparing decisions, where time must be trivial."""
     if not LEAST_STEP_S <= step_s <= MOST_STEP_S:
-        raise ValueError(
+        raise HeadcountError(
             f"step_s is {step_s}; a constant step time must be a finite number of seconds, at least "
             f"{LEAST_STEP_S:g}, at most {MOST_STEP_S:,.0f}"
         )

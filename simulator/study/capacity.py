@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from files.errors import HeadcountError
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
 from simulator.study.slo_crossing import FEW, LEAST_MISSES, SLOCrossing, comparable_misses, find_knee
@@ -271,7 +272,7 @@ def _rounded(evaluator: Evaluator, knee: SLOCrossing, points: tuple[Point, ...])
 
 
 def _limits_nothing(load: Load) -> ValueError:
-    return ValueError(
+    return HeadcountError(
         f"more than {MAX_SIZE:,.0f} {load.unit} meet the SLO: it limits nothing here; tighten --ttft or --tpot"
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment, layouts
@@ -53,15 +54,17 @@ class CapacityQuestion:
     def __post_init__(self) -> None:
         read_flow_control(self.flow_control)
         if not self.gpus or min(self.gpus) < 1:
-            raise ValueError(
+            raise HeadcountError(
                 f"GPU counts {self.gpus or 'are missing'}; give whole numbers of at least 1, such as 1,2,4,8"
             )
         if self.replications is not None and self.replications < 2:
-            raise ValueError(f"{self.replications} replications give no interval; ask for at least 2")
+            raise HeadcountError(f"{self.replications} replications give no interval; ask for at least 2")
         if not 0 < self.precision < 1:
-            raise ValueError(f"the precision is {self.precision}; it must lie between 0 and 1, such as 0.03 for 3 %")
+            raise HeadcountError(
+                f"the precision is {self.precision}; it must lie between 0 and 1, such as 0.03 for 3 %"
+            )
         if self.hours_met is not None and not LEAST_HOURS_MET <= self.hours_met <= MOST_HOURS_MET:
-            raise ValueError(
+            raise HeadcountError(
                 f"the share of hours that meet the SLO is {self.hours_met}; it must lie between {LEAST_HOURS_MET} and "
                 f"{MOST_HOURS_MET}, such as 0.95 for 95 %"
             )
@@ -91,7 +94,6 @@ _FIGURES = (
     "users_at_step_time_error_high", "users_at_step_time_error_low", "step_time_error",
     "users_at_ttft_error_high", "users_at_ttft_error_low", "ttft_error",
     "users_at_kv_cache_low", "users_at_kv_cache_high", "binding", "reason", "usd_per_hour",
-    "usd_per_million_output_tokens",
 )  # fmt: skip
 ROUGH: Final = 0.25  # half of the sampling interval, as a share of the users
 _POOL = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
@@ -163,24 +165,26 @@ class CapacityRow:
         """The keys of `headcount capacity --json`, units in each."""
         point, budget = self.point, self.plan.budget if self.plan else None
         found = {name: getattr(self, name) for name in _FIGURES}
-        found |= served_json(point)
-        found["at_users_low"] = self._at_users_low()
+        found["at_users_low"], found["at_users"] = self._at(self.safe_point), self._at(point)
         found |= {name: getattr(budget, name, None) for name in _POOL}
         found["users_long_run"] = self.users_long_run
         found["hours_over_long_run"] = vars(self.hours_over_long_run) if self.hours_over_long_run else None
-        if point is not None and point.cancelled is not None:
-            found["cancelled"] = point.cancelled.to_json()
-        if point is not None and point.tenants:
-            found["tenants"] = [tenant.to_json() for tenant in point.tenants]
-        if point is not None and point.host_hit_rate is not None:
-            found["host_hit_rate"] = point.host_hit_rate
         found["screened"] = [asdict(each) for each in self.screened]
-        return found | {"attainment": _interval(point.attainment) if point else None}
+        return found
 
-    def _at_users_low(self) -> dict[str, Any] | None:
-        safe = self.safe_point
-        dollars = {"usd_per_million_output_tokens": self.usd_per_million_at(safe)}
-        return None if safe is None else served_json(safe) | dollars
+    def _at(self, point: Point | None) -> dict[str, Any] | None:
+        """What is simulated with so many users; None where nothing was."""
+        if point is None:
+            return None
+        found = served_json(point) | {"usd_per_million_output_tokens": self.usd_per_million_at(point)}
+        found["attainment"] = _interval(point.attainment)
+        if point.cancelled is not None:
+            found["cancelled"] = point.cancelled.to_json()
+        if point.tenants:
+            found["tenants"] = [tenant.to_json() for tenant in point.tenants]
+        if point.host_hit_rate is not None:
+            found["host_hit_rate"] = point.host_hit_rate
+        return found
 
     @property
     def runs(self) -> bool:

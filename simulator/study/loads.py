@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from files.errors import HeadcountError
 from simulator.simulation import Simulation
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
@@ -190,7 +191,7 @@ class TraceLoad:
 
     def __post_init__(self) -> None:
         if not 0 < self.trace.requests_per_s < math.inf:
-            raise ValueError(
+            raise HeadcountError(
                 f"trace '{self.trace.name}' has no rate that could be scaled: its {self.trace.num_requests:,} requests "
                 "arrive at one time; replay it with 'headcount simulate', or give a longer trace"
             )

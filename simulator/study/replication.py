@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from simulator.cancellations import Cancellations, is_cancelled
 from simulator.core import layout
 from simulator.fleet.fleet import Fleet
@@ -100,7 +101,7 @@ def _to_horizon(
         simulation.run(horizon_s)
         if not load.ran_dry(simulation):
             return simulation, before, drawn.surplus
-    raise ValueError(
+    raise HeadcountError(
         f"{size:g} {load.unit} end before {horizon_s:g} s however many requests are drawn; give users a think time"
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from files.arguments import check_argument
+from files.errors import HeadcountError
 from files.names import UnknownNameError, nearest_hint
 
 BoolArray = NDArray[np.bool_]
@@ -28,11 +29,13 @@ class SLO:
             check_argument(field, getattr(self, field), kind)
         for name, limit in (("TTFT", self.ttft_s), ("TPOT", self.tpot_s)):
             if limit is not None and not 0 < limit < float("inf"):
-                raise ValueError(f"the {name} limit is {limit} s; it must be a finite time above 0, or absent")
+                raise HeadcountError(f"the {name} limit is {limit} s; it must be a finite time above 0, or absent")
         if not 0 < self.attainment < 1:
-            raise ValueError(f"the attainment target is {self.attainment}; it must lie between 0 and 1, such as 0.95")
+            raise HeadcountError(
+                f"the attainment target is {self.attainment}; it must lie between 0 and 1, such as 0.95"
+            )
         if self.ttft_s is None and self.tpot_s is None:
-            raise ValueError("an SLO needs a TTFT limit, a TPOT limit or both")
+            raise HeadcountError("an SLO needs a TTFT limit, a TPOT limit or both")
 
     def misses_ttft(self, ttft_s: FloatArray) -> BoolArray:
         return np.zeros(len(ttft_s), bool) if self.ttft_s is None else ttft_s > self.ttft_s

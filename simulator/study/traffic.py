@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from files.errors import HeadcountError
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from workloads.clients import Clients, Library
@@ -84,10 +85,10 @@ def traffic_of(load: Load, engines: int, caches: int | None = None) -> Traffic:
 
     There are as many `caches` as engines, or one that all share.
 
-    Raises ValueError for a load that is neither users nor a trace.
+    Raises HeadcountError for a load that is neither users nor a trace.
     """
     if not isinstance(load, UserLoad | TraceLoad):
-        raise ValueError(f"no estimate for a load of type {type(load).__name__}; give a UserLoad or a TraceLoad")
+        raise HeadcountError(f"no estimate for a load of type {type(load).__name__}; give a UserLoad or a TraceLoad")
     return _traffic(replace(load, answers=NO_TIME) if isinstance(load, UserLoad) else load, engines, caches or engines)
 
 

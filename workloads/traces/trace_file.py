@@ -87,7 +87,7 @@ Source = str | Path | TraceFile
 
 
 def read_names(given: str | Mapping[str, str]) -> dict[str, str]:
-    """The columns by what they say. Raises ValueError."""
+    """The columns by what they say. Raises HeadcountError."""
     if isinstance(given, str):
         parts = [part.partition("=") for part in given.split(",")]
         wrong = next(("".join(part) for part in parts if not part[1] or not part[2].strip()), None)

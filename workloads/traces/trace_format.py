@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from files.documents import parse_json
+from files.errors import HeadcountError
 from files.garbage import gc_relaxed
 from files.limits import how_to_raise, limits
 from files.names import one_line, shortened
@@ -69,7 +70,7 @@ def trace_format(name: str) -> TraceFormat:
     found = TRACE_FORMATS.load(name).FORMAT
     with TRACE_FORMATS.running(name):
         if not isinstance(found, TraceFormat):
-            raise ValueError("FORMAT is no TraceFormat")
+            raise HeadcountError("FORMAT is no TraceFormat")
 
     def recognises(head: str) -> bool:
         with TRACE_FORMATS.running(name):
@@ -79,7 +80,7 @@ def trace_format(name: str) -> TraceFormat:
         with TRACE_FORMATS.running(name, path):
             recorded = found.read(path, block_size, num_rows)
             if not isinstance(recorded, Recorded | RequestTable):
-                raise ValueError("read returned no RequestTable")
+                raise HeadcountError("read returned no RequestTable")
             return recorded
 
     return replace(found, recognises=recognises, read=read)

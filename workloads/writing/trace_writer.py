@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from files.errors import HeadcountError
 from files.reading import InputError, shown
 from files.registry import Registry
 from workloads.description.arrivals import earliest_arrival_s
@@ -38,7 +39,7 @@ class TraceWriter:
 
 
 def find_writer(name: str | None, path: Path) -> TraceWriter:
-    """The writer of that name, or that a client reads, or of the file's suffix. Raises ValueError."""
+    """The writer of that name, or that a client reads, or of the file's suffix. Raises HeadcountError."""
     writers = [_writer(known) for known in TRACE_WRITERS.names()]
     names = {known: writer for writer in writers for known in (writer.name, *writer.clients)}
     endings = {suffix: writer for writer in writers for suffix in writer.suffixes}
@@ -56,7 +57,7 @@ def _writer(name: str) -> TraceWriter:
     found = TRACE_WRITERS.load(name).WRITER
     with TRACE_WRITERS.running(name):
         if not isinstance(found, TraceWriter):
-            raise ValueError("WRITER is no TraceWriter")
+            raise HeadcountError("WRITER is no TraceWriter")
 
     def write(table: RequestTable, path: Path, block_size: int) -> None:
         with TRACE_WRITERS.running(name, path):

@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
 from calibrate.readers.parsing.sglang_log import is_sglang_log, read_arguments, read_memory, read_pool
+from files.errors import HeadcountError
 from files.names import shortened
 from files.reading import InputError, read_text, shown
 from files.schema import AtLeastOne, typed
@@ -86,7 +87,7 @@ class StartupLog:
         """The pool's blocks: exact where all layers attend to everything; in older releases to a block for each group
         of layers, later from the bytes, to 0.02 %.
 
-        Raises ValueError where the log does not say enough.
+        Raises HeadcountError where the log does not say enough.
         """
         num_groups = len(layout.groups)
         if not LOGS_TOKENS_OF_WHOLE_REQUESTS.holds_in(self.vllm_version):
@@ -95,7 +96,7 @@ class StartupLog:
             per_request = layout.groups[0].blocks_per_request(self.max_model_len, 0, layout.block_size)
             return round(self.kv_cache_tokens * per_request / self.max_model_len)
         if "available_kv" not in self.memory_gib:
-            raise ValueError(
+            raise HeadcountError(
                 f"{self.path}: 'Available KV cache memory' is missing, and a hybrid model's blocks do not follow from "
                 "the rest; give --num-gpu-blocks-override"
             )
@@ -103,14 +104,14 @@ class StartupLog:
 
 
 def read_startup_log(path: str | Path) -> StartupLog:
-    """Raises ValueError where the file cannot be read, or is no log of a server that came up."""
+    """Raises HeadcountError where the file cannot be read, or is no log of a server that came up."""
     path = Path(path)
     text = read_text(path, "result_bytes", damaged="replace")
     if is_sglang_log(text):
         return _log_of_sglang(path, text)
     said = {what: found for what, pattern in _NEEDED.items() if (found := re.search(pattern, text))}
     if missing := [what for what in _NEEDED if what not in said]:
-        raise ValueError(
+        raise HeadcountError(
             f"{path}: {', '.join(missing)} is missing; the log must hold a server's start up to its first request"
         )
     version, tokens, concurrency = said.values()

@@ -56,7 +56,7 @@ class KVCacheCase:
         return self.max_num_batched_tokens * batches_in_flight(self.pipeline_parallel_size, self.async_scheduling)
 
     def layout(self) -> KVLayout:
-        """Ours. Raises ValueError where we refuse the case."""
+        """Ours. Raises HeadcountError where we refuse the case."""
         return kv_layout(
             self.architecture,
             tensor_parallel_size=self.tensor_parallel_size,

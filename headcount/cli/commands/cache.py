@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option
@@ -67,7 +68,7 @@ def clear_command(kernels: bool) -> int:
             is_clear = store.clear()
             store.close()
             if not is_clear:
-                raise ValueError(
+                raise HeadcountError(
                     f"finished {store.kind} were not deleted; end the program that uses them, then try again"
                 )
     if kernels and (folder / "kernels").is_dir():

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, json_option, option
 from headcount.cli.options import argument_options, interpreter_options
@@ -59,10 +60,12 @@ def record_command(**values: Any) -> int:
     With --url, only the /metrics of a server with its own traffic are read.
     """
     if (values["url"] is None) == (values["model"] is None):
-        raise ValueError("give either --model, to run an engine here, or --url, to watch a live server")
+        raise HeadcountError("give either --model, to run an engine here, or --url, to watch a live server")
     if values["url"] is not None:
         if values["plan_only"]:
-            raise ValueError("--plan-only goes with --model; a live server at --url is only watched, without a plan")
+            raise HeadcountError(
+                "--plan-only goes with --model; a live server at --url is only watched, without a plan"
+            )
         return _record_server(values)
     return _plan_only(values) if values["plan_only"] else _record_engine(values)
 
@@ -71,11 +74,11 @@ def _asked(values: dict[str, Any]) -> Any:
     from calibrate.record.recorded_engine import Asked  # noqa: PLC0415  imported once the command runs
 
     if not 0 < values["precision"] < 1:
-        raise ValueError(f"--precision is {values['precision']:g}; give a share above 0 and below 1, such as 0.03")
+        raise HeadcountError(f"--precision is {values['precision']:g}; give a share above 0 and below 1, such as 0.03")
     if not 0 <= values["temperature"] < math.inf:
-        raise ValueError(f"--temperature is {values['temperature']:g}; give 0 or more, such as 0.7")
+        raise HeadcountError(f"--temperature is {values['temperature']:g}; give 0 or more, such as 0.7")
     if values["max_seconds"] is not None and not values["max_seconds"] > 0:
-        raise ValueError(f"--max-seconds is {values['max_seconds']:g}; give a time above 0")
+        raise HeadcountError(f"--max-seconds is {values['max_seconds']:g}; give a time above 0")
     names = [option.name for option in record_command.params if option.name in _engine_names()]
     engine = {str(name): values[str(name)] for name in names if values[str(name)] is not None}
     return Asked(model=values["model"], engine=engine, temperature=values["temperature"], precision=values["precision"])
@@ -88,7 +91,7 @@ def _engine_names() -> set[str]:
 
 def _out(values: dict[str, Any]) -> Path:
     if values["out"] is None:
-        raise ValueError("--out is missing; name the folder of the recording")
+        raise HeadcountError("--out is missing; name the folder of the recording")
     out: Path = values["out"]
     return out
 
@@ -223,11 +226,11 @@ def _record_server(values: dict[str, Any]) -> int:
 
     out = _out(values)
     if not 0 < values["interval"] <= values["seconds"]:
-        raise ValueError(
+        raise HeadcountError(
             f"--interval is {values['interval']:g} s; give a time above 0, at most --seconds ({values['seconds']:g})"
         )
     if not values["seconds"] < math.inf:
-        raise ValueError("--seconds is inf; give a time that ends, such as 86400")
+        raise HeadcountError("--seconds is inf; give a time that ends, such as 86400")
     total = int(values["seconds"] / values["interval"]) + 1
     with progress_bar(f"asking {values['url']}", total=total) as bar:
 

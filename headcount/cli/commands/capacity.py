@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import (
@@ -66,5 +67,5 @@ def command(**values: Any) -> int:
         return ask_study("headcount.queries.capacity:capacity", values, "users per GPU count")
     for name, default in _OF_GPU_COUNTS.items():
         if values.pop(name) != default:
-            raise ValueError(f"--{name.replace('_', '-')} goes with GPU counts; leave it out, or leave --pools out")
+            raise HeadcountError(f"--{name.replace('_', '-')} goes with GPU counts; leave it out, or leave --pools out")
     return ask_study("headcount.queries.disaggregation:capacity_apart", values, "the search")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command, section
 from headcount.cli.listening import LOOPBACK, taken, url
 from headcount.cli.option_types import option
@@ -62,10 +63,10 @@ def command(
     Needs headcount[web].
     """
     if missing := [name for name in _NEEDS if find_spec(name) is None]:
-        raise ValueError(f"the endpoint needs {', '.join(missing)}; install headcount[web]")
+        raise HeadcountError(f"the endpoint needs {', '.join(missing)}; install headcount[web]")
     values["api_key"] = values["api_key"] or os.environ.get(API_KEY) or None
     if host not in LOOPBACK and values["api_key"] is None:
-        raise ValueError(f"--host {host} lets others in; give --api-key or {API_KEY}, or leave --host out")
+        raise HeadcountError(f"--host {host} lets others in; give --api-key or {API_KEY}, or leave --host out")
     from dataclasses import fields  # noqa: PLC0415  as below
 
     import uvicorn  # noqa: PLC0415  an optional extra

@@ -5,6 +5,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import deployment_options, output_options, report_options
@@ -56,10 +57,10 @@ def command(**values: Any) -> int:
 
 
 def _check_users() -> None:
-    """Raise ValueError where a comparison would leave --users unanswered."""
+    """Raise HeadcountError where a comparison would leave --users unanswered."""
     source = click.get_current_context().get_parameter_source("users")
     if source is not ParameterSource.DEFAULT:
-        raise ValueError(
+        raise HeadcountError(
             "--users: the table of --compare does not say what each user can hold; leave out one of the two, or say "
             "with --mean-context how long a conversation is"
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command, all_of, section
 from headcount.cli.option_types import OutPath, flag, option
 from headcount.cli.options import (
@@ -153,12 +154,12 @@ def _asked(values: dict[str, Any]) -> Callable[..., Any]:
 
         return simulate
     if values.pop("runs") != 1:
-        raise ValueError("--runs goes with one load on a fleet that does not change")
+        raise HeadcountError("--runs goes with one load on a fleet that does not change")
     one_load = ("pools", "kv_transfer", "kv_transfer_rate", "dispatch_s", "decider")
     for name in ("requests_out", "steps_out", *one_load):
         if values.pop(name) is not None:
             flag_name = name.removesuffix("_s").replace("_", "-")
-            raise ValueError(f"--{flag_name} goes with one load on a fleet that does not change")
+            raise HeadcountError(f"--{flag_name} goes with one load on a fleet that does not change")
     from headcount.queries.autoscaling.over_time import simulate_autoscaling  # noqa: PLC0415
 
     values |= {name: over_time[name] for name in over_time if name not in _RENAMED}

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import click
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command, section
 from headcount.cli.listening import LOOPBACK, taken, url
 from headcount.cli.option_types import option
@@ -37,7 +38,7 @@ def command(*, port: int, host: str, jobs: int, job_time: float, job_memory: int
     ends the server and its running questions. Needs headcount[web].
     """
     if missing := [name for name in _NEEDS if find_spec(name) is None]:
-        raise ValueError(f"the page needs {', '.join(missing)}; install headcount[web]")
+        raise HeadcountError(f"the page needs {', '.join(missing)}; install headcount[web]")
     import uvicorn  # noqa: PLC0415  an optional extra
 
     from headcount.web.app import Settings, make_app  # noqa: PLC0415
@@ -57,5 +58,5 @@ def command(*, port: int, host: str, jobs: int, job_time: float, job_memory: int
 def _token() -> str:
     given = os.environ.get(TOKEN)
     if given is not None and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isalnum()):
-        raise ValueError(f"{TOKEN} must have at least {SHORTEST_TOKEN} letters and digits; or leave it unset")
+        raise HeadcountError(f"{TOKEN} must have at least {SHORTEST_TOKEN} letters and digits; or leave it unset")
     return given or secrets.token_hex(16)

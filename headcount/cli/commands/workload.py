@@ -2,6 +2,7 @@
 
 import click
 
+from files.errors import HeadcountError
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.commands.workload_convert import convert_command, generate_command
@@ -55,7 +56,9 @@ def show_command(workload: str, as_json: bool) -> int:
         return 0
     found = load_workload(workload)
     if not isinstance(found, Population):
-        raise ValueError(f"'{workload}' is a trace ({found.format}); show takes a preset or a population's TOML file")
+        raise HeadcountError(
+            f"'{workload}' is a trace ({found.format}); show takes a preset or a population's TOML file"
+        )
     summary = population_summary(found)
     if as_json:
         print_json({"schema_version": 1, **summary.to_json()})

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from files.documents import parse_json
+from files.errors import HeadcountError
 from files.names import shortened
 from simulator.engines.vllm.compilation import NONE, PIECEWISE
 
@@ -25,7 +26,7 @@ _OF_LEVEL: dict[str, dict[str, Any]] = {  # vLLM config/vllm.py, OPTIMIZATION_LE
 def with_one_config(words: list[str], option: str) -> list[str]:
     """The words with every flag of the compilation as one `--compilation-config JSON`.
 
-    Raises ValueError for a flag without a value, for another level than vLLM has, or for text that is no JSON.
+    Raises HeadcountError for a flag without a value, for another level than vLLM has, or for text that is no JSON.
     """
     kept: list[str] = []
     level: dict[str, Any] = {}
@@ -46,7 +47,9 @@ def with_one_config(words: list[str], option: str) -> list[str]:
             elif value in _OF_LEVEL:
                 level = _OF_LEVEL[value]
             else:
-                raise ValueError(f"{option}: optimization level '{shortened(value)}'; vLLM has {', '.join(_OF_LEVEL)}")
+                raise HeadcountError(
+                    f"{option}: optimization level '{shortened(value)}'; vLLM has {', '.join(_OF_LEVEL)}"
+                )
         else:
             kept.append(word)
     asked = deepcopy(level)
@@ -57,14 +60,14 @@ def with_one_config(words: list[str], option: str) -> list[str]:
 def _value(option: str, word: str, joined: str | None, rest: Iterator[str]) -> str:
     value = joined if joined is not None else next(rest, None)
     if value is None:
-        raise ValueError(f"{option}: {shortened(word)} takes one value; it was given none")
+        raise HeadcountError(f"{option}: {shortened(word)} takes one value; it was given none")
     return value
 
 
 def _object(option: str, text: str) -> dict[str, Any]:
     found = parse_json(text, f"{option}: --compilation-config")
     if not isinstance(found, dict):
-        raise ValueError(f"{option}: --compilation-config is '{shortened(text)}'; give a JSON object")
+        raise HeadcountError(f"{option}: --compilation-config is '{shortened(text)}'; give a JSON object")
     return found
 
 

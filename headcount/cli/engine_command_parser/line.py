@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from files.names import nearest_hint, shortened
 from headcount.cli.option_names import Spelling, converted
 from simulator.engines.vllm.environment import VARIABLE
@@ -27,17 +28,17 @@ def variables_and_words(
     if words[: len(command)] == command:
         words = words[len(command) :]
     if not words:
-        raise ValueError(f"{option} is empty; paste a '{example} --flag value …' line, or leave it out")
+        raise HeadcountError(f"{option} is empty; paste a '{example} --flag value …' line, or leave it out")
     found = [word.removeprefix("--env=") for word in head]
     return tuple(word for word in found if VARIABLE.match(word)), words
 
 
 def words_of(text: str, option: str) -> list[str]:
-    """As a shell would split them. Raises ValueError for a quote that is left open."""
+    """As a shell would split them. Raises HeadcountError for a quote that is left open."""
     try:
         return shlex.split(text.replace("\\\n", " "))
     except ValueError:
-        raise ValueError(f"{option}: a quote is left open in '{shortened(text)}'; close it") from None
+        raise HeadcountError(f"{option}: a quote is left open in '{shortened(text)}'; close it") from None
 
 
 def read_flags(
@@ -70,7 +71,7 @@ def read_flags(
     if unknown:
         hint = "; " + nearest_hint(unknown[0].lstrip("-"), names) if len(unknown) == 1 else ""
         given = ", ".join(shortened(flag) for flag in unknown)
-        raise ValueError(f"{option}: {given}: not modelled; leave it out{hint}")
+        raise HeadcountError(f"{option}: {given}: not modelled; leave it out{hint}")
     return found
 
 
@@ -81,12 +82,12 @@ def _is_flag(word: str) -> bool:
 def _value(ctx: click.Context, option: str, flag: str, spelling: Spelling, values: list[str]) -> Any:
     if spelling.option.is_flag:
         if values:
-            raise ValueError(f"{option}: {flag} takes no value; it was given '{shortened(values[0])}'")
+            raise HeadcountError(f"{option}: {flag} takes no value; it was given '{shortened(values[0])}'")
         return not spelling.turns_off
     if len(values) != 1:
         given = f"was given '{shortened(' '.join(values))}'" if values else "was given none"
-        raise ValueError(f"{option}: {flag} takes one value; it {given}")
+        raise HeadcountError(f"{option}: {flag} takes one value; it {given}")
     try:
         return converted(ctx, spelling, values[0])
     except ValueError as error:
-        raise ValueError(f"{option}: {flag}: {error}") from None
+        raise HeadcountError(f"{option}: {flag}: {error}") from None

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from files.names import shortened
 from headcount.cli.engine_command_parser.line import read_flags, variables_and_words
 from headcount.cli.option_names import Spelling, spellings
@@ -61,7 +62,7 @@ WITHOUT_EFFECT = frozenset(
 def read_sglang_args(text: str, ctx: click.Context) -> dict[str, Any]:
     """Option values by parameter name, from SGLang's flags with or without its command before them.
 
-    Raises ValueError naming every flag that is not modelled, or the first value that its option would refuse.
+    Raises HeadcountError naming every flag that is not modelled, or the first value that its option would refuse.
     """
     example = "python -m sglang.launch_server"
     variables, words = variables_and_words(text, _OPTION, _STARTS_SERVER, ["sglang", "serve"], example)
@@ -71,7 +72,7 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, Any]:
 
 
 def _simulated(words: list[str]) -> list[str]:
-    """Without flags that ask for nothing, such as --ep-size 1. Raises ValueError for what is not simulated."""
+    """Without flags that ask for nothing, such as --ep-size 1. Raises HeadcountError for what is not simulated."""
     kept: list[str] = []
     places = iter(range(len(words)))
     for place in places:
@@ -85,7 +86,7 @@ def _simulated(words: list[str]) -> list[str]:
         if not has_value and place + 1 < len(words):
             value = words[place + 1]
         if value not in _ASKS_FOR_NOTHING.get(flag, ()):
-            raise ValueError(f"{_OPTION}: {refused}")
+            raise HeadcountError(f"{_OPTION}: {refused}")
         if not has_value:
             next(places)
     return kept

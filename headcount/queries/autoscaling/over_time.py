@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.deployments import resolve_model_and_gpu
 from headcount.inputs.loads import AskedLoad
@@ -117,7 +118,7 @@ def simulate_autoscaling(
     as `weights-from=nfs,node=0s`. Without `sends_again` the requests of a replica that fails are lost. A load is as of
     `simulate`, but for users: they come for `duration_s`, one hour without a profile. `flow_control` and `tenants` are
     as of `simulate`; with a queue, requests wait in it while no replica is ready.
-    Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a note.
     """
     asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
     known = facts_about(asked)
@@ -189,4 +190,6 @@ def _profile(given: str | Profile | None) -> Profile | None:
 def _check_events(events: tuple[Event, ...], duration_s: float) -> None:
     late = next((event for event in events if event.time_s >= duration_s), None)
     if late is not None:
-        raise ValueError(f"{late} is after the load's end at {duration_s:,.0f} s; give an earlier time, or --duration")
+        raise HeadcountError(
+            f"{late} is after the load's end at {duration_s:,.0f} s; give an earlier time, or --duration"
+        )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from files.errors import HeadcountError
 from headcount.inputs.loads import AskedLoad
 from simulator.deployment import Deployment
 from simulator.fleet.events import Event
@@ -52,7 +53,7 @@ class LoadOverTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One load on fleets of one deployment, which differ in who scales them. Raises ValueError for wrong limits."""
+    """One load on fleets of one deployment, which differ in who scales them. Raises HeadcountError for wrong limits."""
 
     plan: Deployment
     router: str | RouterFactory | None
@@ -133,10 +134,10 @@ class Question:
 def load_over_time(
     asked: AskedLoad, *, max_model_len: int, profile: Profile | None, duration_s: float | None
 ) -> LoadOverTime:
-    """Users who come and go by a profile, or a load as it is. Raises ValueError where they do not go together."""
+    """Users who come and go by a profile, or a load as it is. Raises HeadcountError where they do not go together."""
     if asked.users is None:
         if profile is not None:
-            raise ValueError("--daily-profile needs --users: the users of the busiest hour")
+            raise HeadcountError("--daily-profile needs --users: the users of the busiest hour")
         table, words, _ = asked.table()
         last_s = float(np.nanmax(table.arrival_s, initial=0.0))
         ends_s = math.inf if np.isnan(table.arrival_s).any() else last_s

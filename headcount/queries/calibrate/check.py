@@ -10,6 +10,7 @@ from calibrate.check.largest_loads import LargestLoad, largest_loads
 from calibrate.check.replay import Replay, replay
 from calibrate.check.runs import Checked, check_run, summary_rows
 from calibrate.fit.inputs import read_inputs
+from files.errors import HeadcountError
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.deployments import given_arguments
 from headcount.queries.calibrate.check_steps import StepsCheckResult, steps_answer
@@ -68,12 +69,12 @@ def check(
     `strict` refuses a note.
     """
     if not paths:
-        raise ValueError("paths is empty; give at least one measured run")
+        raise HeadcountError("paths is empty; give at least one measured run")
     slo = find_slo(ttft_s=ttft_s, tpot_s=tpot_s)
     values = given_arguments(given, startup_log)
     inputs = read_inputs([Path(path) for path in paths], format_name)
     if inputs.recordings and inputs.runs:
-        raise ValueError("some inputs hold engine steps, others requests; check one kind after the other")
+        raise HeadcountError("some inputs hold engine steps, others requests; check one kind after the other")
     if inputs.recordings:
         return steps_answer(inputs.recordings, values, strict=strict, ttft_s=ttft_s, tpot_s=tpot_s)
     checked, replays = [], []

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from calibrate.check.steps import CHUNKS, DECODES, CheckedSteps, check_steps
 from calibrate.recording import Recording
+from files.errors import HeadcountError
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.queries.result import Result
 
@@ -31,12 +32,12 @@ class StepsCheckResult(Result):
 def steps_answer(
     recordings: Sequence[Recording], values: Mapping[str, Any], *, strict: bool, **of_requests: float | None
 ) -> StepsCheckResult:
-    """Raises ValueError for an option of requests, or where a recording does not say enough."""
+    """Raises HeadcountError for an option of requests, or where a recording does not say enough."""
     asked = {**values, **of_requests}
     for name in _OF_REQUESTS:
         if asked.get(name) is not None:
             option = name.removesuffix("_s").replace("_", "-")
-            raise ValueError(f"--{option} is about requests, and a recording holds engine steps; leave it out")
+            raise HeadcountError(f"--{option} is about requests, and a recording holds engine steps; leave it out")
     checked = tuple(check_steps(recording, values) for recording in recordings)
     plans = [item.deployment for item in checked]
     facts = Facts(architecture=plans[0].architecture, plans=plans)

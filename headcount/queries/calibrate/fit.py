@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
+from files.errors import HeadcountError
 from files.outputs import check_out_file, check_out_files, write_whole
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.deployments import given_arguments
@@ -65,10 +66,10 @@ def fit(
     """
     for option in NOT_FITTED:
         if given.get(option) is not None:
-            raise ValueError(f"--{option.replace('_', '-')} cannot be fitted; leave it out")
+            raise HeadcountError(f"--{option.replace('_', '-')} cannot be fitted; leave it out")
     values: Mapping[str, Any] = given_arguments(given, startup_log)
     inputs = read_inputs([Path(path) for path in paths], format_name)
     if out is not None and Path(out).resolve() in inputs.files:
-        raise ValueError(f"--out {out}: is one of the files to fit, which it would replace; name another")
+        raise HeadcountError(f"--out {out}: is one of the files to fit, which it would replace; name another")
     fitted = fit_inputs(inputs, values, name=name, force=force, watch=lambda note: progress(Progress(0, 1, note)))
     return FitResult(diagnostics=find_diagnostics(Facts()), fitted=fitted)

@@ -15,6 +15,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
 from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
+from files.errors import HeadcountError
 from files.outputs import check_out_file, check_out_files, whole_file
 from headcount.queries.result import Result, question
 
@@ -56,7 +57,7 @@ class ReadResult(Result):
     def save_requests(self, out: str | os.PathLike[str]) -> int:
         """Write all requests, with their file's path and the run's number in it, as .csv or .parquet; how many.
 
-        Raises ValueError where there are none, or where the table cannot be written.
+        Raises HeadcountError where there are none, or where the table cannot be written.
         """
         path = Path(out)
         check_table(path)
@@ -68,7 +69,7 @@ class ReadResult(Result):
             if isinstance(run, MeasuredRun) and run.requests is not None
         ]
         if not tables:
-            raise ValueError("--out: no file given holds requests; save the benchmark with its per-request details")
+            raise HeadcountError("--out: no file given holds requests; save the benchmark with its per-request details")
         whole = pd.concat(tables, ignore_index=True)
         with whole_file(path) as temporary:
             if path.suffix.lower() == ".csv":
@@ -88,12 +89,12 @@ def read(
     the first file that cannot be read.
     """
     if isinstance(paths, str | Path):
-        raise ValueError(f"paths is {str(paths)!r}; give a list, such as [{str(paths)!r}]")
+        raise HeadcountError(f"paths is {str(paths)!r}; give a list, such as [{str(paths)!r}]")
     if not paths:
-        raise ValueError("paths is empty; give at least one file")
+        raise HeadcountError("paths is empty; give at least one file")
     if before is not None:
         if len(paths) != 1:
-            raise ValueError(f"--before goes with the one snapshot that ends the run, not with {len(paths)} files")
+            raise HeadcountError(f"--before goes with the one snapshot that ends the run, not with {len(paths)} files")
         end = Path(paths[0])
         return ReadResult(diagnostics=(), files=(ReadFile(end, "vllm_metrics", read_between(Path(before), end)),))
     found = []
@@ -104,10 +105,10 @@ def read(
 
 
 def check_table(out: Path) -> None:
-    """Raises ValueError before anything is read where the table could not be written."""
+    """Raises HeadcountError before anything is read where the table could not be written."""
     check_out_file("--out", out, _TABLE_SUFFIXES)
     if out.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
-        raise ValueError("--out: Parquet needs pyarrow: pip install 'headcount[parquet]', or write .csv")
+        raise HeadcountError("--out: Parquet needs pyarrow: pip install 'headcount[parquet]', or write .csv")
 
 
 def _run_json(run: MeasuredRun) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from files.names import UnknownNameError
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
@@ -81,7 +82,7 @@ class Layouts:
         return found
 
     def screened(self, choice: Choice) -> Layout:
-        """A layout with its estimate. Raises ValueError for an unknown name, or traffic that is impossible."""
+        """A layout with its estimate. Raises HeadcountError for an unknown name, or traffic that is impossible."""
         given = {**self.base, **choice}
         gpus, load = given["gpus"], self._workload(given)
         try:
@@ -100,13 +101,13 @@ class Layouts:
         return Layout(choice=choice, gpus=found.gpus, asked=asked, looked=found, traffic=traffic)
 
     def all_screened(self, choices: Sequence[Choice], progress: Watch) -> list[Layout]:
-        """Each of them. Raises ValueError where none of them runs, with the reasons."""
+        """Each of them. Raises HeadcountError where none of them runs, with the reasons."""
         found: list[Layout] = []
         for choice in choices:
             progress(Progress(done=len(found), total=len(choices), note=choice_text(choice), what=SCREENING))
             found.append(self.screened(choice))
         if not any(layout.looked and layout.looked.plan for layout in found):
-            raise ValueError(_none_runs(found))
+            raise HeadcountError(_none_runs(found))
         return found
 
     def _workload(self, given: Choice) -> tuple[Population | Trace, float]:
@@ -151,12 +152,12 @@ class Layouts:
 
 
 def _check_context(asked: Amount | None, question: CapacityQuestion) -> None:
-    """Raise ValueError where conversations should be longer on average than the longest context."""
+    """Raise HeadcountError where conversations should be longer on average than the longest context."""
     if asked is None or asked.is_factor:
         return
     for plan in plans_of(question, question.gpus[0]).values():
         if isinstance(plan, Deployment) and asked.value > plan.engine.max_model_len:
-            raise ValueError(
+            raise HeadcountError(
                 f"context is {asked.value:,.0f} tokens on average, beyond the longest context, max_model_len "
                 f"{plan.engine.max_model_len:,}; give a shorter one, or a model that takes it"
             )

@@ -28,7 +28,7 @@ SORTS: Final[dict[str, Callable[[Layout], float]]] = {
 
 
 def check_sort(sort: str) -> None:
-    """Raise ValueError for an order that is none, with the nearest that is."""
+    """Raise HeadcountError for an order that is none, with the nearest that is."""
     check_names([sort], SORTS, "order")
 
 

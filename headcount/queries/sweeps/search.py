@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from files.errors import HeadcountError
 from headcount.inputs.variations import Axis, Choice, choices
 from headcount.queries.result import Progress, Watch
 from headcount.queries.sweeps.layout import Layout
@@ -14,10 +15,10 @@ DEFAULT: Final = None  # of an axis: the argument is left out
 
 
 def check_space(**given: tuple[int, int]) -> None:
-    """Raise ValueError unless each number lies between 1 and the most that goes with it."""
+    """Raise HeadcountError unless each number lies between 1 and the most that goes with it."""
     for name, (value, most) in given.items():
         if not 1 <= value <= most:
-            raise ValueError(f"{name} is {value:,}; give a whole number from 1 to {most:,}")
+            raise HeadcountError(f"{name} is {value:,}; give a whole number from 1 to {most:,}")
 
 
 def searched(
@@ -25,7 +26,7 @@ def searched(
 ) -> list[Layout]:
     """Every choice that was looked at, the base first; all that exist, or as many as `trials`.
 
-    Raises ValueError where the optimizer is missing.
+    Raises HeadcountError where the optimizer is missing.
     """
     found: dict[tuple[Any, ...], Layout] = {(): base}
 
@@ -55,7 +56,7 @@ def _by_optuna(
     try:
         import optuna  # noqa: PLC0415  an optional extra
     except ImportError:
-        raise ValueError(
+        raise HeadcountError(
             f"{trials:,} of {count:,} choices are searched by Optuna, which is missing; install headcount[optimize], "
             f"or search fewer values so that --trials covers all"
         ) from None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from files.errors import HeadcountError
 from files.outputs import whole_file
 from workloads.load import load_workload
 from workloads.populations.population import Population
@@ -34,12 +35,12 @@ def convert(
 ) -> Written:
     """Write a trace in the format `to`, or that of the suffix of `out`; the file appears whole or not at all.
 
-    Raises ValueError where it cannot be read or written.
+    Raises HeadcountError where it cannot be read or written.
     """
     writer = find_writer(to, Path(out))
     found = load_workload(workload, trace_block_size=trace_block_size, num_requests=num_requests)
     if isinstance(found, Population):
-        raise ValueError(f"'{workload}' is a population, not a trace; draw one with 'headcount workload generate'")
+        raise HeadcountError(f"'{workload}' is a population, not a trace; draw one with 'headcount workload generate'")
     return written(found.table, Path(out), writer, block_size, to or writer.name)
 
 

@@ -73,7 +73,7 @@ def fit_trace(
     """Fit a generative model to a trace, and write it to `out`, a .toml file that `workload` takes everywhere.
 
     The model holds no request of the trace. `block_size` and `kv_cache_tokens` are those of the prefix caches in which
-    both are compared; `num_requests` takes the trace's first rows alone. Raises ValueError where there is no such
+    both are compared; `num_requests` takes the trace's first rows alone. Raises HeadcountError where there is no such
     trace, or one of fewer than 100 requests or 30 sessions.
     """
     check_sizes(block_size, kv_cache_tokens)

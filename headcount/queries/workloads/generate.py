@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from files.errors import HeadcountError
 from headcount.inputs.arrivals import read_arrivals
 from headcount.inputs.loads import AskedWorkload
 from headcount.inputs.traffic import TrafficChanges
@@ -45,14 +46,14 @@ def generate(
     if fitted is not None:
         if max_model_len is not None or traffic:
             given = "--max-model-len" if max_model_len is not None else "--traffic"
-            raise ValueError(f"{given} goes with a population; a fitted trace has its lengths")
+            raise HeadcountError(f"{given} goes with a population; a fitted trace has its lengths")
         drawn = fitted.draw(num_requests, seed)
         if rate is not None:
             drawn = _at_rate(drawn, rate, POISSON if arrivals is None else read_arrivals(arrivals), seed)
         return written(drawn, Path(out), writer, block_size, to or writer.name)
     found, _ = AskedWorkload(workload=workload, traffic=traffic).load()
     if not isinstance(found, Population):
-        raise ValueError(f"'{workload}' is a trace, not a population; write it with 'headcount workload convert'")
+        raise HeadcountError(f"'{workload}' is a trace, not a population; write it with 'headcount workload convert'")
     longest = OPEN_END - 1 if max_model_len is None else max_model_len
     if users is not None and duration_s is not None:
         drawn = requests_over(found, num_users=users, duration_s=duration_s, seed=seed, max_model_len=longest)
@@ -72,7 +73,7 @@ def generate(
 def _at_rate(table: RequestTable, rate: float, arrivals: Arrivals, seed: int) -> RequestTable:
     """The same requests at other times."""
     if (table.follows >= 0).any():
-        raise ValueError("--rate: this fitted trace has sessions, whose turns wait for answers; leave --rate out")
+        raise HeadcountError("--rate: this fitted trace has sessions, whose turns wait for answers; leave --rate out")
     return replace(table, arrival_s=arrival_times(arrivals, rate, table.num_requests, seed))
 
 
@@ -87,16 +88,16 @@ def _check(
 ) -> None:
     if is_fitted:
         if users is not None or duration_s is not None:
-            raise ValueError("--users and --duration go with a population; a fitted trace has a number of requests")
+            raise HeadcountError("--users and --duration go with a population; a fitted trace has a number of requests")
         if arrivals is not None and rate is None:
-            raise ValueError("--arrivals needs --rate; without both a fitted trace has its own arrivals")
+            raise HeadcountError("--arrivals needs --rate; without both a fitted trace has its own arrivals")
         return
     if (users is None) == (rate is None):
-        raise ValueError("give --users with --duration, or --rate with --num-requests")
+        raise HeadcountError("give --users with --duration, or --rate with --num-requests")
     if users is not None:
         if duration_s is None:
-            raise ValueError("--users needs --duration, such as 1h")
+            raise HeadcountError("--users needs --duration, such as 1h")
         if num_requests is not None or arrivals is not None:
-            raise ValueError("--num-requests and --arrivals go with --rate; users come when they have thought")
+            raise HeadcountError("--num-requests and --arrivals go with --rate; users come when they have thought")
     elif duration_s is not None:
-        raise ValueError("--duration goes with --users; give --num-requests with --rate")
+        raise HeadcountError("--duration goes with --users; give --num-requests with --rate")

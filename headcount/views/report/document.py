@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from files.errors import HeadcountError
 from files.outputs import check_out_file, write_whole
 from files.registry import Registry
 from files.schema import typed
@@ -71,11 +72,11 @@ def suffixes() -> tuple[str, ...]:
 
 
 def check_report(option: str, path: str | os.PathLike[str]) -> None:
-    """Refuse what would make a report impossible after the work. Raises ValueError."""
+    """Refuse what would make a report impossible after the work. Raises HeadcountError."""
     check_out_file(option, Path(path), suffixes(), example="report.html")
     missing = FORMATS.load(_format_of(Path(path))).missing()
     if missing:
-        raise ValueError(f"{option} {path}: {missing}")
+        raise HeadcountError(f"{option} {path}: {missing}")
 
 
 def write(path: Path, answer: Json) -> None:
@@ -98,9 +99,9 @@ def render(answer: Json) -> str:
 
 
 def report_of(answer: Json) -> Report:
-    """The sections of an answer's JSON. Raises ValueError where there is nothing to report from."""
+    """The sections of an answer's JSON. Raises HeadcountError where there is nothing to report from."""
     if not isinstance(answer.get("report"), Mapping):
-        raise ValueError(
+        raise HeadcountError(
             "the answer has no report in it; write it with --json, with --report FILE.json, or with "
             "to_json(report=True)"
         )

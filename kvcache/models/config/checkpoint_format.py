@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from files.errors import HeadcountError
 from files.names import one_line, shortened
 from files.schema import Lenient, typed
 from kvcache.models.config.families import entries
@@ -86,7 +87,7 @@ def native_quantization(quantization: Mapping[str, Any] | None) -> str | None:
     names = {"fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}
     if method not in names:
         known = ", ".join(sorted([*names, "awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt"]))
-        raise ValueError(f"quantization_config: quant_method {method!r} is not modelled; known: {known}")
+        raise HeadcountError(f"quantization_config: quant_method {method!r} is not modelled; known: {known}")
     return names[method]
 
 
@@ -95,7 +96,7 @@ def _fp8(quantization: Mapping[str, Any]) -> str:
     if block is None:
         return "fp8-tensor"
     if list(block) != [128, 128]:
-        raise ValueError(f"quantization_config: weight_block_size {block} is not modelled; only [128, 128] is")
+        raise HeadcountError(f"quantization_config: weight_block_size {block} is not modelled; only [128, 128] is")
     return "fp8-block"
 
 
@@ -106,9 +107,9 @@ def _modelopt(quantization: Mapping[str, Any]) -> str:
     if "MXFP8" in algorithm:
         return "mxfp8"
     if "MIXED" in algorithm or "AWQ" in algorithm:
-        raise ValueError(f"quantization_config: quant_algo {algorithm} is not modelled; known: FP8, NVFP4, MXFP8")
+        raise HeadcountError(f"quantization_config: quant_algo {algorithm} is not modelled; known: FP8, NVFP4, MXFP8")
     if not re.search(r"^$|NONE|FP8|FP4", algorithm):
-        raise ValueError(
+        raise HeadcountError(
             f"quantization_config: quant_algo '{shortened(algorithm)}' is not known; known: FP8, NVFP4, MXFP8"
         )
     return "nvfp4" if "FP4" in algorithm else "fp8-tensor"
@@ -119,10 +120,10 @@ def _integers(method: str, quantization: Mapping[str, Any]) -> str:
     bits = quantization.get("bits", 4)
     if method == "bitsandbytes":
         if quantization.get("load_in_8bit") or bits != 4:
-            raise ValueError(f"quantization_config: {method} with 8 bits is not modelled; only 4 bits are")
+            raise HeadcountError(f"quantization_config: {method} with 8 bits is not modelled; only 4 bits are")
         return "nf4-double" if quantization.get("bnb_4bit_use_double_quant") else "nf4"
     if bits not in ((4, 8) if method == "gptq" else (4,)):
-        raise ValueError(f"quantization_config: {method} with {bits} bits is not modelled; only 4 bits are")
+        raise HeadcountError(f"quantization_config: {method} with {bits} bits is not modelled; only 4 bits are")
     name = _grouped("gptq-8bit" if bits == 8 else method, quantization.get("group_size", 128))
     return f"{name}-actorder" if method == "gptq" and quantization.get("desc_act") else name
 
@@ -132,7 +133,7 @@ def _grouped(name: str, group_size: Any, usual: int = 128) -> str:
     if group_size in (None, -1):
         return name if usual == 0 else f"{name}-channel"
     if group_size == 0:
-        raise ValueError("quantization_config: group_size is 0; it must be at least 1, or -1 for whole channels")
+        raise HeadcountError("quantization_config: group_size is 0; it must be at least 1, or -1 for whole channels")
     return name if group_size == usual else f"{name}-g{group_size}"
 
 
@@ -146,7 +147,9 @@ def _compressed_tensors(quantization: Mapping[str, Any]) -> str | None:
     weights = first.get("weights") or {}
     bits, kind = weights.get("num_bits", 8), weights.get("type", "float")
     if bits not in (4, 8):
-        raise ValueError(f"quantization_config: compressed-tensors with {bits} bits is not modelled; only 4 or 8 are")
+        raise HeadcountError(
+            f"quantization_config: compressed-tensors with {bits} bits is not modelled; only 4 or 8 are"
+        )
     if kind == "float":
         return _floats(weights, bits)
     if bits == 8 and first.get("input_activations"):
@@ -217,7 +220,7 @@ def _declared_by_compressed_tensors(scheme: Any, *, is_latent: bool) -> Declared
     known = isinstance(scheme, Mapping) and scheme.get("type") == "float" and scheme.get("num_bits") == 8
     is_loaded = known and scheme.get("strategy") in _KV_CACHE_STRATEGIES and scheme.get("symmetric")
     if not is_loaded and not is_latent:  # latent attention looks for no scheme
-        raise ValueError(
+        raise HeadcountError(
             f"quantization_config: {_text('kv_cache_scheme', scheme)}: vLLM loads none but symmetric 8-bit floats with "
             f"strategy {' or '.join(_KV_CACHE_STRATEGIES)}; correct it, or take another checkpoint"
         )
@@ -273,7 +276,7 @@ class _Spared:
         hard = sum(map(_tries, expressions)) + len(self._wildcards) * 100
         if hard > _MOST_TRIES:
             worst = shortened(max((*expressions, *self._wildcards), key=_tries))
-            raise ValueError(f"quantization_config: '{worst}' takes too long to match; simplify it, or list names")
+            raise HeadcountError(f"quantization_config: '{worst}' takes too long to match; simplify it, or list names")
         self._expressions = [found for found in map(_compiled, expressions) if found is not None]
 
     def has_all(self, ends: Iterable[Sequence[str]], layer: int) -> bool:

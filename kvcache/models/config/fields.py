@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
+from files.errors import HeadcountError
 from files.schema import typed
 from kvcache.models.config.families import Family
 
@@ -64,7 +65,7 @@ class Fields:
         if value is not None:
             return typed(value, Few if keys[0] in _FEW else Size, self.where, key)
         if default is None:
-            raise ValueError(f"{self.where}: config.json lacks {key!r}; add it")
+            raise HeadcountError(f"{self.where}: config.json lacks {key!r}; add it")
         return default
 
     def optional(self, *keys: str) -> int | None:
@@ -85,9 +86,9 @@ class Fields:
         """A width that the config gives as a multiple of the hidden size."""
         return int(typed(self.raw(key), Factor, self.where, key) * self.hidden_size)
 
-    def error(self, problem: str) -> ValueError:
+    def error(self, problem: str) -> HeadcountError:
         """The error for a problem of this model's config."""
-        return ValueError(f"{self.where}: {problem}; correct its config.json")
+        return HeadcountError(f"{self.where}: {problem}; correct its config.json")
 
 
 def _at(source: Mapping[str, Any], key: str) -> Iterator[Any]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from files.errors import HeadcountError
 from kvcache.models.config.fields import Fields, Names, Numbers
 
 Pattern = Annotated[str, Meta(max_length=10_000, description="text of at most 10,000 letters")]
@@ -61,7 +62,7 @@ def _listed_windows(fields: Fields) -> list[str] | None:
     if listed is None:
         return None
     if any(kind != "full_attention" for kind in listed) and window_of(fields) is None:
-        raise ValueError(f"model {fields.name!r}: layer_types lists windows but sliding_window is missing; add it")
+        raise HeadcountError(f"model {fields.name!r}: layer_types lists windows but sliding_window is missing; add it")
     return [FULL if kind == "full_attention" else WINDOW for kind in listed]
 
 

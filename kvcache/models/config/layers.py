@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from files.errors import HeadcountError
 from kvcache.models.config.fields import Fields
 from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, layer_kinds, window_of
 from kvcache.models.config.mlps import read_mlps
@@ -81,7 +82,7 @@ def _attention(fields: Fields, kind: str) -> Attention:
 def _head_dim(fields: Fields, heads: int) -> int:
     head_dim, hidden = fields.optional("head_dim"), fields.hidden_size
     if head_dim is None and hidden % heads:
-        raise ValueError(
+        raise HeadcountError(
             f"model {fields.name!r}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; "
             "give head_dim in its config.json"
         )

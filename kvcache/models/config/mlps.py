@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from files.errors import HeadcountError
 from files.names import shortened
 from kvcache.models.config.fields import Factor, Fields, Names, Numbers, Size
 from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
@@ -110,7 +111,7 @@ def _dense_width(fields: Fields) -> int:
     if dense is not None:
         return _adjusted(fields, dense) if fields.model_type == "lfm2" else dense
     if fields.family.ffn_multiple is None:
-        raise ValueError(f"model {fields.name!r}: config.json lacks 'intermediate_size'; add it")
+        raise HeadcountError(f"model {fields.name!r}: config.json lacks 'intermediate_size'; add it")
     return fields.hidden_size * fields.family.ffn_multiple
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from files.errors import HeadcountError
 from files.schema import typed
 from kvcache.models.config.checkpoint_format import (
     declared_kv_cache,
@@ -165,7 +166,7 @@ def _learned_positions(fields: Fields) -> int:
         return 0
     hidden = fields.hidden_size
     if fields.integer("word_embed_proj_dim", default=hidden) != hidden or fields.raw("do_layer_norm_before") is False:
-        raise ValueError(
+        raise HeadcountError(
             f"model {fields.name!r}: OPT with embeddings narrower than its layers, or norms behind them "
             "(word_embed_proj_dim, do_layer_norm_before: OPT-350m), is not modelled"
         )

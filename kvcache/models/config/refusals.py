@@ -1,5 +1,6 @@
 """Which configs describe layers or caches that are not modelled, and would be counted wrongly."""
 
+from files.errors import HeadcountError
 from kvcache.models.config.families import entries, families_with_states
 from kvcache.models.config.fields import Fields, Names
 
@@ -15,7 +16,7 @@ def refuse_unread(fields: Fields) -> None:
     if fields.raw("is_encoder_decoder"):
         found.append("is_encoder_decoder")
     if found:
-        raise ValueError(
+        raise HeadcountError(
             f"model {fields.name!r}: {', '.join(found)}: KV caches that differ between layers are not modelled "
             f"for model_type {fields.model_type!r}"
         )
@@ -26,14 +27,14 @@ def _refuse_sparse(fields: Fields) -> None:
     signs = [key for key in sparse["signs"] if fields.config.get(key) is not None]
     if signs or fields.model_type.startswith(tuple(sparse["beginnings"])):
         told = f" ({', '.join(signs)})" if signs else ""
-        raise ValueError(
+        raise HeadcountError(
             f"model {fields.name!r}: the sparse attention of model_type {fields.model_type!r}{told} is not modelled: "
             "its indexer keeps a cache of its own beside the latents, which is not counted; take a model without one"
         )
     others = entries("refusals.toml")["otherwise"].items()
     other = next((why for beginning, why in others if fields.model_type.startswith(beginning)), None)
     if other is not None:
-        raise ValueError(
+        raise HeadcountError(
             f"model {fields.name!r}: {other}, not modelled for model_type {fields.model_type!r}; take another model"
         )
 
@@ -45,7 +46,7 @@ def _refuse_states(fields: Fields) -> None:
     known = entries("refusals.toml")["state_types"].get(fields.model_type)
     if strange or signs or known:
         what = known or ", ".join(strange) or f"state-space ({', '.join(signs)})"
-        raise ValueError(
+        raise HeadcountError(
             f"model {fields.name!r}: {what} layers are not modelled for model_type {fields.model_type!r}; "
             f"only attention layers are, or those of {', '.join(families_with_states())}"
         )

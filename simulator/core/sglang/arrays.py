@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from simulator.core.layout import NONE
 from simulator.core.sglang import layout
 from simulator.core.sglang.layout import SGLangArrays
@@ -30,7 +31,7 @@ def build_sglang_arrays(fleet: Fleet, table: RequestTable, seed: int) -> SGLangA
             _fill_pool(pools[place], pool.engine, buckets)
             num_buckets = max(num_buckets, buckets)
     if sum(num_nodes) >= 2**31:
-        raise ValueError(f"{sum(num_nodes):,} pages of KV cache are more than one run can hold (2**31)")
+        raise HeadcountError(f"{sum(num_nodes):,} pages of KV cache are more than one run can hold (2**31)")
     engines = np.zeros(fleet.num_engines, layout.ENGINE)
     engines["root"] = np.cumsum(num_nodes) - num_nodes
     most_waiting = table.num_requests if policies else 0
@@ -65,7 +66,7 @@ def _routing_keys(table: RequestTable) -> NDArray[np.int32]:
     """[n] a request's key is its tenant's name."""
     names = [tenant.name for tenant in table.tenancy.tenants] if table.tenancy is not None else []
     if table.tenancy is None or not any(names):
-        raise ValueError(
+        raise HeadcountError(
             "schedule_policy routing-key orders requests by their routing keys, and these requests have none; name "
             "tenants (--tenants), whose requests then have the tenant's name for a key, or choose fcfs, which decides "
             "the same without keys"

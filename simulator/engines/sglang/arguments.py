@@ -6,6 +6,7 @@ Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from files.errors import HeadcountError
 from files.names import check_names
 from kvcache.memory.static_budget import default_static_share, refuse_windows_and_states, static_budget_of
 from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
@@ -79,7 +80,7 @@ def _default_graph_batch(args: "SGLangArgs", _: "Architecture", gpu: "GPU") -> i
 
 def _default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> float:
     if model.vision_parameters:
-        raise ValueError(
+        raise HeadcountError(
             f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
             "known here; give --mem-fraction-static as your server logs it"
         )
@@ -91,7 +92,7 @@ def _default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> flo
         graph_mib=_graph_mib(args, model),
     )
     if share <= 0:
-        raise ValueError(
+        raise HeadcountError(
             f"activations and CUDA graphs leave nothing of {gpu.name} by SGLang's rule; lower --chunked-prefill-size "
             "or --cuda-graph-max-bs-decode, or give --mem-fraction-static"
         )
@@ -237,28 +238,30 @@ class SGLangArgs(SimulatedArgs):
         check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
         if self.mem_fraction_static is not None and not 0 < self.mem_fraction_static < 1:
-            raise ValueError(f"mem_fraction_static is {self.mem_fraction_static}, must lie between 0 and 1")
+            raise HeadcountError(f"mem_fraction_static is {self.mem_fraction_static}, must lie between 0 and 1")
         size = self.chunked_prefill_size
         if size is not None and size < 1 and size != NO_CHUNKS:
-            raise ValueError(f"chunked_prefill_size is {size}; give a number of tokens, or -1 for no chunks")
+            raise HeadcountError(f"chunked_prefill_size is {size}; give a number of tokens, or -1 for no chunks")
         if not 0 <= self.schedule_conservativeness <= LARGEST:
-            raise ValueError(
+            raise HeadcountError(
                 f"schedule_conservativeness is {self.schedule_conservativeness:g}; give 0 or a little more"
             )
         if self.sglang_version != SGLANG_RELEASE:
-            raise ValueError(
+            raise HeadcountError(
                 f"sglang_version is {self.sglang_version!r}; the rules of {SGLANG_RELEASE} alone are known: leave it "
                 "out to take them"
             )
 
     def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
-        """The same arguments with SGLang's default for every one that is None. Raises ValueError as SGLang does."""
+        """The same arguments with SGLang's default for every one that is None. Raises HeadcountError as SGLang does."""
         refuse_windows_and_states(model)
         check_environment(self.environment, self.num_gpus)
         args = self.with_defaults(model, gpu)
         size = args.chunked_prefill_size
         if size != NO_CHUNKS and size % args.page_size:
-            raise ValueError(f"chunked_prefill_size ({size}) must be a multiple of the page size ({args.page_size})")
+            raise HeadcountError(
+                f"chunked_prefill_size ({size}) must be a multiple of the page size ({args.page_size})"
+            )
         return args
 
     @property

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from files.errors import HeadcountError
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
 
 if TYPE_CHECKING:
@@ -46,28 +47,28 @@ class EngineConfig:
         self._check_choice("radix_eviction_policy", EVICTION_POLICIES)
         for name in ("max_total_num_tokens", "context_len", "max_running_requests", "page_size", "max_prefill_tokens"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
+                raise HeadcountError(f"{name} is {getattr(self, name)}; give at least 1")
         self._check_chunks()
         if self.schedule_conservativeness < 0:
-            raise ValueError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
+            raise HeadcountError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
         if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":
-            raise ValueError("shortest-prefill-first needs the radix cache; choose another schedule_policy")
+            raise HeadcountError("shortest-prefill-first needs the radix cache; choose another schedule_policy")
 
     def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
         if getattr(self, name) not in choices:
-            raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
+            raise HeadcountError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
 
     def _check_chunks(self) -> None:
         size = self.chunked_prefill_size
         if size is None:
             return
         if size < 1 or size % self.page_size:
-            raise ValueError(
+            raise HeadcountError(
                 f"chunked_prefill_size is {size}; give a multiple of the page size ({self.page_size}), or None for no "
                 "chunks"
             )
         if self.is_mixed_chunk and size <= self.max_running_requests + self.page_size:
-            raise ValueError(
+            raise HeadcountError(
                 f"with enable_mixed_chunk, {self.max_running_requests} running requests leave no page of "
                 f"chunked_prefill_size ({size}) to a prompt; raise it or lower max_running_requests"
             )
@@ -136,7 +137,7 @@ class EngineConfig:
     def accepted_new_tokens(self, num_prompt_tokens: int, max_new_tokens: int) -> int:
         """How long an answer may become. Raises `ValueError` for a prompt that SGLang rejects."""
         if num_prompt_tokens >= self.max_req_len - 5:
-            raise ValueError(
+            raise HeadcountError(
                 f"a prompt of {num_prompt_tokens:,} tokens is too long: SGLang takes less than {self.max_req_len - 5:,}"
                 "; raise context_len or max_total_num_tokens, or send a shorter one"
             )

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from files.errors import HeadcountError
+
 EVICTION_POLICIES = ("lru", "lfu", "slru", "priority", "tlru")
 _PROTECTED_HITS = 2  # slru: from so many hits on, a node is evicted after all that have fewer
 
@@ -35,7 +37,7 @@ class TailBudget:
 def eviction_rank(policy: str, tail: TailBudget) -> Callable[[EvictableNode], Rank]:
     """How a policy orders leaves. Raises `ValueError` for a policy that SGLang has not."""
     if policy not in EVICTION_POLICIES:
-        raise ValueError(f"radix_eviction_policy is {policy!r}; choose one of {', '.join(EVICTION_POLICIES)}")
+        raise HeadcountError(f"radix_eviction_policy is {policy!r}; choose one of {', '.join(EVICTION_POLICIES)}")
 
     def is_kept_for_next_turn(node: EvictableNode) -> bool:
         return node.start < node.history_len + tail.next_prompt_estimate - tail.threshold

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from files.documents import read_toml
+from files.errors import HeadcountError
 from files.names import nearest_hint, shortened
 from files.schema import Share, Strict, typed
 
@@ -32,12 +33,12 @@ def with_acceptance_rate(settings: Mapping[str, Any]) -> dict[str, Any]:
     given = [key for key in KEYS if settings.get(key) is not None]
     others = {key: value for key, value in settings.items() if key not in KEYS}
     if not given:
-        raise ValueError(
+        raise HeadcountError(
             "acceptance_rate is missing: the share of drafted tokens that your server accepts, which its log and "
             '/metrics tell; add it to the JSON, such as "acceptance_rate": 0.7'
         )
     if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} say the same; give one of them")
+        raise HeadcountError(f"{' and '.join(given)} say the same; give one of them")
     value = settings[given[0]]
     if given[0] == "acceptance":
         value = list(_published(value).acceptance_rate)
@@ -49,12 +50,12 @@ def with_acceptance_rate(settings: Mapping[str, Any]) -> dict[str, Any]:
 def conditional(per_position: list[float]) -> list[float]:
     """Rates where the drafts before were accepted, from shares of all steps that accept each position (vLLM's log).
 
-    Raises ValueError where a later position is accepted more often than one before it.
+    Raises HeadcountError where a later position is accepted more often than one before it.
     """
     before = [1.0, *per_position]
     for earlier, later in zip(before, per_position, strict=False):
         if later > earlier:
-            raise ValueError(
+            raise HeadcountError(
                 f"per_position_acceptance_rate rises from {earlier:g} to {later:g}; a draft counts only where those "
                 "before it were accepted, so give falling shares, or acceptance_rate"
             )
@@ -64,5 +65,7 @@ def conditional(per_position: list[float]) -> list[float]:
 def _published(name: object) -> PublishedRates:
     known = published_rates()
     if not isinstance(name, str) or name not in known:
-        raise ValueError(f"no published acceptance {shortened(repr(name))}; {nearest_hint(str(name), sorted(known))}")
+        raise HeadcountError(
+            f"no published acceptance {shortened(repr(name))}; {nearest_hint(str(name), sorted(known))}"
+        )
     return known[name]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from files.errors import HeadcountError
 from files.names import UnknownNameError, nearest_hint, shortened
 from kvcache.memory.settings import LMCacheMemory
 from kvcache.releases import (
@@ -297,9 +298,9 @@ class EngineArgs(SimulatedArgs):
         super().__post_init__()
         share = self.gpu_memory_utilization
         if share is not None and not 0 < share <= 1:
-            raise ValueError(f"gpu_memory_utilization is {share}, must lie in (0, 1]")
+            raise HeadcountError(f"gpu_memory_utilization is {share}, must lie in (0, 1]")
         if self.block_size not in (None, 1, 8) and self.block_size % 16:
-            raise ValueError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
+            raise HeadcountError(f"block_size is {self.block_size}; vLLM takes a multiple of 16, such as 16, 32 or 64")
         if self.moe_backend not in MOE_BACKENDS:
             hint = nearest_hint(self.moe_backend, MOE_BACKENDS)
             raise UnknownNameError(f"no moe_backend {shortened(self.moe_backend, 40)!r}; {hint}")
@@ -307,7 +308,7 @@ class EngineArgs(SimulatedArgs):
         check_kv_offloading(self)
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
-            raise ValueError(
+            raise HeadcountError(
                 f"async_scheduling: vLLM refuses it with drafts by n-grams before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
                 "leave --async-scheduling out, or draft with eagle or a draft model"
             )
@@ -388,12 +389,12 @@ class EngineArgs(SimulatedArgs):
         args = self.with_defaults(model, gpu)
         of_drafts = args.speculation.draft_tensor_parallel_size if args.speculation else None
         if of_drafts not in (None, args.tensor_parallel_size):
-            raise ValueError(
+            raise HeadcountError(
                 f"draft_tensor_parallel_size is {of_drafts}, not tensor_parallel_size, {args.tensor_parallel_size}; "
                 "such drafting is not simulated: leave it out"
             )
         if args.max_num_seqs > args.max_num_batched_tokens:
-            raise ValueError(
+            raise HeadcountError(
                 f"max_num_seqs is {args.max_num_seqs:,}, above max_num_batched_tokens "
                 f"{args.max_num_batched_tokens:,}; lower it or raise that"
             )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from files.errors import HeadcountError
 from kvcache.formats.kv_cache_dtype import PER_TENSOR_FP8, kv_cache_dtype_of
 from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
@@ -76,7 +77,7 @@ def compare(
         except ValueError as error:
             found.append(Candidate(**varied, refusal=str(error)))
     if all(candidate.budget is None for candidate in found):
-        raise ValueError(found[0].refusal)
+        raise HeadcountError(found[0].refusal)
     return tuple(found)
 
 

@@ -69,7 +69,7 @@ class CompilationConfig:
     name: str = "JSON"
 
     def read(self, given: Any) -> Compilation:
-        """Raises ValueError for a setting that is not known, or for a mode that vLLM does not have."""
+        """Raises HeadcountError for a setting that is not known, or for a mode that vLLM does not have."""
         if isinstance(given, Compilation):
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")

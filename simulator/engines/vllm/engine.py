@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from files.errors import HeadcountError
 from files.names import shortened
 from kvcache.layout.kv_layout import KVGroup, KVLayout
 from kvcache.memory.budget import MemoryBudget
@@ -29,7 +30,7 @@ SCHEDULING_POLICIES = ("fcfs", "priority")
 class EngineConfig:
     """What the scheduler of one replica knows; defaults that depend on the GPU are filled in by the caller.
 
-    Raises ValueError for a value that vLLM would refuse.
+    Raises HeadcountError for a value that vLLM would refuse.
     """
 
     num_gpu_blocks: int
@@ -66,42 +67,42 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) > MAX_STEP:
-                raise ValueError(f"{name} is {getattr(self, name):,}; at most {MAX_STEP:,} can be simulated")
+                raise HeadcountError(f"{name} is {getattr(self, name):,}; at most {MAX_STEP:,} can be simulated")
         if self.num_gpu_blocks < 2:
-            raise ValueError(
+            raise HeadcountError(
                 f"num_gpu_blocks is {self.num_gpu_blocks}; vLLM keeps one null block, so at least 2 are needed"
             )
         if self.scheduling_policy not in SCHEDULING_POLICIES:
             known = ", ".join(SCHEDULING_POLICIES)
-            raise ValueError(f"no scheduling policy {shortened(repr(self.scheduling_policy))}; there are {known}")
+            raise HeadcountError(f"no scheduling policy {shortened(repr(self.scheduling_policy))}; there are {known}")
         if self.long_prefill_token_threshold < 0 or self.long_prefill_token_threshold > self.max_model_len:
-            raise ValueError(
+            raise HeadcountError(
                 f"long_prefill_token_threshold is {self.long_prefill_token_threshold:,}; "
                 f"it must lie between 0 (none) and max_model_len, {self.max_model_len:,}"
             )
         if not 0 <= self.watermark < 1:
-            raise ValueError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
+            raise HeadcountError(f"watermark is {self.watermark}; it must be a share of the blocks, from 0 to below 1")
         self._check_groups()
         self._check_speculation()
         self._check_connector()
         budget = self.token_budget - self.draft_slots
         if not self.enable_chunked_prefill and budget < self.max_model_len:
             drafting = f", less drafting slots {budget:,}," if budget < self.max_num_batched_tokens else ""
-            raise ValueError(
+            raise HeadcountError(
                 f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens:,}{drafting}) must be "
                 f"at least max_model_len ({self.max_model_len:,}); raise it or lower --max-model-len"
             )
 
     def _check_groups(self) -> None:
         if not self.kv_groups or any(group.window is not None and group.window < 2 for group in self.kv_groups):
-            raise ValueError("a KV-cache group attends to everything or to a window of at least 2 tokens")
+            raise HeadcountError("a KV-cache group attends to everything or to a window of at least 2 tokens")
         attention = [group for group in self.kv_groups if not group.is_state]
         if len(attention) > 1 and all(group.window is None for group in attention):
-            raise ValueError("layers that all attend to everything form one KV-cache group, as in vLLM")
+            raise HeadcountError("layers that all attend to everything form one KV-cache group, as in vLLM")
         if any(size % self.block_size for size in self.group_block_sizes):
-            raise ValueError(f"a KV-cache group's block size must be a multiple of the smallest, {self.block_size}")
+            raise HeadcountError(f"a KV-cache group's block size must be a multiple of the smallest, {self.block_size}")
         if self.enable_prefix_caching and any(group.block_size for group in self.kv_groups):
-            raise ValueError(
+            raise HeadcountError(
                 "prefix caching is not simulated for models with blocks of unequal size; give "
                 "--no-enable-prefix-caching"
             )
@@ -109,16 +110,16 @@ class EngineConfig:
             self._check_cached_states(attention)
         interval = self.prefix_cache_retention_interval or 0
         if interval < 0 or interval % self.block_size:
-            raise ValueError(
+            raise HeadcountError(
                 f"prefix_cache_retention_interval is {interval:,}; it must be 0 or a multiple of the block size, "
                 f"{self.block_size}"
             )
 
     def _check_cached_states(self, attention: Sequence[KVGroup]) -> None:
         if not attention:
-            raise ValueError("vLLM has no prefix caching without attention; give --no-enable-prefix-caching")
+            raise HeadcountError("vLLM has no prefix caching without attention; give --no-enable-prefix-caching")
         if not self.enable_chunked_prefill:
-            raise ValueError(
+            raise HeadcountError(
                 "without chunked prefill vLLM cannot keep states for its prefix cache; leave "
                 "--no-enable-chunked-prefill out, or give --no-enable-prefix-caching too"
             )
@@ -127,24 +128,24 @@ class EngineConfig:
         if self.speculation is None:
             return
         if any(group.is_state for group in self.kv_groups):
-            raise ValueError("speculative decoding with state-space layers is not simulated; choose another model")
+            raise HeadcountError("speculative decoding with state-space layers is not simulated; choose another model")
         if self.pipeline_parallel_size > 1:
-            raise ValueError("speculative decoding with pipeline parallelism is not simulated; choose one of them")
+            raise HeadcountError("speculative decoding with pipeline parallelism is not simulated; choose one of them")
         attends_to_all = len(self.kv_groups) == 1 and self.kv_groups[0].window is None
         if self.speculation.method == "eagle" and not attends_to_all:
-            raise ValueError(
+            raise HeadcountError(
                 f"speculative method '{self.speculation.drafter}' is simulated for models with full attention in all "
                 "layers only; "
                 "use draft_model or ngram, or another model"
             )
         width = 1 + self.num_speculative_tokens
         if 0 < self.long_prefill_token_threshold < width:
-            raise ValueError(
+            raise HeadcountError(
                 f"long_prefill_token_threshold is {self.long_prefill_token_threshold}, less than the {width} tokens of "
                 "a drafting step, at which vLLM fails; raise it or set it to 0"
             )
         if self.token_budget - self.draft_slots < width:
-            raise ValueError(
+            raise HeadcountError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens:,}) leaves less than the {width} tokens of a "
                 f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs:,}); raise the one or "
                 "lower the other"
@@ -152,9 +153,9 @@ class EngineConfig:
 
     def _check_connector(self) -> None:
         if self.kv_role is not None and self.kv_role not in KV_ROLES:
-            raise ValueError(f"no kv_role '{self.kv_role}'; there is {', '.join(KV_ROLES)}")
+            raise HeadcountError(f"no kv_role '{self.kv_role}'; there is {', '.join(KV_ROLES)}")
         if self.kv_role is not None and self.host_tier is not None:
-            raise ValueError(
+            raise HeadcountError(
                 f"{self.host_tier.title} is not simulated with prefill and decode apart; leave {self.host_tier.option} "
                 "out"
             )
@@ -174,7 +175,7 @@ class EngineConfig:
             (is_fair, "the scheduling policy priority"),
         ):
             if not is_met:
-                raise ValueError(f"{what} is not simulated with {with_what}; {remedy}")
+                raise HeadcountError(f"{what} is not simulated with {with_what}; {remedy}")
 
     @property
     def num_usable_blocks(self) -> int:
@@ -274,7 +275,7 @@ class EngineConfig:
 def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
     """The settings under a release's own rules, where releases decide differently.
 
-    Raises ValueError for a release of engine V0.
+    Raises HeadcountError for a release of engine V0.
     """
     check_simulated(vllm_version)
     rules: dict[str, Any] = {name: rule.holds_in(vllm_version) for name, rule in SCHEDULER_RULES.items()}
@@ -321,7 +322,7 @@ def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:
         is_lmcache=config.lmcache is not None,
     )
     if not KV_OFFLOADING_AS_READ.holds_in(args.vllm_version):
-        raise ValueError(
+        raise HeadcountError(
             f"{tier.option} is simulated by the rules of vLLM {KV_OFFLOADING_AS_READ.first} and later; leave it out, "
             f"or give --vllm-version {KV_OFFLOADING_AS_READ.since}"
         )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from files.errors import HeadcountError
 from files.names import shortened
 from kvcache.errors import SplitError
 
@@ -45,7 +46,7 @@ class Variables:
         words = shlex.split(str(given))
         for word in words:
             if not VARIABLE.match(word):
-                raise ValueError(f"'{shortened(word)}' is no assignment; give NAME=VALUE, separated by blanks")
+                raise HeadcountError(f"'{shortened(word)}' is no assignment; give NAME=VALUE, separated by blanks")
         return tuple(words)
 
 
@@ -53,10 +54,10 @@ def check_environment(variables: Iterable[str], num_gpus: int) -> None:
     """Raise ValueError for an engine that is not simulated, SplitError for fewer GPUs than the arguments ask for."""
     values = dict(variable.split("=", 1) for variable in variables)
     if values.get("VLLM_USE_V1", "1") == "0":
-        raise ValueError("VLLM_USE_V1=0 asks for engine V0, which is not simulated; leave it out")
+        raise HeadcountError("VLLM_USE_V1=0 asks for engine V0, which is not simulated; leave it out")
     if _float32_precision(variables) not in FLOAT32_PRECISIONS:
         given, known = shortened(values[FLOAT32_PRECISION]), ", ".join(FLOAT32_PRECISIONS)
-        raise ValueError(f"{FLOAT32_PRECISION} is '{given}', must be one of {known}")
+        raise HeadcountError(f"{FLOAT32_PRECISION} is '{given}', must be one of {known}")
     devices = [device for device in values.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.strip()]
     if devices and len(devices) < num_gpus:
         raise SplitError(

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from files.errors import HeadcountError
 from files.names import UnknownNameError, nearest_hint, shortened
 from kvcache.releases import KV_OFFLOADING
 from simulator.engines.values import Gibibytes
@@ -15,54 +16,54 @@ KV_OFFLOADING_BACKENDS = ("native", "lmcache")  # vLLM's KVOffloadingBackend, co
 
 
 def check_kv_store(args: "EngineArgs") -> None:
-    """Raise ValueError for a shared store that is not simulated so."""
+    """Raise HeadcountError for a shared store that is not simulated so."""
     if args.kv_store_size is None:
         if args.kv_store_rate is not None:
-            raise ValueError("kv_store_rate belongs to a shared KV store; give --kv-store-size GIB too")
+            raise HeadcountError("kv_store_rate belongs to a shared KV store; give --kv-store-size GIB too")
         if args.kv_transfer_config is not None and args.kv_transfer_config.is_store:
-            raise ValueError("kv_transfer_config: the shared KV store needs a size; give --kv-store-size GIB too")
+            raise HeadcountError("kv_transfer_config: the shared KV store needs a size; give --kv-store-size GIB too")
         return
     try:
         Gibibytes(MOST_STORE_GIB).check(args.kv_store_size)
     except ValueError as error:
-        raise ValueError(f"kv_store_size: {error}") from None
+        raise HeadcountError(f"kv_store_size: {error}") from None
     if args.kv_store_rate is not None and not 0 < args.kv_store_rate < float("inf"):
-        raise ValueError(f"kv_store_rate is {args.kv_store_rate:g} GB/s; it must be above 0")
+        raise HeadcountError(f"kv_store_rate is {args.kv_store_rate:g} GB/s; it must be above 0")
     if args.kv_offloading_size is not None:
-        raise ValueError("a shared KV store is not simulated beside --kv-offloading-size; leave one of them out")
+        raise HeadcountError("a shared KV store is not simulated beside --kv-offloading-size; leave one of them out")
     if args.kv_transfer_config is not None and not args.kv_transfer_config.is_store:
-        raise ValueError(
+        raise HeadcountError(
             f"a shared KV store is not simulated beside {args.kv_transfer_config.label}; leave "
             "--kv-transfer-config out, or give MooncakeStoreConnector there"
         )
 
 
 def check_kv_offloading(args: "EngineArgs") -> None:
-    """Raise ValueError for host memory that is not simulated so."""
+    """Raise HeadcountError for host memory that is not simulated so."""
     known, given = KV_OFFLOADING_BACKENDS, shortened(args.kv_offloading_backend, 40)
     if args.kv_offloading_backend not in known:
         raise UnknownNameError(f"no kv_offloading_backend {given!r}; {nearest_hint(given, known)}")
     if args.lmcache is not None and args.kv_offloading_size is not None:
-        raise ValueError(
+        raise HeadcountError(
             "kv_transfer_config: LMCacheConnectorV1 has a size of its own, lmcache.max_local_cpu_size; leave "
             "--kv-offloading-size out"
         )
     if args.kv_offloading_size is None:
         has_size = args.lmcache is not None or args.kv_store_size is not None
         if args.kv_transfer_config is not None and not has_size:
-            raise ValueError("kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too")
+            raise HeadcountError("kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too")
         return
     try:
         Gibibytes(MOST_HOST_GIB).check(args.kv_offloading_size)
     except ValueError as error:
-        raise ValueError(f"kv_offloading_size: {error}") from None
+        raise HeadcountError(f"kv_offloading_size: {error}") from None
     if args.kv_offloading_backend != "native":
-        raise ValueError(
+        raise HeadcountError(
             f"kv_offloading_backend '{given}' is not simulated, native is; leave --kv-offloading-backend out, or "
             "give LMCache within the engine, LMCacheConnectorV1, by --kv-transfer-config"
         )
     if not KV_OFFLOADING.holds_in(args.vllm_version):
-        raise ValueError(
+        raise HeadcountError(
             f"kv_offloading_size: vLLM has it from {KV_OFFLOADING.first} on; leave --kv-offloading-size out, or "
             "give a later --vllm-version"
         )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from files.documents import parse_json
+from files.errors import HeadcountError
 from files.names import UnknownNameError, shortened
 from files.schema import AtLeastOne, Positive, Strict, typed
 from kvcache.memory.settings import LMCacheMemory
@@ -117,33 +118,33 @@ class KVTransferConfig:
         _check_connector(connector)
         config = typed(settings, _Config, "")
         if config.kv_role != KV_BOTH:
-            raise ValueError(f"kv_role must be {KV_BOTH} with {connector}, which stores and loads")
+            raise HeadcountError(f"kv_role must be {KV_BOTH} with {connector}, which stores and loads")
         if connector == STORE:
             if config.kv_connector_extra_config:
                 name = shortened(next(iter(config.kv_connector_extra_config)), 40)
-                raise ValueError(f"{STORE}: {name} is not simulated; leave kv_connector_extra_config out")
+                raise HeadcountError(f"{STORE}: {name} is not simulated; leave kv_connector_extra_config out")
             return KVTransfer(is_store=True)
         if connector == LMCACHE:
             return KVTransfer(lmcache=_lmcache(config.kv_connector_extra_config))
         extra = typed(config.kv_connector_extra_config, _Extra, "", "kv_connector_extra_config")
         if not extra.offload_prompt_only:
-            raise ValueError("offload_prompt_only false (answers are stored too) is not simulated; leave it out")
+            raise HeadcountError("offload_prompt_only false (answers are stored too) is not simulated; leave it out")
         return KVTransfer(eviction_policy=extra.eviction_policy, cpu_bytes_to_use=extra.cpu_bytes_to_use)
 
 
 def _check_connector(connector: Any) -> None:
-    """Raise ValueError for one that is not simulated, with what is."""
+    """Raise HeadcountError for one that is not simulated, with what is."""
     if connector in (NIXL, "NixlPullConnector"):
-        raise ValueError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
+        raise HeadcountError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
     if connector == NIXL_PUSH:
-        raise ValueError(f"{connector} is asked for by --pools with --kv-transfer push; leave it out")
+        raise HeadcountError(f"{connector} is asked for by --pools with --kv-transfer push; leave it out")
     if connector in PUSHING:
-        raise ValueError(
+        raise HeadcountError(
             f"{connector} is not simulated; of connectors by which prefill engines push, {NIXL_PUSH} is: give --pools "
             "with --kv-transfer push instead"
         )
     if connector == "LMCacheMPConnector":
-        raise ValueError(
+        raise HeadcountError(
             "LMCacheMPConnector: LMCache in a process of its own, which engines share, is not simulated; "
             f"{LMCACHE}, within each engine, is"
         )
@@ -155,17 +156,17 @@ def _check_connector(connector: Any) -> None:
 
 
 def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
-    """Of LMCache's settings. Raises ValueError for one that is not simulated."""
+    """Of LMCache's settings. Raises HeadcountError for one that is not simulated."""
     for name, why in LMCACHE_FAILS.items():
         if extra.get(f"{_PREFIX}{name}"):
-            raise ValueError(f"{_PREFIX}{name}: {why}; leave it out")
+            raise HeadcountError(f"{_PREFIX}{name}: {why}; leave it out")
     for name, what in LMCACHE_S_OWN.items():
         if extra.get(f"{_PREFIX}{name}"):
             instead = ", or give --kv-store-size instead of LMCache" if what == SHARED else ""
-            raise ValueError(f"{_PREFIX}{name}: {what} is not simulated; leave it out{instead}")
+            raise HeadcountError(f"{_PREFIX}{name}: {what} is not simulated; leave it out{instead}")
     other = next((name for name in extra if not name.startswith(_PREFIX)), None)
     if other is not None:
-        raise ValueError(
+        raise HeadcountError(
             f"kv_connector_extra_config: {shortened(other, 40)!r} is no setting of LMCache; they begin with {_PREFIX}"
         )
     given = {name.removeprefix(_PREFIX): int(value) if value is True else value for name, value in extra.items()}

@@ -8,6 +8,7 @@ from operator import mul
 from typing import Any, Literal
 
 from files.documents import parse_json
+from files.errors import HeadcountError
 from files.schema import AtLeastOne, Share, Strict, typed
 from simulator.engines.vllm.acceptance import with_acceptance_rate
 
@@ -38,22 +39,22 @@ class Speculation:
     def __post_init__(self) -> None:
         if self.method not in SPECULATIVE_METHODS:
             known = ", ".join(SPECULATIVE_METHODS)
-            raise ValueError(f"no speculative method '{self.method}' can be simulated; there are {known}")
+            raise HeadcountError(f"no speculative method '{self.method}' can be simulated; there are {known}")
         if not 1 <= self.num_speculative_tokens <= MAX_SPECULATIVE_TOKENS:
-            raise ValueError(
+            raise HeadcountError(
                 f"num_speculative_tokens is {self.num_speculative_tokens}; "
                 f"it must lie between 1 and {MAX_SPECULATIVE_TOKENS}"
             )
         rates = self.acceptance_rate if isinstance(self.acceptance_rate, tuple) else (self.acceptance_rate,)
         if not all(0 <= rate <= 1 for rate in rates):
-            raise ValueError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
+            raise HeadcountError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
         if isinstance(self.acceptance_rate, tuple) and len(rates) < self.num_speculative_tokens:
-            raise ValueError(
+            raise HeadcountError(
                 f"acceptance_rate has {len(rates)} positions for {self.num_speculative_tokens} drafted tokens; give a "
                 "rate for each, or one for all"
             )
         if self.parallel_drafting and self.drafter in ("mtp", None):
-            raise ValueError(
+            raise HeadcountError(
                 f"parallel_drafting: {self.name or self.method} does not draft in parallel; eagle, eagle3 or "
                 "draft_model can"
             )

@@ -8,6 +8,7 @@ its scaling by static thresholds, `mode=throughput` predicts the rate as that of
 import math
 from typing import Literal
 
+from files.errors import HeadcountError
 from files.schema import NotNegative, Positive, Strict
 from simulator.fleet.scaler import Observed
 
@@ -23,7 +24,7 @@ class Settings(Strict, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.mode == "throughput" and not self.engine_rps:
-            raise ValueError("mode=throughput needs engine_rps, the requests per second that one replica holds")
+            raise HeadcountError("mode=throughput needs engine_rps, the requests per second that one replica holds")
 
 
 class Scaler:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
+from files.errors import HeadcountError
 from files.names import shortened
 from simulator.engines.values import Duration, WholeNumber
 from simulator.fleet.scaler import Observed
@@ -19,17 +20,17 @@ class Settings:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """`0h=2,8h=10`. Raises ValueError."""
+        """`0h=2,8h=10`. Raises HeadcountError."""
         found = []
         for part in text.split(","):
             time, equals, count = part.partition("=")
             if not equals:
-                raise ValueError(
+                raise HeadcountError(
                     f"'{shortened(part)}' is no time with its replicas; write the schedule as schedule:0h=2,8h=10,18h=4"
                 )
             found.append((Duration().read(time), WholeNumber(0).read(count)))
         if any(not later > sooner for (sooner, _), (later, _) in pairwise(found)) or found[-1][0] >= DAY_S:
-            raise ValueError(f"the schedule '{shortened(text)}' must have ascending times below 24h")
+            raise HeadcountError(f"the schedule '{shortened(text)}' must have ascending times below 24h")
         return cls(tuple(found))
 
 

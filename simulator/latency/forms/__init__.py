@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from files.errors import HeadcountError
 from files.names import value_shown
 from files.registry import Registry
 from files.schema import NotNegative, typed
@@ -31,30 +32,30 @@ def latency_model(served: ServedModel, *, form: str = DEFAULT_FORM, **options: A
     found = FORMS.load(form)
     function = found if ":" in form else found.latency_model
     if not isfunction(function) or next(iter(signature(function).parameters), "") != "served":
-        raise ValueError(
+        raise HeadcountError(
             f"latency model {form!r}: {value_shown(function)} is no function latency_model(served); give one"
         )
     try:
         signature(function).bind(served, **options)
     except TypeError as error:
-        raise ValueError(f"latency model {form!r}: {error}; it takes no such option") from None
+        raise HeadcountError(f"latency model {form!r}: {error}; it takes no such option") from None
     with FORMS.running(form):
         return _checked(function(served, **options), served)
 
 
 def _checked(model: Any, served: ServedModel) -> LatencyModel:
-    """Raises ValueError where a form hands over something else, or too short a table."""
+    """Raises HeadcountError where a form hands over something else, or too short a table."""
     if not isinstance(model, LatencyModel) or not isinstance(model.step_times, StepTimes):
-        raise ValueError(f"it returned {value_shown(model)}, not a LatencyModel with StepTimes")
+        raise HeadcountError(f"it returned {value_shown(model)}, not a LatencyModel with StepTimes")
     times, sizes = model.step_times, served.args
     tokens = sizes.max_num_batched_tokens + 1
     least = {"decode": tokens, "prefill": tokens, "floor": tokens, "sampling": sizes.max_num_seqs + 1}
     if not callable(times.shared):
-        raise ValueError("step_times.shared is no function of the tokens of all ranks; give one, or leave it out")
+        raise HeadcountError("step_times.shared is no function of the tokens of all ranks; give one, or leave it out")
     for name, value in vars(times).items():
         shape = np.shape(value)
         if name in least and (len(shape) != 1 or shape[0] < least[name]):
-            raise ValueError(f"step_times.{name} has the shape {shape}; it needs {least[name]:,} numbers")
+            raise HeadcountError(f"step_times.{name} has the shape {shape}; it needs {least[name]:,} numbers")
         if not shape and name != "shared":
             typed(float(value), NotNegative, "step_times", name)
     return model

@@ -7,7 +7,7 @@ from simulator.latency.step_time import constant_step_times
 
 
 def latency_model(served: ServedModel, *, step_s: float = 0.01) -> LatencyModel:
-    """Steps of `step_s` seconds, whatever they hold. Raises ValueError unless it is finite, above 0."""
+    """Steps of `step_s` seconds, whatever they hold. Raises HeadcountError unless it is finite, above 0."""
     times = constant_step_times(
         step_s,
         max_num_batched_tokens=served.args.max_num_batched_tokens,

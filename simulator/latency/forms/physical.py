@@ -66,7 +66,7 @@ def latency_model(
     embedding and the language-model head count once. A stage takes the next step after its part of that time, an
     equal one.
 
-    Raises ValueError where vLLM would refuse the split over ranks, or for another GPU's profile.
+    Raises HeadcountError where vLLM would refuse the split over ranks, or for another GPU's profile.
     """
     if constants is None and profile is None:
         return _shipped(served)

@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from threading import Thread
 
+from files.errors import HeadcountError
 from simulator.study.running.executor import processors
 from simulator.study.running.task import Outcome, Task
 from simulator.study.running.task_pickling import opened, pickled_task
@@ -37,7 +38,7 @@ class Executor:
                 yield places[future], found
         except BrokenProcessPool:
             self._pool = None
-            raise ValueError(
+            raise HeadcountError(
                 "a worker process ended by itself: it was killed, for lack of memory perhaps, or could not begin; "
                 "a script that asks for processes must do so below \"if __name__ == '__main__':\""
             ) from None

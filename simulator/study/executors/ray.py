@@ -5,6 +5,7 @@ from collections.abc import Generator, Sequence
 from functools import cached_property
 from typing import Any
 
+from files.errors import HeadcountError
 from simulator.study.running.task import Outcome, Task
 from simulator.study.running.task_pickling import opened, pickled_task
 from simulator.study.store.origin import Origin, origin
@@ -17,7 +18,7 @@ class Executor:
         try:
             import ray  # noqa: PLC0415  an optional extra
         except ImportError:
-            raise ValueError(
+            raise HeadcountError(
                 "the executor 'ray' needs Ray; install headcount[ray], or use 'threads' or 'processes'"
             ) from None
         self._ray: Any = ray
@@ -26,7 +27,7 @@ class Executor:
 
     @cached_property
     def origin(self) -> Origin:
-        """That of one worker. Raises ValueError where it has other code than this process."""
+        """That of one worker. Raises HeadcountError where it has other code than this process."""
         found: Origin = self._ray.get(self._remote(_origin).remote())
         _check(found)
         return found
@@ -71,7 +72,7 @@ def _origin() -> Origin:
 
 def _check(found: Origin) -> None:
     if found.code != origin().code:
-        raise ValueError(
+        raise HeadcountError(
             "Ray's workers have another Headcount, Python, numpy, scipy or numba than this process, and may answer "
             "otherwise; install the same on both"
         )

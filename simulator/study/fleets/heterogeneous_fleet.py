@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from files.errors import HeadcountError
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
@@ -38,10 +39,10 @@ class PoolAlone:
         return self.row.knee.interval().mean if self.row.knee else 0.0
 
     def check(self) -> None:
-        """Raise ValueError where nobody is served."""
+        """Raise HeadcountError where nobody is served."""
         if not self.row.users:
             asked = f"{self.question.gpu.name}={self.row.gpus}"
-            raise ValueError(f"the pool {asked} serves nobody alone: {self.row.reason}; leave it out of --pools")
+            raise HeadcountError(f"the pool {asked} serves nobody alone: {self.row.reason}; leave it out of --pools")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from files.errors import HeadcountError
 from files.names import UnknownNameError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
@@ -63,9 +64,9 @@ class FleetQuestion:
 
     def __post_init__(self) -> None:
         if not self.offers or not self.variants:
-            raise ValueError("no GPU is on offer; name at least one that has a price")
+            raise HeadcountError("no GPU is on offer; name at least one that has a price")
         if not self.users > 0:
-            raise ValueError(f"a fleet for {self.users:g} users; give a number above 0")
+            raise HeadcountError(f"a fleet for {self.users:g} users; give a number above 0")
 
     def capacity_of(self, layout: "Layout", servers: int, *, replications: int) -> CapacityQuestion:
         """The question how many users so many servers of a layout serve."""
@@ -149,7 +150,7 @@ class Dropped:
 
 
 def every_layout(question: FleetQuestion) -> tuple[list[Layout], list[Dropped]]:
-    """What runs, and what does not. Raises ValueError where an argument is refused on every GPU."""
+    """What runs, and what does not. Raises HeadcountError where an argument is refused on every GPU."""
     found: list[Layout] = []
     dropped: list[Dropped] = []
     refused: list[ValueError] = []

@@ -26,7 +26,7 @@ _ROUNDS: Final = 6
 def apart_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list[Layout], list[Dropped]]:
     """Every pair of tensor-parallel sizes that is asked for, of the layouts that run; and why others do not.
 
-    Raises ValueError where prefill and decode apart is refused on every GPU.
+    Raises HeadcountError where prefill and decode apart is refused on every GPU.
     """
     asked = question.apart
     if asked is None:

@@ -71,7 +71,7 @@ def search_fleets(
 ) -> Iterator[FleetSearch]:
     """What is known after the screening, then after each layout that is simulated; the last is the answer.
 
-    Raises ValueError where an argument is refused on every GPU.
+    Raises HeadcountError where an argument is refused on every GPU.
     """
     race, how = screen_all(question), RunContext(watcher=watcher, simulations=simulations or Simulations())
     yield race

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from files.errors import HeadcountError
 from simulator.study.fleets.layouts import FleetQuestion, Layout, every_layout
 from simulator.study.fleets.screening import estimated_users
 from simulator.study.traffic import traffic_of
@@ -23,11 +24,11 @@ def mean_request(question: FleetQuestion, told: Callable[[Layout, float, int, in
 
     `told` gets each layout with about how many users one server of it serves, as soon as that is known; then how many
     layouts are done, and how many there are.
-    Raises ValueError where the model runs on no GPU.
+    Raises HeadcountError where the model runs on no GPU.
     """
     layouts, dropped = every_layout(question)
     if not layouts:
-        raise ValueError(dropped[0].reason if dropped else "no layout runs")
+        raise HeadcountError(dropped[0].reason if dropped else "no layout runs")
     traffic = traffic_of(question.load(layouts[0]), 1)
     found: list[tuple[float, float, str]] = []  # cost per user, response time, layout
     for done, layout in enumerate(layouts, 1):

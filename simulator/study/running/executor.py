@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from files.errors import HeadcountError
 from files.names import value_shown
 from files.registry import Registry
 from simulator.study.running.task import Outcome, Task
@@ -43,11 +44,13 @@ def find_executor(name: str = DEFAULT_EXECUTOR, workers: int | None = None) -> E
     Raises UnknownNameError with the nearest names, ValueError where it cannot run here.
     """
     if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}; give at least 1")
+        raise HeadcountError(f"workers is {workers}; give at least 1")
     found = EXECUTORS.load(name)
     make: Callable[[int | None], Executor] = found if ":" in name else found.Executor
     if not callable(make):
-        raise ValueError(f"executor {name!r}: {value_shown(make)} is no class made from a number of workers; give one")
+        raise HeadcountError(
+            f"executor {name!r}: {value_shown(make)} is no class made from a number of workers; give one"
+        )
     with EXECUTORS.running(name):
         return make(workers)
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from files.errors import HeadcountError
 from simulator.study.store.digest import dtype_text
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
@@ -20,11 +21,11 @@ def encode(value: object) -> bytes:
 
 
 def decode(content: bytes) -> Any:
-    """What was encoded; its arrays may be written to. Raises ValueError for bytes that were not encoded here."""
+    """What was encoded; its arrays may be written to. Raises HeadcountError for bytes that were not encoded here."""
     try:
         return _unpacked(msgspec.msgpack.decode(content))
     except Exception as error:
-        raise ValueError(f"no encoded value: {error}") from error
+        raise HeadcountError(f"no encoded value: {error}") from error
 
 
 def _packed(value: Any) -> Any:
@@ -61,7 +62,7 @@ def _unpacked(value: Any) -> Any:
 def _class(module: str, name: str) -> Any:
     found = getattr(import_module(module), name) if module.startswith("simulator.") else None
     if not isinstance(found, type) or not is_dataclass(found):
-        raise ValueError(f"{module}.{name} is no dataclass")
+        raise HeadcountError(f"{module}.{name} is no dataclass")
     return found
 
 

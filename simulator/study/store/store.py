@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from files.cache.row_store import RowStore
+from files.errors import HeadcountError
 from simulator.study.replication import Replication
 from simulator.study.store.encoding import decode, encode
 
@@ -17,5 +18,5 @@ def kept_simulations(base: Path | None = None) -> Store:
 def _replication(content: bytes) -> Replication:
     found = decode(content)
     if not isinstance(found, Replication):
-        raise ValueError("no simulation")
+        raise HeadcountError("no simulation")
     return found

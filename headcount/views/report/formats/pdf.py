@@ -3,6 +3,7 @@
 import re
 from importlib.util import find_spec
 
+from files.errors import HeadcountError
 from files.reading import InputError
 from headcount.views.report.document import Report
 from headcount.views.report.formats import html
@@ -24,7 +25,7 @@ def made(report: Report) -> bytes:
 
 
 def _refused(url: str, *_: object, **__: object) -> dict[str, object]:
-    raise ValueError(f"a report loads nothing, and so not {url[:80]}")
+    raise HeadcountError(f"a report loads nothing, and so not {url[:80]}")
 
 
 def _plain(page: str) -> str:

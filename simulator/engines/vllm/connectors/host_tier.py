@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from files.errors import HeadcountError
 from files.names import UnknownNameError, nearest_hint, shortened
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU, ChunkKey
 
@@ -37,13 +38,13 @@ class HostTier:
         if self.num_chunks < 1:
             size = "lmcache.max_local_cpu_size" if self.is_lmcache else self.option
             blocks = "1 block" if self.blocks_per_chunk == 1 else f"{self.blocks_per_chunk} blocks"
-            raise ValueError(
+            raise HeadcountError(
                 f"the host tier holds {self.num_chunks} chunks; it must hold {blocks} of KV at least: raise {size}"
             )
         for name in ("chunk_s", "transfer_s", "store_chunk_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
+                raise HeadcountError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
 
     @property
     def title(self) -> str:

@@ -6,6 +6,7 @@ Read from vLLM 0.32, `vllm/distributed/kv_transfer/kv_connector/v1/nixl`: `pull_
 import math
 from dataclasses import dataclass, field
 
+from files.errors import HeadcountError
 from files.names import shortened
 
 KV_PRODUCER, KV_CONSUMER, KV_BOTH = KV_ROLES = ("kv_producer", "kv_consumer", "kv_both")
@@ -18,7 +19,7 @@ class Nic:
 
     `post_s` is what the reader takes to ask for a block, `block_s` what its bytes take. Reads follow each other: an
     engine reads from one other engine at a time, and is read by one. Between two engines the slower `transfer_s` and
-    `block_s` count. Raises ValueError for a time that is negative or not finite.
+    `block_s` count. Raises HeadcountError for a time that is negative or not finite.
     """
 
     block_s: float
@@ -29,7 +30,7 @@ class Nic:
         for name in ("block_s", "transfer_s", "post_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
+                raise HeadcountError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
 
 
 @dataclass(frozen=True, kw_only=True)
