@@ -11,7 +11,7 @@ unit in their name have none, times are in seconds.
 """
 
 from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
-from files.arguments import checked
+from files.errors import HeadcountError
 from files.limits import limits_raised
 from headcount.diagnostics import Diagnostic, RefusedError, Severity
 from headcount.queries.autoscaling.over_time import AutoscalingResult, simulate_autoscaling
@@ -65,6 +65,7 @@ __all__ = [
     "FitTraceResult",
     "Fleet",
     "FleetResult",
+    "HeadcountError",
     "MemoryComparison",
     "MemoryResult",
     "OptimizeResult",
@@ -118,5 +119,4 @@ __all__ = [
     "whole_run",
 ]  # fmt: skip
 
-_NAMES = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}
-globals().update({name: checked(found, _NAMES) for name in __all__ if not isinstance(found := globals()[name], type)})
+ANNOTATIONS = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}  # names that signatures use

@@ -82,7 +82,7 @@ class Result(ABC):
         return None
 
     def report_figures(self) -> dict[str, Any]:
-        """What a report shows beyond the figures: simulated and estimated around the study, which takes some seconds."""
+        """What a report shows beyond the figures, simulated and estimated around the study: some seconds."""
         return study_figures(self.study, self.simulations)
 
     def complete(self) -> Self:

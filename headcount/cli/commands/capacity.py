@@ -23,8 +23,8 @@ from simulator.engines.values import IntegerList, Share
 
 _GPUS = "1,2,4,8"
 _OF_GPU_COUNTS = {
-    "gpus": IntegerList().read(_GPUS), "hours_met": None, "suggestions": False, "startup_log": None, "flow_control": None,
-    "tenants": None,
+    "gpus": IntegerList().read(_GPUS), "hours_met": None, "suggestions": False, "startup_log": None,
+    "flow_control": None, "tenants": None,
 }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ class Study:
 
 
 def study_figures(study: Study | None, simulations: Simulations | None) -> dict[str, Any]:
-    """Loads around the one that is looked at, and what each assumption does to the users; empty where nobody is served."""
+    """Loads around the one that is looked at, and the effect of each assumption; empty where nobody is served."""
     if study is None or study.row.plan is None or not study.row.users:
         return {}
     question, row = study.question, study.row

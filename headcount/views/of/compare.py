@@ -41,10 +41,12 @@ ORDERS = {
 
 
 def summary(answer: CompareResult) -> Summary:
-    question = f"Which of {counted(len(answer.layouts), 'way')} to serve {model_title(answer.model)} has {ORDERS[answer.sort]}?"
+    ways, model = counted(len(answer.layouts), "way"), model_title(answer.model)
+    question = f"Which of {ways} to serve {model} has {ORDERS[answer.sort]}?"
     options = compared_options(answer.layouts, answer.best)
     return layout_page(
-        answer, question, answer.best, slo=answer.slo, options=options, others=answer.layouts, also=_ties(answer, spoken),
+        answer, question, answer.best, slo=answer.slo, options=options, others=answer.layouts,
+        also=_ties(answer, spoken),
         about=f"With {spoken(answer.best)}: " if answer.best else "", leads="step times",
         words=[WORDS[axis.name] for axis in answer.axes if axis.name in WORDS],
     )  # fmt: skip

@@ -17,11 +17,11 @@ import pytest
 pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
-from headcount.queries.report_data.study import Study, staircase_json
 from headcount.queries.result import Result
 from headcount.queries.saved_answer import read_answer
 from headcount.views.report import document
 from headcount.views.report.source import report_file
+from headcount.views.report_data.study import Study, staircase_json
 from simulator.study import loads
 from tests.headcount.conftest import SHORT_ANSWERS
 
