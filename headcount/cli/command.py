@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from files.errors import HeadcountError
 from files.limits import limits_raised
 from files.outputs import cache_folder, check_out_files
 from files.registry import SEARCH_PATH, search_path
-from headcount.cli.option_types import Option, OutPath, Reads, flag, option, read_limit
+from headcount.cli.given import Given
+from headcount.cli.option_types import Option, Reads, ReportPath, flag, option, read_limit
+from headcount.inputs.out_path import OutPath
 from simulator.engines.values import FilePath, Text
 
 OTHER = "Other options"
@@ -82,45 +83,16 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         _check_files(ctx)
-        _name_trace_file(ctx.params)
-        _join_traffic(ctx.params)
         return super().invoke(ctx)
 
 
-_OF_TRACE = {
-    "trace_format": "format", "columns": "columns", "log_pattern": "log_pattern", "spread_ticks": "spread_ticks",
-    "splice": "splice", "stretch": "stretch", "rate_scale": "rate_scale",
-}  # fmt: skip
+class QuestionCommand(Command):
+    """A command whose callback takes what was given as inputs."""
 
-
-def _name_trace_file(params: dict[str, Any]) -> None:
-    """What says how a trace is to be read, and at which times, goes with the workload's path."""
-    given = {option: params.pop(option, None) for option in _OF_TRACE}
-    how = {option: value for option, value in given.items() if not (value is None or value is False or value == ())}
-    if how:
-        from workloads.traces.trace_file import TraceFile  # noqa: PLC0415  imported where it is given
-
-        of = "trace" if "trace" in params else "workload"
-        if params.get(of) is None:
-            raise HeadcountError(f"--{next(iter(how)).replace('_', '-')} needs --workload FILE")
-        params[of] = TraceFile(params[of], **{_OF_TRACE[option]: value for option, value in how.items()})
-
-
-_FACTORS = {"context_scale": "context", "output_scale": "output"}
-_VALUES = ("system_prompt", "turns", "patience", "client_timeout", "retries")
-
-
-def _join_traffic(params: dict[str, Any]) -> None:
-    """Options that stand for a change of traffic."""
-    given = {name: params.pop(name) for name in (*_FACTORS, *_VALUES) if name in params}
-    given = {name: value for name, value in given.items() if value is not None}
-    if given:
-        from headcount.inputs.traffic import TrafficChange  # noqa: PLC0415  imported where it is given
-        from workloads.traffic_changes import Amount  # noqa: PLC0415
-
-        factors = [(_FACTORS[name], Amount(value=given[name], is_factor=True)) for name in _FACTORS if name in given]
-        values = [f"{name.replace('_', '-')}={given[name]}" for name in _VALUES if name in given]
-        params["traffic"] = (*(params.get("traffic") or ()), *factors, *map(TrafficChange().read, values))
+    def invoke(self, ctx: click.Context) -> object:
+        _check_files(ctx)
+        assert self.callback is not None, "a command has something to do"
+        return ctx.invoke(self.callback, Given(ctx.params))
 
 
 def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:
@@ -137,14 +109,14 @@ def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:
 def _check_files(ctx: click.Context) -> None:
     """Raise HeadcountError before any work for an output that cannot be written, or that is an input as well."""
     outputs = {}
-    for name, kind, path in _values(ctx, OutPath):
+    for name, kind, path in _values(ctx, OutPath, ReportPath):
         kind.check(name, path)
         outputs[name] = path
     if outputs:
-        check_out_files(outputs, [*inputs(ctx), ("the cache", cache_folder())])
+        check_out_files(outputs, [*input_files(ctx), ("the cache", cache_folder())])
 
 
-def inputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
+def input_files(ctx: click.Context) -> Iterator[tuple[str, Path]]:
     """Every file and folder that the command reads, with its option."""
     for name, kind, value in _values(ctx, FilePath, Text):
         if isinstance(kind, FilePath) or kind.may_be_path:

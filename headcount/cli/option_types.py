@@ -10,7 +10,6 @@ from click.shell_completion import CompletionItem
 
 from files.errors import HeadcountError
 from files.names import shortened
-from files.outputs import check_out_file
 from headcount.views.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch
@@ -51,23 +50,17 @@ def flag(names: str, says: str, **more: Any) -> Option:
 
 
 @dataclass(frozen=True)
-class OutPath:
-    """A file that is written."""
+class ReportPath:
+    """A report that is written, in the format of its name's end."""
 
     name: str = "PATH"
-    suffixes: tuple[str, ...] = ()
-    example: str = ""
-    is_report: bool = False
 
     def read(self, given: Any) -> Path:
         return values.FilePath().read(given)
 
     def check(self, option: str, path: Path) -> None:
-        """Raises HeadcountError, before the work, where it could not be written after it."""
-        if self.is_report:
-            check_report(option, path)
-        else:
-            check_out_file(option, path, self.suffixes, self.example)
+        """Raise HeadcountError, before the work, where it could not be written after it."""
+        check_report(option, path)
 
 
 def read_limit(given: str) -> tuple[str, float]:

@@ -1,9 +1,9 @@
-"""The options that commands share, under vLLM's names where vLLM has one."""
+"""The options of commands, made from the inputs that they stand for and from the engines' arguments."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,14 +11,14 @@ from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
-from headcount.cli.option_types import Option, OutPath, flag, json_option, option
-from headcount.inputs.traffic import TRAFFIC_CHANGES
+from headcount.cli.option_types import Option, ReportPath, flag, json_option, option
+from headcount.inputs.fields import Described, Inputs, described
+from headcount.inputs.run import RunInput, SeedInput
+from headcount.inputs.traffic_input import TrafficInput
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.engines import VLLM
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.values import (
-    LARGEST_TEXT,
-    ROUTER,
     Duration,
     FilePath,
     Gibibytes,
@@ -27,7 +27,6 @@ from simulator.engines.values import (
     Listed,
     Number,
     Objects,
-    Share,
     Text,
     TokenCount,
     WholeNumber,
@@ -35,9 +34,32 @@ from simulator.engines.values import (
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.kv_transfer import KVTransferConfig
 from simulator.engines.vllm.speculation import SpeculativeConfig
-from simulator.fleet.pool_sizes import PoolSizes
 
-_SHARED = tuple(arguments_of(EngineArgs))  # options that serve both engines
+_SHARED: Final = tuple(arguments_of(EngineArgs))  # options that serve both engines
+
+
+def inputs(kind: type[Inputs], *only: str, without: tuple[str, ...] = (), heading: str = "") -> Option:
+    """The options of an input's fields, or of some; under their own headings, or another one.
+
+    None of them has a default of click's: what is not given has the field's.
+    """
+    found = [
+        section(heading or each.heading, _field_option(name, each))
+        for name, each in described(kind).items()
+        if (not only or name in only) and name not in without
+    ]
+    return all_of(*found)
+
+
+def _field_option(name: str, each: Described) -> Option:
+    flags = f"--{each.flag_of(name)}" + (f" -{each.short}" if each.short else "")
+    if each.is_flag:
+        return flag(f"{flags} {each.parameter_of(name)}", each.help)
+    plain = "" if each.default in (None, ()) or isinstance(each.default, bool) else str(each.default)
+    text = each.default_text or plain
+    says = each.help + (f"  [default: {text}]" if text else "")
+    more: dict[str, Any] = {"multiple": True} if each.is_many else {}
+    return option(f"{flags} {name}", each.kind, says, required=each.is_required, **more)
 
 
 def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -58,7 +80,7 @@ def _load_sglang_args(ctx: click.Context, _: click.Parameter, text: str | None) 
         ctx.default_map = {**(ctx.default_map or {}), **read_sglang_args(text, ctx)}
 
 
-def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None) -> Any:
+def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None) -> object:
     """The server's settings become defaults: options given beside it win."""
     if path is None:
         return None
@@ -86,14 +108,14 @@ def argument_options(
     """
     return all_of(
         *(
-            _option(
+            _argument_option(
                 name,
-                replace(described, kind=_listed(described.kind)) if are_lists else described,
+                replace(argument, kind=_listed(argument.kind)) if are_lists else argument,
                 always_none,
-                default_text.get(name, described.default_text),
+                default_text.get(name, argument.default_text),
             )
-            for name, described in arguments_of(engine).items()
-            if described.decides in decides and name not in without
+            for name, argument in arguments_of(engine).items()
+            if argument.decides in decides and name not in without
         )
     )
 
@@ -132,55 +154,14 @@ def _listed(kind: Kind) -> Kind:
     return Listed(kind) if isinstance(kind, Text | TokenCount | WholeNumber | Number | Duration | Gibibytes) else kind
 
 
-def _option(name: str, described: Argument, always_none: bool, default_text: str) -> Option:
-    default, text = (None, "") if always_none else (described.default, default_text)
-    flags = ("/" if described.is_switch else " ").join(flags_of(name, described))
+def _argument_option(name: str, argument: Argument, always_none: bool, default_text: str) -> Option:
+    default, text = (None, "") if always_none else (argument.default, default_text)
+    flags = ("/" if argument.is_switch else " ").join(flags_of(name, argument))
     return option(
-        f"{flags} {name}", described.kind, described.help + (f"  [default: {text}]" if text else ""), default=default
+        f"{flags} {name}", argument.kind, argument.help + (f"  [default: {text}]" if text else ""), default=default
     )
 
 
-def decider_option(**more: Any) -> Option:
-    """Which prompts decode engines compute themselves."""
-    says = (
-        "Which prompts decode engines compute themselves: by llm-d, prefix-based-pd-decider:nonCachedTokens=512; by "
-        "Dynamo, isl_bounding, prefill_load or isl_or_load.  [default: none]"
-    )
-    return section("Prefill and decode apart", option("--decider", Text(), says, **more))
-
-
-def kv_transfer_option(**more: Any) -> Option:
-    """Who moves the KV between engines."""
-    says = (
-        "pull: decode engines read it, as with vLLM's NixlConnector. push: prefill engines write it, as with its "
-        "NixlPushConnector.  [default: pull]"
-    )
-    return section("Prefill and decode apart", option("--kv-transfer", Text(), says, **more))
-
-
-between_options = section(
-    "Prefill and decode apart",
-    option("--kv-transfer-rate", Number("GB/s"), "KV between engines, by one GPU, one way.  [default: 35.5]"),
-    option(
-        "--dispatch dispatch_s",
-        Duration(),
-        "From the end of a prefill to the request's arrival at its decode engine.  [default: 25ms]",
-    ),
-)
-apart_options = all_of(
-    section(
-        "Prefill and decode apart",
-        option(
-            "--pools",
-            PoolSizes(),
-            "Engines that compute prompts and engines that compute answers: prefill=2,decode=6, or with GPUs for each "
-            "prefill=2xtp1,decode=2xtp4.",
-        ),
-    ),
-    kv_transfer_option(),
-    between_options,
-    decider_option(),
-)
 model_option = option(
     "--model",
     Text(may_be_path=True),
@@ -212,7 +193,7 @@ vllm_args_option = section(
         **EARLY,
     ),
 )
-strict_option = flag("--strict", "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.")
+strict_option = inputs(RunInput, "strict")
 
 
 def deployment_options(**default_text: str) -> Option:
@@ -226,16 +207,16 @@ def engine_argument_options(**default_text: str) -> Option:
     return all_of(arguments, _startup_log_option, vllm_args_option, engine_options(), strict_option)
 
 
-ROUTERS = (
-    "least-outstanding, session-affinity, round-robin, llm-d, cache-aware, dynamo-kv …, a name with NAME:key=value, "
-    "or module:Name of your own; see docs/reference/routers.md."
-)
+def scheduler_options(*routers: Option, always_none: bool = False) -> Option:
+    """What decides steps and their times, and the router if there is one."""
+    return all_of(
+        section("Scheduler", argument_options(SCHEDULER, always_none=always_none)),
+        *routers,
+        section("Step times", argument_options(STEP_TIME, always_none=always_none)),
+    )
 
 
-DEFAULT_ROUTER = "  [default: least-outstanding; vllm-dp for one server with -dp]"
-
-
-def listed_deployment_options(*, gpus: str) -> Option:
+def listed_deployment_options(*, gpus: str, router: Option) -> Option:
     """The same, each a list: of GPUs, GPU counts, engine arguments, routers."""
     tp = {"tensor_parallel_size": "the best that fits"}
     return all_of(
@@ -249,147 +230,41 @@ def listed_deployment_options(*, gpus: str) -> Option:
         vllm_args_option,
         engine_options(are_lists=True, always_none=True),
         strict_option,
-        section(
-            "Scheduler",
-            argument_options(SCHEDULER, always_none=True, are_lists=True),
-            option("--router", Listed(ROUTER), ROUTERS + DEFAULT_ROUTER),
-        ),
+        section("Scheduler", argument_options(SCHEDULER, always_none=True, are_lists=True)),
+        router,
         section("Step times", argument_options(STEP_TIME, always_none=True, are_lists=True)),
     )
 
 
-router_option = option("--router", ROUTER, ROUTERS + DEFAULT_ROUTER)
-scheduler_options = all_of(
-    section("Scheduler", argument_options(SCHEDULER), router_option),
-    section("Step times", argument_options(STEP_TIME)),
-)
 cold_start_option = section("Step times", argument_options(COLD_START))
 interpreter_options = all_of(
     option("--vllm-version", Text(), "An installed release.  [default: the newest]"),
     option("--python", FilePath(), "Another interpreter that has vLLM."),
 )
-format_option = option(
-    "--format format_name",
-    Text(names_code=True),
-    "Format of all files: a name, or module:Name.  [default: found from their content]",
-)
-LENGTH_SPREAD = Number("1 for exact lengths, 0.8 for 80 % to 100 % of them")
-
-slo_options = section(
-    "SLO",
-    option("--slo slo_name", Text(), "A named SLO; the options below change it.", default="chat"),
-    option("--ttft", Duration(), "Limit on the time to first token.  [chat: 1s]"),
-    option("--tpot", Duration(), "Limit on the time per output token.  [chat: 50ms]"),
-    option(
-        "--attainment",
-        Number("a share between 0 and 1, such as 0.95"),
-        "Share of requests that must meet both.  [chat: 0.95]",
+traffic_options = all_of(
+    section(
+        "Traffic",
+        option(
+            "--workload",
+            Text(may_be_path=True),
+            "A preset (see 'headcount workload list'), a population's TOML file, or a trace.",
+            default="chat",
+        ),
     ),
+    inputs(TrafficInput),
 )
-
-study_options = section(
-    "Running",
-    flag("--no-store", "Neither look for finished simulations in the cache folder nor keep them there."),
-    option(
-        "--executor",
-        Text(names_code=True),
-        "Where simulations run: threads, processes, ray (on RAY_ADDRESS, if set), or module:Name of your own.",
-        default="threads",
-    ),
-    option("--workers", WholeNumber(1, 10_000), "Simulations that run side by side.  [default: one per processor]"),
-)
-
-_COLUMNS = (
-    "Columns of a CSV, Parquet or JSON lines trace in no known format: prompt, output, and, if there, time, session, "
-    "think, priority, tenant; such as time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens."
-)
-_LOG_PATTERN = "Regular expression for the lines of a log, with groups of the names of --columns: (?P<prompt>\\d+) …"
-_TRAFFIC = (
-    "Changes of the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
-    "long-prompts=10%:32K; separated by commas."
-)
-gateway_options = section(
-    "Gateway",
-    option(
-        "--flow-control",
-        Text(names_code=True, takes_parameters=True),
-        "A queue before the router while the fleet is saturated: utilization-detector or concurrency-detector, with "
-        "NAME:key=value; see docs/how-to/tenants-and-quotas.md.  [default: none]",
-    ),
-    option(
-        "--tenants",
-        FilePath(),
-        "A TOML file with a table [tenants.NAME] for each: its share of the users, priority, rpm_limit, tpm_limit.",
-    ),
-)
-trace_options = all_of(
-    option("--trace-block-size", TokenCount(), "Tokens per block id of a trace.  [default: as its format has it]"),
-    option("--trace-format", Text(), "Format of a trace, by name.  [default: found from its content]"),
-    option("--columns", Text("NAME=COLUMN,…"), _COLUMNS),
-    option("--log-pattern", Text("REGEX"), _LOG_PATTERN),
-    flag(
-        "--spread-ticks", "Spread times of a trace that are rounded, such as to 3 s, evenly over what they stand for."
-    ),
-    option("--splice", FilePath(), "Another trace that follows this one; may be repeated.", multiple=True),
-    option("--stretch", Number("a factor"), "Multiply all times of a trace, think times too: 2 is half as fast."),
-    option("--rate-scale", Number("a factor"), "So many times a trace's sessions in the same time, such as 2 or 0.5."),
-)
-change_options = all_of(
-    option("--system-prompt", Text("TOKENS"), "Tokens that all conversations begin with.  [default: the workload's]"),
-    option("--context-scale", Number("a factor"), "So many times as long prompts with their answers, on average."),
-    option("--output-scale", Number("a factor"), "So many times as long answers."),
-    option("--turns", Text("NUMBER"), "Mean turns of a conversation.  [default: the workload's]"),
-    option("--traffic", TRAFFIC_CHANGES, _TRAFFIC),
-)
-workload_options = all_of(
-    trace_options,
-    option(
-        "--think-time",
-        Duration(),
-        "Time from the end of an answer to the next request.  [default: the workload's]",
-    ),
-    change_options,
-    option("--patience", Text("TIME"), "Mean time that users wait for the first token.  [default: for ever]"),
-    option("--client-timeout", Text("TIME"), "Time after which clients cancel an unfinished answer.  [default: none]"),
-    option("--retries", Text("N"), "Attempts that follow time-outs.  [default: 2, as openai-python has it]"),
-)
-
-traffic_options = section(
-    "Traffic",
-    option(
-        "--workload",
-        Text(may_be_path=True),
-        "A preset (see 'headcount workload list'), a population's TOML file, or a trace.",
-        default="chat",
-    ),
-    workload_options,
-)
-
+running_options = inputs(RunInput, "store", "executor", "workers")
 report_options = section(
     "Output",
     option(
         "--report",
-        OutPath(is_report=True),
+        ReportPath(),
         "Also write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
     ),
 )
-
-
-def precision_options(*, precision: str) -> Option:
-    """How well users are to be known, and what that may take."""
-    return all_of(
-        option("--precision", Share(), "Half of the sampling interval, as a share of the users.", default=precision),
-        option(
-            "--replications",
-            WholeNumber(2, 10_000),
-            "Independent runs of a load.  [default: as many as --precision takes]",
-        ),
-    )
-
-
 output_options = all_of(
     section("Output", json_option),
-    option("--seed", WholeNumber(0, LARGEST_TEXT), "Same seed, same result.", default=0),
+    inputs(SeedInput, "seed"),
     option(
         "--config",
         FilePath(),

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any, Final
+from typing import Any
 
 import click
 
+from headcount.cli.given import Given
 from headcount.cli.progress import listener, watched
 from headcount.cli.rendered_output import Shown, json_text, shown
 from headcount.cli.saved_answers import repeatable
@@ -21,8 +21,6 @@ from headcount.text.blocks import Table
 from headcount.views.report import document
 from headcount.views.shown import blocks
 from headcount.views.terminal.drawing import draw
-
-DURATIONS: Final = ("ttft", "tpot", "think_time", "response_time")  # options that Python names with their unit
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -72,30 +70,30 @@ def show_interrupted(answer: Result, *, as_json: bool) -> None:
         draw(blocks(answer))
 
 
-def ask_study(ask: str, values: dict[str, Any], what: str) -> int:
-    """Ask a question whose loads are simulated, `module:function`, with a command's values; the exit code.
+def ask(
+    question: Callable[..., Result], given: Given, answered: Callable[[Callable[..., None]], Result], *, counts: str
+) -> int:
+    """Ask a question with what a command was given; the exit code.
 
-    A question that was asked before is answered from the cache folder, as JSON and as a report if it was one of both
-    then. Progress counts `what`. Ctrl-C shows what was found by then.
+    `answered` asks it, and hands progress to its argument, which counts what `counts` says. A question that simulates
+    a study and was asked before is answered from the cache folder, as JSON and as a report if it was one of both then.
+    Ctrl-C shows what was found by then.
     """
-    report, as_json = values.pop("report"), values.pop("as_json")
-    values |= {"store": not values.pop("no_store"), "slo": values.pop("slo_name")}
-    values |= {f"{name}_s": values.pop(name) for name in DURATIONS if name in values}
-    asked = None
-    if values["store"] and listener() is None:
-        asked = repeatable(click.get_current_context(), ask, values)
-    is_whole = as_json or report is not None
-    if asked and (known := asked.find()) and (known.whole is not None or not is_whole):
+    report, as_json = given.path("report"), given.is_on("as_json")
+    is_whole, told = as_json or report is not None, list[str]()
+    saved = None
+    if given.has("no_store") and not given.is_on("no_store") and listener() is None:
+        saved = repeatable(click.get_current_context(), question.__name__, given)
+    if saved and (known := saved.find()) and (known.whole is not None or not is_whole):
         return show_with_report(known, known.show_again, report, as_json=as_json)
-    told: list[str] = []
     interrupted = partial(show_interrupted, as_json=as_json)
-    with watched(what, interrupted=interrupted, told=told) as progress, asked.watched() if asked else nullcontext():
-        answer: Result = resolve_name(ask)(**values, progress=progress)
+    with watched(counts, interrupted=interrupted, told=told) as progress, saved.watched() if saved else nullcontext():
+        answer = answered(progress)
         if is_whole:
             answer.complete()
-    if asked is None:
+    if saved is None:
         return finish(answer, report, as_json=as_json)
-    return finish(answer, report, as_json=as_json, told=told, kept=asked.kept)
+    return finish(answer, report, as_json=as_json, told=told, kept=saved.kept)
 
 
 def command_line(arguments: list[str] | None = None) -> str:

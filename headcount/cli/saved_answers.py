@@ -4,11 +4,10 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -18,7 +17,8 @@ from files.dependencies import watched_dependencies
 from files.errors import HeadcountError
 from files.limits import limits
 from files.registry import search_path
-from headcount.cli.command import inputs
+from headcount.cli.command import input_files
+from headcount.cli.given import Given
 from headcount.cli.rendered_output import Shown
 from simulator.study.store.origin import origin
 
@@ -73,12 +73,12 @@ class Repeatable:
         return found
 
 
-def repeatable(ctx: click.Context, ask: str, values: Mapping[str, Any]) -> Repeatable:
-    """This command, with the values of its options; `ask` names the question."""
-    given = repr([ask, sorted(values.items()), limits()])
+def repeatable(ctx: click.Context, question: str, asked: Given) -> Repeatable:
+    """This command, with the values of its options; `question` names what is asked."""
+    given = repr([question, asked, limits()])
     if " at 0x" in given or search_path():
         return Repeatable(key=None)
-    named = {str(path) for _, path in inputs(ctx)} | set(filter(os.path.lexists, _QUOTED.findall(given)))
+    named = {str(path) for _, path in input_files(ctx)} | set(filter(os.path.lexists, _QUOTED.findall(given)))
     files = {os.path.realpath(path) for each in named for path in (each, *_beside(Path(each)))}
     code = origin(_OURS, "*")
     parts = [given, code.code, code.machine, *_distributions(), *(f"{path} {_content(path)}" for path in sorted(files))]

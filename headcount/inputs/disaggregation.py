@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from files.errors import HeadcountError
 from files.names import check_names
 from headcount.inputs.deployments import ModelOnGPU
+from headcount.inputs.fields import Inputs, given
+from headcount.inputs.variations import values_of
 from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE
 from simulator.disaggregation import (
     CONNECTORS,
@@ -18,6 +21,7 @@ from simulator.disaggregation import (
     PoolLink,
     resolve_disaggregated,
 )
+from simulator.engines.values import Duration, Number, Text
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.deciders import Decider, read_decider
 from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes
@@ -28,27 +32,129 @@ NO_DECIDER = "none"
 PoolSizesAsked = Mapping[str, Sequence[int]] | str
 
 
+_HEADING: Final = "Prefill and decode apart"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkInput(Inputs):
+    """What lies between prefill and decode engines."""
+
+    kv_transfer: str | None = given(
+        Text(),
+        "pull: decode engines read it, as with vLLM's NixlConnector. push: prefill engines write it, as with its "
+        "NixlPushConnector.",
+        heading=_HEADING,
+        default_text="pull",
+    )
+    kv_transfer_rate: float | None = given(
+        Number("GB/s"), "KV between engines, by one GPU, one way.", heading=_HEADING, default_text="35.5"
+    )
+    dispatch_s: float | None = given(
+        Duration(),
+        "From the end of a prefill to the request's arrival at its decode engine.",
+        heading=_HEADING,
+        default_text="25ms",
+        flag="dispatch",
+    )
+    decider: str | None = given(
+        Text(),
+        "Which prompts decode engines compute themselves: by llm-d, prefix-based-pd-decider:nonCachedTokens=512; by "
+        "Dynamo, isl_bounding, prefill_load or isl_or_load.",
+        heading=_HEADING,
+        default_text="none",
+    )
+
+    def between(self) -> PoolLink:
+        """As pools need it. Raises HeadcountError for what cannot be."""
+        return _between(self.kv_transfer_rate, self.dispatch_s, self.decider, self.kv_transfer)
+
+    def check_alone(self, pools: str = "prefill=N,decode=N") -> None:
+        """Raise HeadcountError for what is given where there are no two pools."""
+        check_alone(self.kv_transfer_rate, self.dispatch_s, self.kv_transfer, self.decider, pools=pools)
+
+
+def pools_field() -> Any:
+    """Sizes of both pools, as a field."""
+    return given(
+        PoolSizes(),
+        "Engines that compute prompts and engines that compute answers: prefill=2,decode=6, or with GPUs for each "
+        "prefill=2xtp1,decode=2xtp4.",
+        heading=_HEADING,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolsInput(Inputs):
+    """Engines that compute prompts and engines that compute answers."""
+
+    pools: ApartPools | None = pools_field()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedPoolsInput(Inputs):
+    """Pools that are compared, each with what lies between them."""
+
+    pools: str | Sequence[str] | None = given(
+        ComparedPools(),
+        "prefill=1,decode=3, or together: --gpus that do both. May be repeated.",
+        heading=_HEADING,
+        is_many=True,
+    )
+    kv_transfer: str | Sequence[str] | None = given(
+        Text(),
+        "pull: decode engines read it, as with vLLM's NixlConnector. push: prefill engines write it, as with its "
+        "NixlPushConnector.",
+        heading=_HEADING,
+        default_text="pull",
+        is_many=True,
+    )
+    kv_transfer_rate: float | None = given(
+        Number("GB/s"), "KV between engines, by one GPU, one way.", heading=_HEADING, default_text="35.5"
+    )
+    dispatch_s: float | None = given(
+        Duration(),
+        "From the end of a prefill to the request's arrival at its decode engine.",
+        heading=_HEADING,
+        default_text="25ms",
+        flag="dispatch",
+    )
+    decider: str | Sequence[str] | None = given(
+        Text(),
+        "Which prompts decode engines compute themselves: by llm-d, prefix-based-pd-decider:nonCachedTokens=512; by "
+        "Dynamo, isl_bounding, prefill_load or isl_or_load.",
+        heading=_HEADING,
+        default_text="none",
+        is_many=True,
+    )
+
+    def axes(self) -> dict[str, str | Sequence[str] | None]:
+        """What may be a list, by name; an empty list is none."""
+        found = {"pools": self.pools, "decider": self.decider, "kv_transfer": self.kv_transfer}
+        return {name: None if value == () else value for name, value in found.items()}
+
+    def between(self, gpus: int | Sequence[int]) -> PoolLink:
+        """What lies between pools that are compared. Raises HeadcountError for what cannot be."""
+        values = [() if value is None else values_of(name, value) for name, value in self.axes().items()]
+        return check_compared(
+            values[0], values[1], values[2], gpus=gpus, kv_transfer_rate=self.kv_transfer_rate,
+            dispatch_s=self.dispatch_s,
+        )  # fmt: skip
+
+
 def asked_apart(
-    asked: ModelOnGPU,
-    pools: ApartPools | None,
-    kv_transfer_rate: float | None,
-    dispatch_s: float | None,
-    decider: str | None = None,
-    *,
-    kv_transfer: str | None = None,
-    replicas: int = 1,
+    asked: ModelOnGPU, pools: ApartPools | None, link: LinkInput, *, replicas: int = 1
 ) -> DisaggregatedDeployment | None:
-    """Both deployments, or None where every engine does both. `kv_transfer_rate` is in GB/s by one GPU, one way.
+    """Both deployments, or None where every engine does both.
 
     Raises HeadcountError for another engine than vLLM, or for what cannot be.
     """
     if pools is None:
-        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider)
+        link.check_alone()
         return None
     if replicas != 1:
         raise HeadcountError("--replicas and --pools both say how many engines there are; leave out one or the other")
     args = _vllm_args(asked)
-    found, between = PoolSizes().read(pools), _between(kv_transfer_rate, dispatch_s, decider, kv_transfer)
+    found, between = PoolSizes().read(pools), link.between()
     return resolve_disaggregated(asked.architecture, asked.gpu, args, (found[PREFILL], found[DECODE]), between)
 
 
@@ -58,19 +164,13 @@ def _vllm_args(asked: ModelOnGPU) -> EngineArgs:
     return asked.args
 
 
-def asked_choices(
-    pools: PoolSizesAsked | None,
-    kv_transfer_rate: float | None,
-    dispatch_s: float | None,
-    decider: str | None,
-    kv_transfer: str | None = None,
-) -> DisaggregationSearch | None:
+def asked_choices(pools: PoolSizesAsked | None, link: LinkInput) -> DisaggregationSearch | None:
     """Of which sizes pools may be, or None where every server does both. Raises HeadcountError for what cannot be."""
     if pools is None:
-        check_alone(kv_transfer_rate, dispatch_s, kv_transfer, decider, pools="prefill,decode")
+        link.check_alone("prefill,decode")
         return None
     sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
-    return DisaggregationSearch(sizes=sizes, between=_between(kv_transfer_rate, dispatch_s, decider, kv_transfer))
+    return DisaggregationSearch(sizes=sizes, between=link.between())
 
 
 def compared_pools(

@@ -1,21 +1,90 @@
 """How many users a fleet is planned for: the chain from people, then growth and headroom."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from files.errors import HeadcountError
 from files.names import readable
+from headcount.inputs.fields import Inputs, given
 from headcount.text.units import clock
+from simulator.engines.values import Duration, Extra, Number, Share, Text, TokenCount, WholeNumber
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
-from workloads.daily_profile import ONE_ZONE, RAGPULSE, WORKING_DAY, Profile
+from workloads.daily_profile import ONE_ZONE, RAGPULSE, WORKING_DAY, Profile, read_profile, read_zones
 from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, StandIn, check_links, demand
 
 MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
 MOST_SPARE: Final = 1000  # servers
 _ZONES: Final = f"the time zones as given, the day as in {RAGPULSE}"
 _NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else tells
+
+
+_PEOPLE: Final = WholeNumber(1, MOST_PEOPLE)
+_HEADING: Final = "People"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleInput(Inputs):
+    """Exactly one of `users`, `employees`, `requests_per_s` and `tokens_per_day` says how many people there are."""
+
+    users: int | None = given(_PEOPLE, "Sessions open at the peak, thinking or waiting.", heading=_HEADING)
+    employees: int | None = given(_PEOPLE, "Registered people; shares lead from there to users.", heading=_HEADING)
+    active_share: float | None = given(
+        Share(), "Employees who use it on a working day.", heading=_HEADING, default_text="34%"
+    )
+    peak_share: float | None = given(
+        Share(), "Of those, with an open session at the peak minute.", heading=_HEADING, default_text="10%"
+    )
+    requests_per_s: float | None = given(
+        Number("requests per second, such as 12.5"), "Requests at the peak.", heading=_HEADING
+    )
+    tokens_per_day: float | None = given(
+        TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens of a day, such as 300M.", heading=_HEADING
+    )
+    peak_hour_share: float | None = given(
+        Share(), "A day's requests that come in its busiest hour.", heading=_HEADING, default_text="14.4%"
+    )
+    daily_profile: str | Profile | None = given(
+        Text(),
+        "Requests by hour, 24 of a day or 168 of a week, separated by commas.",
+        heading=_HEADING,
+        default_text="RAGPulse's day",
+    )
+    time_zones: str | Mapping[float, float] | None = given(
+        Text(),
+        "People by hours ahead of UTC, such as +1=60%,-5=40%.",
+        heading=_HEADING,
+        default_text="all in one",
+    )
+    tokens_per_request: float | None = given(
+        TokenCount(), "Prompt and output of a request.", heading=_HEADING, default_text="the workload's mean"
+    )
+    response_time_s: float | None = given(
+        Duration(),
+        "From a request to the end of its answer.",
+        heading=_HEADING,
+        default_text="estimated",
+        flag="response-time",
+    )
+    growth: float = given(Extra(), "Users to add, such as 30%.", heading=_HEADING, default=0.0, default_text="0%")
+    headroom: float = given(
+        Extra(), "Users to add on top of these, such as 10%.", heading=_HEADING, default=0.0, default_text="0%"
+    )
+    spare: int = given(
+        WholeNumber(0, 1000),
+        "Servers that may fail: the rest still serve all users. With --pools so many of each pool.",
+        heading=_HEADING,
+        default=0,
+    )
+
+    def found(self) -> "People":
+        """The same, the day and the time zones read. Raises HeadcountError for what is out of range."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        profile, zones = self.daily_profile, self.time_zones
+        values["daily_profile"] = read_profile(profile) if isinstance(profile, str) else profile
+        values["time_zones"] = read_zones(zones) if isinstance(zones, str) else zones
+        return People(**values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from files.errors import HeadcountError
 from files.outputs import check_out_file, whole_file
+from headcount.inputs.fields import Inputs, given
+from headcount.inputs.out_path import OutPath
 from simulator.cancellations import is_cancelled
 from simulator.results import request_times
 from simulator.simulation import Simulation
@@ -43,6 +45,17 @@ class Outputs:
         if self.steps is not None:
             with whole_file(self.steps) as temporary, temporary.open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps(step.to_json()) + "\n" for step in simulation.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputsInput(Inputs):
+    """Which files are asked for."""
+
+    requests_out: Path | None = given(OutPath(), "CSV with every request's times.", heading="Output")
+    steps_out: Path | None = given(OutPath(), "JSON lines with every step's decisions.", heading="Output")
+
+    def files(self) -> Outputs:
+        return Outputs(requests=self.requests_out, steps=self.steps_out)
 
 
 NO_FILES: Final = Outputs()

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from files.errors import HeadcountError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
-from headcount.inputs.deployments import ModelOnGPU, check_counts, engine_json, resolve_model_and_gpu
-from headcount.inputs.loads import AskedWorkload, length_facts, trace_notes
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.deployments import ModelOnGPU, check_counts, engine_json
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.load import length_facts, trace_notes
+from headcount.inputs.question import question
+from headcount.inputs.routing import RoutingInput
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import CapacitySearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.result import Progress, Result, Verdict, Watch
 from headcount.queries.suggestions import TRIED, Suggestion, find_suggestions
 from headcount.text.capacity import found_line, row_layout
 from headcount.text.units import assumptions_json, counted
 from headcount.text.words import load_text
 from simulator.deployment import Deployment
-from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.capacity import PRECISION
+from simulator.fleet.router import check_router
 from simulator.study.capacity_table import (
     CapacityQuestion,
     CapacityRow,
@@ -28,17 +33,13 @@ from simulator.study.capacity_table import (
     plans_of,
 )
 from simulator.study.points import Point
-from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
-from simulator.study.slo import find_slo
-from simulator.study.store.store import kept_simulations
 from workloads.effects import TrafficEffects, traffic_effects
-from workloads.tenants import Given
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
-    from calibrate.readers.parsing.startup_log import StartupLog
+    pass
 
 
 @dataclass(frozen=True)
@@ -154,97 +155,70 @@ def capacity(
     model: str,
     gpu: str,
     *,
-    gpus: Sequence[int] = (1, 2, 4, 8),
     workload: Source = "chat",
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    router: str | RouterFactory | None = None,
-    flow_control: str | None = None,
-    tenants: Given | None = None,
-    precision: float = PRECISION,
-    replications: int | None = None,
-    hours_met: float | None = None,
-    suggestions: bool = False,
-    seed: int = 0,
-    strict: bool = False,
-    store: bool = True,
-    executor: str = DEFAULT_EXECUTOR,
-    workers: int | None = None,
-    startup_log: "StartupLog | None" = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    routing: RoutingInput = RoutingInput(),
+    search: CapacitySearch = CapacitySearch(),
+    run: RunInput = RunInput(),
 ) -> CapacityResult:
-    """Users per GPU count, each with an interval and what binds.
+    """Users per GPU count, each with an interval and its bottleneck.
 
-    `engine` are vLLM's engine arguments under their names; `slo` is a name, whose limits those beside it change;
     `workload` is a preset, a population or a trace file. Without a tensor-parallel size every one that fits is tried.
-    With `hours_met` this share of clock hours has to meet the SLO, such as 0.95; else the long run has to.
-    `flow_control` is the gateway's queue before the router; `tenants`, a file or a mapping by name, are its flows.
-    With `suggestions` the changes of one setting that promise most are tried on the GPU count that leads.
-    Finished simulations are kept in the cache folder, and found there, unless `store` is False; they run in so many
-    `workers` (None: one per processor) of an `executor`: `threads`, `processes` or `ray`.
-    Raises HeadcountError for a bad argument, RefusedError before anything is simulated where `strict` refuses a note.
+    With `hours_met` this share of clock hours has to meet the SLO, such as 0.95; else the long run has to. With
+    `suggest` the changes of one setting that promise most are tried on the GPU count that leads.
+    Raises HeadcountError for a bad argument, RefusedError before anything is simulated where `strict` refuses a
+    diagnostic.
     """
-    check_counts("gpus", gpus)
-    if router is not None:
-        check_router(router)
-    runs_on = find_executor(executor, workers)
-    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
-    load = AskedWorkload(
-        workload=workload,
-        think_time_s=think_time_s,
-        trace_block_size=trace_block_size,
-        traffic=traffic,
-        tenants=tenants,
-    )
-    found, mean_s = load.load()
+    check_counts("gpus", search.gpus)
+    if routing.router is not None:
+        check_router(routing.router)
+    run.check()
+    asked, progress = engine.on(model, gpu), run.progress
+    found, mean_s = traffic.load(workload, routing.tenants)
     wanted = CapacityQuestion(
         architecture=asked.architecture,
         gpu=asked.gpu,
-        gpus=tuple(dict.fromkeys(gpus)),
+        gpus=tuple(dict.fromkeys(search.gpus)),
         workload=found,
         think_time_s=mean_s,
-        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
+        slo=slo.found(),
         args=asked.args,
-        router=router,
-        flow_control=flow_control,
-        precision=precision,
-        replications=replications,
-        hours_met=hours_met,
-        seed=seed,
+        router=routing.router,
+        flow_control=routing.flow_control,
+        precision=search.precision,
+        replications=search.replications,
+        hours_met=search.hours_met,
+        seed=run.seed,
     )
     searched = _searched(wanted)
-    if strict:
+    if run.strict:
         find_diagnostics(facts_about(asked, plans=searched), strict=True)
 
     effects = cache(partial(traffic_effects, found.table if isinstance(found, Trace) else found))
 
     def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityResult:
         plan = next((row.plan for row in rows if row.plan is not None), None)
-        traffic, met = (effects(plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
-        of_load = {"trace": trace_notes(found), **length_facts(found, met)}
+        cut, met = (effects(plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
+        of_load = {"trace": trace_notes(found), **length_facts(met)}
         return CapacityResult(
-            diagnostics=find_diagnostics(replace(_facts_of(asked, rows, traffic), **of_load), strict=strict)
+            diagnostics=find_diagnostics(replace(_facts_of(asked, rows, cut), **of_load), strict=strict)
             if rows
             else (),
-            traffic=traffic,
+            traffic=cut,
             verdict=_verdict(rows),
             question=wanted,
             capacity=rows,
-            workload=str(load),
+            workload=traffic.named(workload),
         )
 
-    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+    with run.simulations() as simulations:
         rows = _watched(wanted, progress, answer, simulations)
-        if suggestions:
+        if search.suggest:
             progress(Progress(done=0, total=1, so_far=answer(rows), what=TRIED))
-        tried = find_suggestions(wanted, best_row(rows), progress, simulations) if suggestions else None
-    return replace(answer(rows, strict=strict), suggestions=tried, simulations=simulations)
+        tried = find_suggestions(wanted, best_row(rows), progress, simulations) if search.suggest else None
+    return replace(answer(rows, strict=run.strict), suggestions=tried, simulations=simulations)
 
 
 def _searched(asked: CapacityQuestion) -> list[Deployment]:

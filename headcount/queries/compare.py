@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from files.names import check_names
 from headcount.diagnostics import find_diagnostics
-from headcount.inputs.deployments import ENGINE_ARGUMENTS, check_counts
-from headcount.inputs.disaggregation import check_compared
-from headcount.inputs.loads import AskedWorkload
+from headcount.inputs.deployments import check_counts
+from headcount.inputs.disaggregation import ComparedPoolsInput
+from headcount.inputs.engine import EngineInput
 from headcount.inputs.offers import catalog_names
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.question import question
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import CompareSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.inputs.variations import (
     FORMATS,
     Axis,
@@ -22,7 +25,7 @@ from headcount.inputs.variations import (
     values_of,
 )
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.result import Progress, Result, Verdict
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
@@ -31,13 +34,11 @@ from headcount.text.blocks import Block, Line
 from headcount.text.words import (
     PRECISION_REMARK,
 )
-from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.running.executor import DEFAULT_EXECUTOR
-from simulator.study.slo import SLO, find_slo
+from simulator.fleet.router import check_router
+from simulator.study.slo import SLO
 from workloads.traces.trace_file import Source
 
 MOST_LAYOUTS = 1000
-PRECISION = 0.05
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
 HITS_LEGEND = (
     "prefix hits: share of prompt tokens found in GPU memory, and in host memory or a KV store where KV is kept there."
@@ -99,71 +100,43 @@ def compare(
     *,
     gpus: int | Sequence[int] = 8,
     workload: Source = "chat",
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    router: str | RouterFactory | Sequence[str | RouterFactory] | None = None,
-    pools: str | Sequence[str] | None = None,
-    kv_transfer: str | Sequence[str] | None = None,
-    kv_transfer_rate: float | None = None,
-    dispatch_s: float | None = None,
-    decider: str | Sequence[str] | None = None,
-    sort: str = "cost",
-    simulate_all: bool = False,
-    precision: float = PRECISION,
-    replications: int | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    store: bool = True,
-    executor: str = DEFAULT_EXECUTOR,
-    workers: int | None = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    pools: ComparedPoolsInput = ComparedPoolsInput(),
+    search: CompareSearch = CompareSearch(),
+    run: RunInput = RunInput(),
 ) -> CompareResult:
     """Layouts side by side, ranked; GPU, GPU count, router, pools and every engine argument may be a list.
 
     `pools` are "prefill=1,decode=3", … and "together", where all `gpus` do both; `kv_transfer` is "pull" or "push". The
     first value of every list is the base. The answer shows what each change from the base to the best layout gains.
-    Layouts far behind by their estimate are only screened, unless `simulate_all`. Raises ValueError for a bad argument,
-    RefusedError where `strict` refuses a note.
+    Layouts far behind by their estimate are only screened, unless `simulate_all`. Raises HeadcountError for a bad
+    argument, RefusedError where `strict` refuses a diagnostic.
     """
+    sort, progress = search.sort, run.progress
     check_sort(sort)
-    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
-    check_axes_of_engines(engine)
+    check_axes_of_engines(engine.arguments)
     check_counts("gpus", values_of("gpus", gpus))
-    for each in () if router is None else values_of("router", router):
+    for each in () if search.router is None else values_of("router", search.router):
         check_router(each)
-    pools, decider, kv_transfer = (None if each == () else each for each in (pools, decider, kv_transfer))
-    asked_pools = () if pools is None else values_of("pools", pools)
-    deciders = () if decider is None else values_of("decider", decider)
-    transfers = () if kv_transfer is None else values_of("kv_transfer", kv_transfer)
-    between = check_compared(
-        asked_pools, deciders, transfers, gpus=gpus, kv_transfer_rate=kv_transfer_rate, dispatch_s=dispatch_s
-    )
+    between = pools.between(gpus)
     given = {
         "gpu": catalog_names(gpu),
         "gpus": gpus,
-        **engine,
-        "router": router,
-        "pools": pools,
-        "decider": decider,
-        "kv_transfer": kv_transfer,
+        **engine.arguments,
+        "router": search.router,
+        **pools.axes(),
     }
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))
-    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
-    load = AskedWorkload(
-        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
-    )
+    limits = slo.found()
     layouts = Layouts(
         model=model,
-        asked=load,
+        workload=workload,
+        traffic=traffic,
         base=base,
-        study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
+        study={"slo": limits, "precision": search.precision, "replications": search.replications, "seed": run.seed},
         between=between,
     )
     found = layouts.all_screened(asked, progress)
@@ -175,9 +148,9 @@ def compare(
             diagnostics=find_diagnostics(facts_of(order, verdict), strict=strict),
             verdict=verdict,
             model=layouts.architecture.name,
-            workload=str(load),
+            workload=traffic.named(workload),
             slo=limits,
-            seed=seed,
+            seed=run.seed,
             sort=sort,
             axes=tuple(axes),
             layouts=order,
@@ -185,17 +158,17 @@ def compare(
             attribution=gained,
         )
 
-    if strict:
+    if run.strict:
         find_diagnostics(facts_of(found, Verdict.DONE), strict=True)
-    wanted = [place for place in range(len(found)) if simulate_all or is_promising(found, place, sort)]
-    with layouts.simulations(executor, workers, store=store) as simulations:
+    wanted = [place for place in range(len(found)) if search.simulate_all or is_promising(found, place, sort)]
+    with layouts.simulations(run) as simulations:
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
             watcher = noted(progress, done, len(wanted), found[place].name)
             found[place] = layouts.simulated(found[place], watcher, is_served=True)
             progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
         gained = _gained(layouts, found, asked, sort)
-    return replace(answer(found, gained, strict=strict), simulations=simulations)
+    return replace(answer(found, gained, strict=run.strict), simulations=simulations)
 
 
 def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort: str) -> Attribution | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from files.reading import InputError
-from headcount.queries.result import Result, question
+from headcount.inputs.question import question
+from headcount.queries.result import Result
 from headcount.queries.saved_answer import read_answer
 from headcount.text.words import EACH_GETS, SAFE
 

@@ -5,28 +5,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import resolve_model_and_gpu
-from headcount.inputs.disaggregation import ApartPools, asked_apart
-from headcount.inputs.loads import AskedWorkload, trace_notes
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.disaggregation import ApartPools, LinkInput, asked_apart
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.load import trace_notes
+from headcount.inputs.question import question
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import PoolsSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.autoscaling.pooled import PooledResult, effects_of, facts_of, verdict_of
 from headcount.queries.report_data.disaggregation import apart_json
 from headcount.queries.report_data.sensitivity import swings_apart
-from headcount.queries.result import Progress, Watch, question, unwatched
+from headcount.queries.result import Progress, Watch
 from headcount.text.words import load_text
 from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
-from simulator.fleet.router import RouterFactory, check_router, router_name
-from simulator.study.capacity import PRECISION, Capacity
+from simulator.fleet.router import check_router, router_name
+from simulator.study.capacity import Capacity
 from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_table import CapacityQuestion, RunContext
 from simulator.study.fleets.disaggregation import apart_capacity, evaluator_of_apart
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.replication import simulate_users
-from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
-from simulator.study.running.simulations import Simulations
 from simulator.study.served import served_json
-from simulator.study.slo import find_slo
-from simulator.study.store.store import kept_simulations
 from workloads.traces.trace_file import Source
 
 
@@ -66,52 +66,35 @@ def disaggregated_capacity(
     gpu: str,
     pools: ApartPools,
     *,
-    kv_transfer: str | None = None,
-    kv_transfer_rate: float | None = None,
-    dispatch_s: float | None = None,
-    decider: str | None = None,
+    link: LinkInput = LinkInput(),
     workload: Source = "chat",
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    router: str | RouterFactory | None = None,
-    precision: float = PRECISION,
-    replications: int | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    store: bool = True,
-    executor: str = DEFAULT_EXECUTOR,
-    workers: int | None = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    search: PoolsSearch = PoolsSearch(),
+    run: RunInput = RunInput(),
 ) -> DisaggregationResult:
-    """Users that engines which compute prompts and engines which compute answers serve together.
+    """Users that disaggregated prefill/decode serves: engines that compute prompts, and engines that compute answers.
 
     `pools` is such as {"prefill": "2", "decode": "2xtp4"}. Between them decode engines "pull" KV, or prefill engines
     "push" it (`kv_transfer`), at `kv_transfer_rate` GB/s by one GPU.
     `decider` says which prompts decode engines compute themselves, such as "isl_bounding:eff_isl_threshold=512".
-    Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a note.
+    Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
     """
-    runs_on = find_executor(executor, workers)
-    asked = resolve_model_and_gpu(model, gpu, engine)
-    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider, kv_transfer=kv_transfer)
+    run.check()
+    router, progress = search.router, run.progress
+    asked = engine.on(model, gpu)
+    apart = asked_apart(asked, pools, link)
     assert apart is not None, "pools were asked for"
     check_router(router or DEFAULT_ROUTER)
-    load = AskedWorkload(
-        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
-    )
-    found, mean_s = load.load()
+    found, mean_s = traffic.load(workload)
     question = CapacityQuestion(
         architecture=asked.architecture, gpu=asked.gpu, gpus=(apart.gpus,), workload=found, think_time_s=mean_s,
-        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment), args=asked.args, router=router,
-        precision=precision, replications=replications, seed=seed,
+        slo=slo.found(), args=asked.args, router=router, precision=search.precision, replications=search.replications,
+        seed=run.seed,
     )  # fmt: skip
-    find_diagnostics(facts_about(asked, plans=list(apart.plans)), strict=strict)
-    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+    find_diagnostics(facts_about(asked, plans=list(apart.plans)), strict=run.strict)
+    with run.simulations() as simulations:
         how = RunContext(simulations=simulations, watcher=_watched(progress))
         evaluator = evaluator_of_apart(question, apart, how)
         capacity = apart_capacity(question, apart, evaluator)
@@ -122,7 +105,7 @@ def disaggregated_capacity(
         steps=[(plan, point.mean_step) for plan in apart.plans if point and point.mean_step],
     )  # fmt: skip
     return DisaggregationResult(
-        diagnostics=find_diagnostics(known, strict=strict),
+        diagnostics=find_diagnostics(known, strict=run.strict),
         verdict=verdict_of(question, capacity),
         question=question,
         plans=apart.plans,
@@ -131,7 +114,7 @@ def disaggregated_capacity(
         interval=interval,
         router=router_name(router or DEFAULT_ROUTER),
         served=_served(apart, evaluator, capacity),
-        workload=str(load),
+        workload=traffic.named(workload),
         traffic=effects,
         simulations=simulations,
     )

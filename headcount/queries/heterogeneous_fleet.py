@@ -6,26 +6,26 @@ from typing import Any
 
 from files.errors import HeadcountError
 from headcount.diagnostics import find_diagnostics
-from headcount.inputs.deployments import resolve_model_and_gpu
-from headcount.inputs.loads import AskedWorkload, trace_notes
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.load import trace_notes
+from headcount.inputs.question import question
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import HeterogeneousSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.autoscaling.pooled import PooledResult, effects_of, facts_of, verdict_of
 from headcount.queries.report_data.sensitivity import swings_of_pools
-from headcount.queries.result import Progress, Watch, question, unwatched
+from headcount.queries.result import Progress, Watch
 from headcount.text.capacity import found_line
 from headcount.text.units import counted
 from headcount.text.words import load_text
 from kvcache.models.catalog import find_gpu
-from simulator.fleet.router import RouterFactory, check_router, router_name
-from simulator.study.capacity import PRECISION
+from simulator.fleet.router import check_router, router_name
 from simulator.study.capacity_table import CapacityQuestion, RunContext, capacity_rows
 from simulator.study.fleets.heterogeneous_fleet import InFleet, PoolAlone, Together, serve_together
 from simulator.study.points import Point
-from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
-from simulator.study.slo import find_slo
 from simulator.study.statistics import summary
-from simulator.study.store.store import kept_simulations
 from workloads.traces.trace_file import Source
 
 MOST_POOLS = 16
@@ -80,47 +80,33 @@ def fleet(
     pools: Mapping[str, int],
     *,
     workload: Source = "chat",
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    router: str | RouterFactory = "shortest-expected-delay",
-    precision: float = PRECISION,
-    replications: int | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    store: bool = True,
-    executor: str = DEFAULT_EXECUTOR,
-    workers: int | None = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    search: HeterogeneousSearch = HeterogeneousSearch(),
+    run: RunInput = RunInput(),
 ) -> FleetResult:
     """Users that pools of different GPUs serve together, and what each of them serves alone.
 
-    `pools` has the number of GPUs by the name of the GPU, two at least; `engine` are vLLM's engine arguments under
-    their names, of all pools. Raises HeadcountError for a bad argument or a pool that serves nobody, RefusedError where
-    `strict` refuses a note.
+    `pools` has the number of GPUs by the name of the GPU, two at least; the engine's arguments are those of all pools.
+    Raises HeadcountError for a bad argument or a pool that serves nobody, RefusedError where `strict` refuses a
+    diagnostic.
     """
     _check_pools(pools)
+    router, progress = search.router, run.progress
     check_router(router)
-    runs_on = find_executor(executor, workers)
-    asked = [resolve_model_and_gpu(model, gpu, engine) for gpu in pools]
-    load = AskedWorkload(
-        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
-    )
-    found, mean_s = load.load()
+    run.check()
+    asked = [engine.on(model, gpu) for gpu in pools]
+    found, mean_s = traffic.load(workload)
     questions = [
         CapacityQuestion(
             architecture=each.architecture, gpu=each.gpu, gpus=(count,), workload=found, think_time_s=mean_s,
-            slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment), args=each.args, router=router,
-            precision=precision, replications=replications, seed=seed,
+            slo=slo.found(), args=each.args, router=router, precision=search.precision,
+            replications=search.replications, seed=run.seed,
         )
         for each, count in zip(asked, pools.values(), strict=True)
     ]  # fmt: skip
-    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+    with run.simulations() as simulations:
         alone = _each_alone(questions, progress, simulations)
         how = RunContext(watcher=_watcher(progress, len(alone), len(alone) + 1), simulations=simulations)
         together = serve_together(alone, how)
@@ -132,7 +118,7 @@ def fleet(
         traffic=traffic_found, trace=trace_notes(found),
     )  # fmt: skip
     return FleetResult(
-        diagnostics=find_diagnostics(known, strict=strict),
+        diagnostics=find_diagnostics(known, strict=run.strict),
         verdict=verdict_of(questions[0], together.found),
         question=questions[0],
         plans=plans,
@@ -140,7 +126,7 @@ def fleet(
         interval=together.figures,
         router=router_name(router),
         together=together,
-        workload=str(load),
+        workload=traffic.named(workload),
         traffic=traffic_found,
         simulations=simulations,
     )

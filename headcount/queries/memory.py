@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from files.reading import InputError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import ModelOnGPU, check_counts, resolve_model_and_gpu
+from headcount.inputs.deployments import ModelOnGPU, check_counts
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.question import question
 from headcount.queries.report_data.waterfall import waterfall
-from headcount.queries.result import Result, Verdict, question
+from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB, assumptions_json
 from headcount.text.words import longest_name
 from kvcache.memory.budget import MemoryBudget
@@ -66,7 +68,7 @@ class MemoryResult(Result):
     users: tuple[int, ...] = USERS
     given_context_tokens: int | None = None  # None: the chat preset's mean
     remedies: Sequence[Remedy] = ()
-    resolve_model_and_gpu: ModelOnGPU | None = None
+    asked_about: ModelOnGPU | None = None
     architecture_assumptions: Sequence[tuple[str, str, str]] = ()
     log: "StartupLog | None" = None
     log_terms: Sequence[LoggedTerm] = ()
@@ -137,17 +139,16 @@ def memory(
     *,
     users: Sequence[int] = USERS,
     mean_context: int | None = None,
-    startup_log: "StartupLog | None" = None,
+    engine: EngineInput = EngineInput(),
     strict: bool = False,
-    **engine: Any,
 ) -> MemoryResult:
     """Whether a model fits on a GPU under vLLM or SGLang, where the memory goes, what the KV cache holds.
 
-    `engine` are vLLM's engine arguments under their names, or with `engine="sglang"` SGLang's; `mean_context` is a
-    typical conversation in tokens. Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
+    Engine arguments are vLLM's under their names, or with `engine="sglang"` SGLang's; `mean_context` is a typical
+    conversation in tokens. Raises ValueError for a bad argument, RefusedError where `strict` refuses a note.
     """
-    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
-    return memory_answer(asked, users, mean_context, startup_log, strict=strict)
+    asked = engine.on(model, gpu)
+    return memory_answer(asked, users, mean_context, engine.startup_log, strict=strict)
 
 
 def memory_answer(
@@ -172,7 +173,7 @@ def memory_answer(
         users=tuple(users),
         given_context_tokens=mean_context,
         remedies=found,
-        resolve_model_and_gpu=asked,
+        asked_about=asked,
         architecture_assumptions=asked.architecture.assumptions,
         log=log,
         log_terms=() if log is None else _log_terms(asked, log, budget),

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import ModelOnGPU, resolve_model_and_gpu
+from headcount.inputs.deployments import ModelOnGPU
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.question import question
 from headcount.queries.memory import MemoryResult, is_doubtful, memory_answer
-from headcount.queries.result import Result, Verdict, question
+from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once
@@ -21,7 +23,7 @@ from simulator.engines.vllm.comparison import (
 )
 
 if TYPE_CHECKING:
-    from calibrate.readers.parsing.startup_log import StartupLog
+    pass
 
 KEYS = (
     "tensor_parallel_size", "quantization", "kv_cache_dtype", "fits", "missing_bytes", "spare_bytes", "weights_bytes",
@@ -91,15 +93,14 @@ def memory_comparison(
     *,
     users: Sequence[int] = (),
     mean_context: int | None = None,
-    startup_log: "StartupLog | None" = None,
+    engine: EngineInput = EngineInput(),
     strict: bool = False,
-    **engine: Any,
 ) -> MemoryComparison:
     """Memory over tensor-parallel sizes, weight formats and KV-cache formats, as far as none is given.
 
     Arguments as for `memory`. Raises HeadcountError where vLLM refuses every way.
     """
-    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
+    asked = engine.on(model, gpu)
     args = asked.args
     if args.num_gpu_blocks_override is not None:
         raise HeadcountError(

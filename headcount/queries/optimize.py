@@ -8,12 +8,16 @@ from files.errors import HeadcountError
 from files.names import check_names
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.deployments import ENGINE_ARGUMENTS, check_counts
-from headcount.inputs.loads import AskedWorkload
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.question import question
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import OptimizeSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.inputs.variations import Axis, Choice, varied
 from headcount.queries.compare import CompareResult, verdict_of
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.result import Progress, Result, Verdict, Watch
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
@@ -21,15 +25,11 @@ from headcount.queries.sweeps.ranking import FAR_BEHIND, ranked
 from headcount.queries.sweeps.search import check_space, searched
 from headcount.queries.sweeps.successive_halving import leader, race, simplest, simulate_in
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
-from simulator.fleet.router import RouterFactory, check_router
-from simulator.study.running.executor import DEFAULT_EXECUTOR
-from simulator.study.slo import find_slo
+from simulator.fleet.router import check_router
 from simulator.study.statistics import Interval
 from workloads.traces.trace_file import Source
 
 ABOUT: Final = 1.01  # figures nearer than that count as equal
-TRIALS: Final = 200
-FINALISTS: Final = 6
 MOST_TRIALS, MOST_FINALISTS = 10_000, 100
 ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
 
@@ -114,64 +114,48 @@ def optimize(
     model: str,
     gpu: str,
     *,
-    gpus: int = 1,
-    search: Mapping[str, Any] | None = None,
-    trials: int = TRIALS,
-    finalists: int = FINALISTS,
     workload: Source = "chat",
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    router: str | RouterFactory | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    store: bool = True,
-    executor: str = DEFAULT_EXECUTOR,
-    workers: int | None = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    search: OptimizeSearch = OptimizeSearch(),
+    run: RunInput = RunInput(),
 ) -> OptimizeResult:
-    """The engine arguments that serve the most users on these GPUs, beside those that are given.
+    """The engine arguments that serve the most users on these GPUs, compared with those that are given.
 
     `search` has lists by name, such as max_num_seqs=[64, 128]; without it everything that the engine's TUNING has, and
     that is not given, is searched. `trials` choices are looked at by their estimates, the best `finalists` are
-    simulated. Raises ValueError for a bad argument, or where Optuna is missing; RefusedError where `strict` refuses a
-    note.
+    simulated. Raises HeadcountError for a bad argument, or where Optuna is missing; RefusedError where `strict` refuses
+    a diagnostic.
     """
-    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
+    router, gpus, finalists = search.router, search.gpus, search.finalists
     check_counts("gpus", [gpus])
-    check_space(trials=(trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
+    check_space(trials=(search.trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
     if router is not None:
         check_router(router)
-    given = {name: value for name, value in engine.items() if value is not None}
-    axes = space(search, {**given, **({"router": router} if router else {})})
-    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
-    load = AskedWorkload(
-        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
-    )
+    given = {name: value for name, value in engine.arguments.items() if value is not None}
+    axes = space(search.search, {**given, **({"router": router} if router else {})})
+    limits = slo.found()
     layouts = Layouts(
         model=model,
-        asked=load,
+        workload=workload,
+        traffic=traffic,
         base={"gpu": gpu, "gpus": gpus, **given, "router": router},
-        study={"slo": limits, "replications": None, "seed": seed},
+        study={"slo": limits, "replications": None, "seed": run.seed},
     )
     base = layouts.screened({})
-    if strict:
+    if run.strict:
         find_diagnostics(facts_of([base], Verdict.DONE), strict=True)
-    tried = {"router", *TUNINGS[given.get("engine", VLLM)].tried}
+    tried = {"router", *TUNINGS[str(given.get("engine", VLLM))].tried}
     estimated = [axis for axis in axes if axis.name not in tried]
-    looked = searched(layouts, estimated, base, trials=trials, seed=seed, progress=progress)
+    looked = searched(layouts, estimated, base, trials=search.trials, seed=run.seed, progress=run.progress)
     entrants = _finalists(looked, base, finalists)
     for axis in (axis for axis in axes if axis.name in tried):
         first = [each for each in (base, *entrants) if each.num_servers > 1 or axis.name != "router"][:3]
         entrants += [layouts.screened({**each.choice, axis.name: value}) for each in first for value in axis.values]
-    run = _Run(layouts, str(load), tuple(axes), len(looked), progress)
-    with layouts.simulations(executor, workers, store=store) as simulations:
-        return replace(run.answer(base, entrants, strict=strict), simulations=simulations)
+    contest = _Run(layouts, traffic.named(workload), tuple(axes), len(looked), run.progress)
+    with layouts.simulations(run) as simulations:
+        return replace(contest.answer(base, entrants, strict=run.strict), simulations=simulations)
 
 
 @dataclass

@@ -1,17 +1,23 @@
 """Which GPUs, and how many, do these people need, and what does it cost?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial
 from typing import Any, Final
 
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.deployments import engine_json
-from headcount.inputs.disaggregation import PoolSizesAsked, asked_choices
-from headcount.inputs.loads import AskedWorkload, length_facts, trace_notes
+from headcount.inputs.disaggregation import LinkInput, asked_choices
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.load import length_facts, trace_notes
 from headcount.inputs.offers import names_of, read_offers
-from headcount.inputs.people import People
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.people import People, PeopleInput
+from headcount.inputs.prices import PriceInput
+from headcount.inputs.question import question
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import PlanSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries import plan_progress
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
@@ -19,16 +25,14 @@ from headcount.queries.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.queries.report_data.demand import think_time_link, tokens_link
 from headcount.queries.report_data.sensitivity import swings_apart
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch
 from headcount.text.units import assumptions_json, counted
 from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
 from simulator.engines.engines import engine_args
-from simulator.fleet.router import RouterFactory, check_router
+from simulator.fleet.router import check_router
 from simulator.study.fleets.layouts import (
-    MAX_REPLICATIONS,
-    PRECISION,
     FleetQuestion,
     Layout,
     every_layout,
@@ -38,11 +42,7 @@ from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fl
 from simulator.study.fleets.search import FleetSearch, search_fleets
 from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.points import Point
-from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
 from simulator.study.running.simulations import Simulations
-from simulator.study.slo import find_slo
-from simulator.study.store.store import kept_simulations
-from workloads.daily_profile import Profile, read_profile, read_zones
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.traces.trace import Trace
@@ -191,51 +191,15 @@ class PlanResult(Result):
 def plan(
     model: str,
     *,
-    users: int | None = None,
-    employees: int | None = None,
-    requests_per_s: float | None = None,
-    tokens_per_day: float | None = None,
-    active_share: float | None = None,
-    peak_share: float | None = None,
-    peak_hour_share: float | None = None,
-    tokens_per_request: float | None = None,
-    response_time_s: float | None = None,
-    growth: float = 0.0,
-    headroom: float = 0.0,
-    spare: int = 0,
-    gpu: str | Sequence[str] | None = None,
-    quantization: str | Sequence[str] | None = None,
-    kv_cache_dtype: str | Sequence[str] | None = None,
-    price: float | Mapping[str, float] | None = None,
-    api_input_price: float | None = None,
-    api_output_price: float | None = None,
-    utilization: float | None = None,
-    daily_profile: str | Profile | None = None,
-    time_zones: str | Mapping[float, float] | None = None,
+    people: PeopleInput = PeopleInput(),
     workload: Source = "chat",
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    router: str | RouterFactory | None = None,
-    pools: PoolSizesAsked | None = None,
-    kv_transfer: str | None = None,
-    kv_transfer_rate: float | None = None,
-    dispatch_s: float | None = None,
-    decider: str | None = None,
-    precision: float = PRECISION,
-    replications: int = MAX_REPLICATIONS,
-    seed: int = 0,
-    strict: bool = False,
-    store: bool = True,
-    executor: str = DEFAULT_EXECUTOR,
-    workers: int | None = None,
-    explain: bool = False,
-    progress: Watch = unwatched,
-    **engine: Any,
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    search: PlanSearch = PlanSearch(),
+    link: LinkInput = LinkInput(),
+    prices: PriceInput = PriceInput(),
+    run: RunInput = RunInput(),
 ) -> PlanResult:
     """The cheapest fleet that serves these people within the SLO, and how much others would cost.
 
@@ -244,32 +208,22 @@ def plan(
     `time_zones` the share of people by hours ahead of UTC (`+1=60%,-5=40%`). `growth` and `headroom` are shares on top;
     `spare` servers may fail, of two pools so many of each. Without a `router` it is least-outstanding, or
     session-affinity where that should cost clearly less. With `pools`, such as "prefill,decode" or {"prefill": [1],
-    "decode": [1, 2]} with tensor-parallel sizes, engines that compute prompts apart from answers are tried too;
-    `decider` says which prompts the others compute themselves. `gpu`, `quantization`, `kv_cache_dtype` are one name or
-    several, `price` is US dollars per GPU and hour, of all or by name. `engine` are vLLM's engine arguments under their
-    names. Raises HeadcountError for a bad argument, RefusedError before anything is simulated where `strict`
-    refuses a note.
+    "decode": [1, 2]} with tensor-parallel sizes, disaggregated prefill/decode is tried too; `decider` says which
+    prompts decode engines compute themselves. `gpu`, `quantization`, `kv_cache_dtype` are one name or several, `price`
+    is US dollars per GPU and hour, of all or by name. Raises HeadcountError for a bad argument, RefusedError before
+    anything is simulated where `strict` refuses a diagnostic.
     """
-    if router is not None:
-        check_router(router)
-    runs_on = find_executor(executor, workers)
-    people = People(
-        users=users, employees=employees, requests_per_s=requests_per_s, tokens_per_day=tokens_per_day,
-        active_share=active_share, peak_share=peak_share, peak_hour_share=peak_hour_share,
-        tokens_per_request=tokens_per_request, response_time_s=response_time_s,
-        daily_profile=read_profile(daily_profile) if isinstance(daily_profile, str) else daily_profile,
-        time_zones=read_zones(time_zones) if isinstance(time_zones, str) else time_zones,
-        growth=growth, headroom=headroom, spare=spare,
-    )  # fmt: skip
-    money = money_of(api_input_price, api_output_price, utilization, people.mean_over_peak)
-    args, architecture, offers = engine_args(engine), load_model(model), read_offers(names_of(gpu, "gpu"), price)
-    formats = names_of(quantization, "quantization"), names_of(kv_cache_dtype, "kv_cache_dtype")
-    apart = asked_choices(pools, kv_transfer_rate, dispatch_s, decider, kv_transfer)
-    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
-    load = AskedWorkload(
-        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
-    )
-    found, mean_s = load.load()  # last of what is checked: a trace may be long
+    if search.router is not None:
+        check_router(search.router)
+    run.check()
+    demand, progress = people.found(), run.progress
+    money = money_of(prices.api_input_price, prices.api_output_price, prices.utilization, demand.mean_over_peak)
+    args, architecture = engine_args(engine.arguments), load_model(model)
+    offers = read_offers(names_of(search.gpu, "gpu"), prices.price)
+    formats = names_of(search.quantization, "quantization"), names_of(search.kv_cache_dtype, "kv_cache_dtype")
+    apart = asked_choices(search.pools, link)
+    limits = slo.found()
+    found, mean_s = traffic.load(workload)  # last of what is checked: a trace may be long
     asked = FleetQuestion(
         architecture=architecture,
         offers=offers,
@@ -277,13 +231,13 @@ def plan(
         workload=found,
         think_time_s=mean_s,
         users=1,  # until the chain is known
-        spare=spare,
+        spare=demand.spare,
         apart=apart,
         slo=limits,
-        router=router,
-        precision=precision,
-        replications=replications,
-        seed=seed,
+        router=search.router,
+        precision=search.precision,
+        replications=search.replications,
+        seed=run.seed,
     )
 
     def estimated(layout: Layout, users: float, done: int, total: int) -> None:
@@ -291,19 +245,19 @@ def plan(
         progress(Progress(done=done, total=total, note=about, is_estimate=True, what=SCREENING))
 
     mean = cache(lambda: mean_request(asked, estimated))
-    chain = people.chain(
-        think_time=think_time_link(load, found, mean_s), tokens=partial(tokens_link, found), slo=limits, request=mean
+    chain = demand.chain(
+        think_time=think_time_link(traffic, found, mean_s), tokens=partial(tokens_link, found), slo=limits, request=mean
     )
     request = mean()
-    asked = replace(asked, users=chain.users * people.factor)
-    if strict:
+    asked = replace(asked, users=chain.users * demand.factor)
+    if run.strict:
         searched, _ = every_layout(asked)
         find_diagnostics(_facts(asked, [layout.plan for layout in searched]), strict=True)
     planning = _Planning(
-        question=asked, demand=chain, people=people, request=request, workload=str(load), money=money,
-        explain=explain,
+        question=asked, demand=chain, people=demand, request=request, workload=traffic.named(workload), money=money,
+        explain=search.explain,
     )  # fmt: skip
-    with Simulations(executor=runs_on, store=kept_simulations() if store else None) as simulations:
+    with run.simulations() as simulations:
         return replace(planning.searched(progress, simulations), simulations=simulations)
 
 
@@ -400,5 +354,5 @@ def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
     return _facts(
         race.question, plans, steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
         imprecise=imprecise, near_limit=near_limit,
-        **length_facts(race.question.workload, race.question.load(best.layout)),
+        **length_facts(race.question.load(best.layout)),
     )  # fmt: skip

@@ -5,11 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property, wraps
+from functools import cached_property
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from files.outputs import check_out_files
 from headcount.diagnostics import Diagnostic, Severity
@@ -144,35 +143,3 @@ class Result(ABC):
 
 def _views() -> Any:
     return import_module(_VIEWS)
-
-
-P = ParamSpec("P")
-R = TypeVar("R", bound=Result)
-
-
-_READ = ("model", "workload", "paths", "before", "after", "startup_log", "latency_profile")
-_WRITTEN = ("requests_out", "steps_out", "out")
-
-
-def question(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes the result know how it was asked and what it read, and refuses an output that is an input."""
-
-    @wraps(function)
-    def ask(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = [repr(value) for value in args]
-        given += [f"{name}={value!r}" for name, value in kwargs.items() if name != "progress"]
-        named = signature(function).bind_partial(*args, **kwargs).arguments
-        named |= named.pop("given", {}) | named.pop("engine", {})
-        inputs = tuple((name, path) for name in _READ for path in _paths(named.get(name)))
-        check_out_files({name: path for name in _WRITTEN for path in _paths(named.get(name))}, inputs)
-        asked = f"hc.{function.__name__}({', '.join(given)})"
-        return replace(function(*args, **kwargs), asked=asked, inputs=inputs)
-
-    return ask
-
-
-def _paths(value: Any) -> list[Path]:
-    """The files that an argument names; a start-up log knows its own."""
-    listed = value if isinstance(value, list | tuple) else [value]
-    found = [Path(path) for each in listed if isinstance(path := getattr(each, "path", each), str | Path)]
-    return [path / "config.json" if os.path.exists(path / "config.json") else path for path in found]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from files.errors import HeadcountError
-from headcount.inputs.loads import AskedLoad
+from headcount.inputs.load import AskedLoad
 from headcount.inputs.run_files import NO_FILES, Outputs
 from headcount.queries.report_data.disaggregation import apart_json
 from headcount.queries.report_data.loads import samples_json

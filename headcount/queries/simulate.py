@@ -2,38 +2,37 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import engine_json, resolve_model_and_gpu
-from headcount.inputs.disaggregation import ApartPools, asked_apart
-from headcount.inputs.loads import AskedLoad
-from headcount.inputs.run_files import NO_FILES, Outputs
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.deployments import engine_json
+from headcount.inputs.disaggregation import LinkInput, asked_apart
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.load import LoadInput
+from headcount.inputs.question import question
+from headcount.inputs.routing import DeployedInput
+from headcount.inputs.run import SeedInput
+from headcount.inputs.run_files import NO_FILES, Outputs, OutputsInput
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.report_data.percentiles import (
     known_or_none,
     p99_between,
     p99_interval,
     p99_of_runs,
 )
-from headcount.queries.result import Progress, Result, Watch, question, unwatched
+from headcount.queries.result import Progress, Result
 from headcount.queries.serving import TAILS, Served, serve
 from headcount.text.units import assumptions_json
 from simulator.deployment import Deployment, resolve
 from simulator.disaggregation import DisaggregatedDeployment
-from simulator.fleet.router import RouterFactory
 from simulator.results import SimulationResult
-from simulator.study.slo import find_slo
-from workloads.arrivals import Arrivals
-from workloads.tenants import Given
-from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
-    from calibrate.readers.parsing.startup_log import StartupLog
+    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -113,79 +112,48 @@ def simulate(
     model: str,
     gpu: str,
     *,
-    workload: Source | None = None,
-    users: int | None = None,
-    concurrency: int | None = None,
-    rate: float | None = None,
-    arrivals: str | Arrivals | None = None,
-    burstiness: float | None = None,
-    input_len: int | None = None,
-    output_len: int | None = None,
-    length_spread: float | None = None,
-    num_requests: int | None = None,
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    replicas: int = 1,
-    pools: ApartPools | None = None,
-    kv_transfer: str | None = None,
-    kv_transfer_rate: float | None = None,
-    dispatch_s: float | None = None,
-    decider: str | None = None,
-    router: str | RouterFactory | None = None,
-    flow_control: str | None = None,
-    tenants: Given | None = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    seed: int = 0,
-    runs: int = 1,
-    strict: bool = False,
-    startup_log: "StartupLog | None" = None,
-    requests_out: Path | None = None,
-    steps_out: Path | None = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    load: LoadInput = LoadInput(),
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    deployed: DeployedInput = DeployedInput(),
+    link: LinkInput = LinkInput(),
+    outputs: OutputsInput = OutputsInput(),
+    run: SeedInput = SeedInput(),
 ) -> SimulateResult:
     """Serve one load and report latencies, rates and KV use.
 
     A load is a trace (`workload`), users of a preset or with `input_len`, `output_len`, `think_time_s`, clients without
-    think time (`concurrency`), or arrivals at a `rate`. `pools` compute prompts and answers apart: {"prefill": "2",
-    "decode": "2xtp4"}; `kv_transfer` is "pull" or "push", `kv_transfer_rate` in GB/s by one GPU. `engine` are vLLM's
-    engine arguments under their names. `flow_control` is the gateway's queue before the router. `tenants`, a file or a
-    mapping by name, are judged by the SLO; nothing else here is. With `runs` the load is drawn so often, with `seed`
-    and those after it, for how sure the p99 is. Raises HeadcountError for a bad argument, RefusedError where `strict`
-    refuses a note.
+    think time (`concurrency`), or arrivals at a `rate`. `pools` are disaggregated prefill/decode: {"prefill": "2",
+    "decode": "2xtp4"}; `kv_transfer` is "pull" or "push", `kv_transfer_rate` in GB/s by one GPU. `flow_control` is the
+    gateway's queue before the router. `tenants`, a file or a mapping by name, are judged by the SLO; nothing else here
+    is. With `runs` the load is drawn so often, with `seed` and those after it, for how sure the p99 is. Raises
+    HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
     """
-    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
-    outputs = Outputs(requests=requests_out, steps=steps_out)
-    outputs.check(replicas * asked.args.num_engines + (pools is not None))
+    replicas, router, pools, runs, strict = deployed.replicas, deployed.router, deployed.pools, load.runs, run.strict
+    asked = engine.on(model, gpu)
+    files = outputs.files()
+    files.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)
-    apart = asked_apart(asked, pools, kv_transfer_rate, dispatch_s, decider, kv_transfer=kv_transfer, replicas=replicas)
+    apart = asked_apart(asked, pools, link, replicas=replicas)
     plan = resolve(asked.architecture, asked.gpu, asked.args) if apart is None else apart.decode
     replicas = replicas if apart is None else apart.num_decode
     known = replace(known, plans=[plan] if apart is None else apart.plans)
     find_diagnostics(known, strict=strict)
-    load = AskedLoad(
-        workload=workload, users=users, concurrency=concurrency, rate=rate, arrivals=arrivals, burstiness=burstiness,
-        input_len=input_len, output_len=output_len, length_spread=length_spread, num_requests=num_requests,
-        think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, tenants=tenants, seed=seed,
-    )  # fmt: skip
-    is_judged = (slo, ttft_s, tpot_s, attainment) != ("chat", None, None, None)
-    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment) if is_judged else None
-    if runs < 1 or (runs > 1 and workload is not None and users is None):
+    whole = load.asked(traffic, deployed.tenants, run.seed)
+    limits = None if slo == SLOInput() else slo.found()
+    if runs < 1 or (runs > 1 and load.workload is not None and load.users is None):
         raise HeadcountError(
             f"runs is {runs}; give 1, or with --users or --rate more: a trace is the same in every run"
         )
 
     def of_seed(number: int, files: Outputs = NO_FILES) -> Served:
-        progress(Progress(done=number, total=runs))
-        own = replace(load, seed=seed + number)
-        return serve(plan, replicas, router, own, files, apart=apart, flow_control=flow_control, slo=limits)
+        run.progress(Progress(done=number, total=runs))
+        own = replace(whole, seed=run.seed + number)
+        return serve(plan, replicas, router, own, files, apart=apart, flow_control=deployed.flow_control, slo=limits)
 
-    served = of_seed(0, outputs)
+    served = of_seed(0, files)
     p99s = [served.p99s(), *(of_seed(number).p99s() for number in range(1, runs))] if runs > 1 else []
     known = replace(
         known,

@@ -6,7 +6,8 @@ from typing import Any
 
 from files.names import check_names
 from headcount.diagnostics import Facts, find_diagnostics
-from headcount.queries.result import Result, Verdict, question
+from headcount.inputs.question import question
+from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB, assumptions_json
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.training.budget import TrainingBudget, training_budget

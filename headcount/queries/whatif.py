@@ -6,25 +6,27 @@ from functools import cached_property
 from typing import Any
 
 from files.errors import HeadcountError
-from files.names import check_names, readable
+from files.names import readable
 from files.reading import InputError
 from headcount.diagnostics import find_diagnostics
-from headcount.inputs.deployments import ENGINE_ARGUMENTS
-from headcount.inputs.loads import AskedWorkload
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.question import question
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import SweepInput
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.inputs.variations import Axis, Choice, choices, varied
 from headcount.queries.compare import DECIDE_HITS
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Result, Verdict, Watch, question, unwatched
+from headcount.queries.result import Progress, Result, Verdict, Watch
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
 from headcount.queries.sweeps.needs import Need, bought, is_size_open, need, other_size, with_fewest_gpus
 from headcount.text.units import counted
-from simulator.fleet.router import RouterFactory, check_router
+from simulator.fleet.router import check_router
 from simulator.study.points import Point
-from simulator.study.running.executor import DEFAULT_EXECUTOR
 from simulator.study.served import latency_summary
-from simulator.study.slo import SLO, find_slo
+from simulator.study.slo import SLO
 from simulator.study.statistics import Interval
 from workloads.traces.trace_file import Source
 from workloads.traffic_changes import Amount
@@ -32,7 +34,6 @@ from workloads.traffic_changes import Amount
 MOST_CELLS = 400
 SWING = 0.2  # of each assumption, in a tornado
 GPU_COUNTS = (1, 2, 4, 8)
-PRECISION = 0.05
 OTHERS_PRECISION = 0.1  # of a larger server, which only says how many GPUs it takes
 SHARED_REPLICATIONS = 8  # of the load that all cells are laid under
 _SWUNG = ("context", "retrieved", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
@@ -148,75 +149,56 @@ def whatif(
     model: str,
     gpu: str,
     *,
-    vary: Mapping[str, Any] | None = None,
-    tornado: bool = False,
-    gpus: int | None = None,
-    users: int | None = None,
     workload: Source = "chat",
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    router: str | RouterFactory | None = None,
-    precision: float = PRECISION,
-    replications: int | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    store: bool = True,
-    executor: str = DEFAULT_EXECUTOR,
-    workers: int | None = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    sweep: SweepInput = SweepInput(),
+    run: RunInput = RunInput(),
 ) -> WhatifResult:
     """Users over a grid, or GPUs and dollars for given users; `vary` has lists by name, such as context=["x1", "x2"].
 
     With `tornado` each assumption is also a fifth less and a fifth more. Without `gpus` the fewest are taken that hold
-    the model. Raises ValueError for a bad argument or a grid that is too large, RefusedError where `strict` refuses a
-    note.
+    the model. Raises HeadcountError for a bad argument or a grid that is too large, RefusedError where `strict` refuses
+    a diagnostic.
     """
-    check_names(engine, ENGINE_ARGUMENTS, "engine argument")
-    if not vary and not tornado:
+    router, progress = sweep.router, run.progress
+    if not sweep.vary and not sweep.tornado:
         raise HeadcountError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
-    axes, counts, asked = _grid(vary or {}, users)
+    axes, counts, asked = _grid(sweep.vary or {}, sweep.users)
     for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
         check_router(each)
-    limits = find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
-
-    load = AskedWorkload(
-        workload=workload, think_time_s=think_time_s, trace_block_size=trace_block_size, traffic=traffic
-    )
+    limits = slo.found()
 
     def layouts_on(count: int) -> Layouts:
         return Layouts(
             model=model,
-            asked=load,
-            base={"gpu": gpu, "gpus": count, **engine, "router": router},
-            study={"slo": limits, "precision": precision, "replications": replications, "seed": seed},
+            workload=workload,
+            traffic=traffic,
+            base={"gpu": gpu, "gpus": count, **engine.arguments, "router": router},
+            study={"slo": limits, "precision": sweep.precision, "replications": sweep.replications, "seed": run.seed},
         )
 
-    layouts = layouts_on(gpus) if gpus else _smallest(layouts_on, asked[0])
+    layouts = layouts_on(sweep.gpus) if sweep.gpus else _smallest(layouts_on, asked[0])
     found = layouts.all_screened(asked, progress)
-    if strict:
+    if run.strict:
         find_diagnostics(facts_of(found, Verdict.DONE), strict=True)
-    tried = _swung(layouts, asked[0], limits) if tornado else []
-    run = _Run(
-        layouts=layouts, axes=tuple(axes), users=counts, slo=limits, workload=str(load), seed=seed, progress=progress,
-        shown=len(found), total=len(found) + 2 * len(tried),
+    tried = _swung(layouts, asked[0], limits) if sweep.tornado else []
+    grid = _Run(
+        layouts=layouts, axes=tuple(axes), users=counts, slo=limits, workload=traffic.named(workload), seed=run.seed,
+        progress=progress, shown=len(found), total=len(found) + 2 * len(tried),
     )  # fmt: skip
-    with layouts.simulations(executor, workers, store=store) as simulations:
-        progress(Progress(done=0, total=run.total, so_far=run.answer(found)))
-        cells = [run.simulated(layout) for layout in found]
-        more: dict[str, Any] = {"swings": run.swings(cells[0], tried)}
-        if axes and is_size_open({**engine, "gpus": gpus}, asked[0]):
-            more["others"] = run.others(cells, precision)
+    with layouts.simulations(run) as simulations:
+        progress(Progress(done=0, total=grid.total, so_far=grid.answer(found)))
+        cells = [grid.simulated(layout) for layout in found]
+        more: dict[str, Any] = {"swings": grid.swings(cells[0], tried)}
+        if axes and is_size_open({**engine.arguments, "gpus": sweep.gpus}, asked[0]):
+            more["others"] = grid.others(cells, sweep.precision)
         if counts:
-            more["bought"] = run.bought(cells, more.get("others"))
+            more["bought"] = grid.bought(cells, more.get("others"))
         if decides_hits(axes):
             more |= _under_shared_load(layouts, cells)
-    return replace(run.answer(cells, strict=strict, **more), simulations=simulations)
+    return replace(grid.answer(cells, strict=run.strict, **more), simulations=simulations)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

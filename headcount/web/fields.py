@@ -10,7 +10,8 @@ import click
 
 from files.names import check_names
 from headcount.cli.main import cli
-from headcount.cli.option_types import OutPath, Reads
+from headcount.cli.option_types import Reads, ReportPath
+from headcount.inputs.out_path import OutPath
 from kvcache.models.catalog import gpu_names, model_names, quantization_names
 from simulator.engines.engines import ENGINES
 from simulator.engines.values import FilePath, Kind, Listed, Text
@@ -29,8 +30,8 @@ QUESTIONS: Final = {  # a command's words by the question's name in a link
 }
 _FIRST: Final = (  # what people are asked for; the rest stands behind "more", under the headings of --help
     "users", "employees", "model", "gpu", "engine", "gpus", "replicas", "tensor_parallel_size", "vary", "workload",
-    "paths", "traffic", "concurrency", "rate", "input_len", "output_len", "num_requests", "mean_context", "slo_name",
-    "ttft", "tpot", "growth", "spare", "vllm_args", "sglang_args", "startup_log",
+    "paths", "traffic", "concurrency", "rate", "input_len", "output_len", "num_requests", "mean_context", "slo",
+    "ttft_s", "tpot_s", "growth", "spare", "vllm_args", "sglang_args", "startup_log",
 )  # fmt: skip
 _NOT_ASKED: Final = ("no_store", "executor", "workers", "as_json", "config", "limit", "debug")  # the server decides
 _NAMES: Final[dict[str, Callable[[], Sequence[str]]]] = {
@@ -40,7 +41,7 @@ _NAMES: Final[dict[str, Callable[[], Sequence[str]]]] = {
     "workload": preset_names,
     "quantization": quantization_names,
     "router": router_names,
-    "slo_name": lambda: tuple(slo.PRESETS),
+    "slo": lambda: tuple(slo.PRESETS),
 }
 _SPELLED: Final = {word.lower(): word for word in ("GPU", "GPUs", "SLO", "TTFT", "TPOT", "KV", "API", "vLLM", "SGLang")}
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
@@ -152,5 +153,5 @@ def fields_of(question: str) -> tuple[Field, ...]:
 
 
 def _is_asked(parameter: click.Parameter) -> bool:
-    is_out = isinstance(parameter.type, Reads) and isinstance(parameter.type.kind, OutPath)
+    is_out = isinstance(parameter.type, Reads) and isinstance(parameter.type.kind, OutPath | ReportPath)
     return not is_out and parameter.name not in _NOT_ASKED

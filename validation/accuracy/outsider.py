@@ -1,7 +1,6 @@
 """Closed-loop runs as `headcount simulate` takes what their table says, without the launch scripts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,10 @@ import click
 
 from calibrate.measuring_client import client_lag_s
 from headcount.cli.commands.simulate import command as simulate_command
-from headcount.inputs.deployments import ENGINE_ARGUMENTS, resolve_model_and_gpu
-from headcount.inputs.loads import AskedLoad
+from headcount.cli.given import Given
+from headcount.inputs.load import LoadInput
+from headcount.inputs.routing import DeployedInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.serving import serve
 from kvcache.errors import DoesNotFitError
 from simulator.deployment import resolve
@@ -58,14 +59,13 @@ def typed(setting: Setting, *more: str) -> tuple[float, float]:
 def _simulate_command(setting: Setting, more: Sequence[str]) -> tuple[float, float]:
     """What the command does, up to printing."""
     try:
-        values = simulate_command.make_context("simulate", [*command_line(setting)[1:], *more]).params
+        given = Given(simulate_command.make_context("simulate", [*command_line(setting)[1:], *more]).params)
     except click.ClickException as problem:
         raise ValueError(problem.format_message()) from None
-    engine = {name: values[name] for name in ENGINE_ARGUMENTS if name in values}
-    asked = resolve_model_and_gpu(values["model"], values["gpu"], engine)
+    asked, deployed = given.engine.on(given.text("model"), given.text("gpu")), given.input(DeployedInput)
     deployment = resolve(asked.architecture, asked.gpu, asked.args)
-    load = AskedLoad(**{field.name: values[field.name] for field in fields(AskedLoad)})
-    found = serve(deployment, values["replicas"], values["router"], load).result.to_json()
+    load = given.input(LoadInput).asked(given.input(TrafficInput), None, 0)
+    found = serve(deployment, deployed.replicas, deployed.router, load).result.to_json()
     return found["ttft_s"]["mean"], found["tpot_s"]["mean"]
 
 

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import click
 
-from headcount.cli.command import Command
+from headcount.cli.command import OTHER, Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.commands.calibrate_check_scheduler import check_scheduler_command
 from headcount.cli.commands.calibrate_fit import check_command, fit_command
 from headcount.cli.commands.calibrate_record import record_command
-from headcount.cli.option_types import OutPath, Reads, json_option, option
-from headcount.cli.options import format_option
+from headcount.cli.option_types import Reads, json_option, option
+from headcount.cli.options import inputs
+from headcount.inputs.measured import MeasuredInput
+from headcount.inputs.out_path import OutPath
 from simulator.engines.values import FilePath
 
 
@@ -25,7 +27,7 @@ for each in (fit_command, check_command, record_command, check_scheduler_command
 
 @command.command("read", cls=Command)
 @click.argument("files", nargs=-1, required=True, type=Reads(FilePath()))
-@format_option
+@inputs(MeasuredInput, "format_name", heading=OTHER)
 @option("--before", FilePath(), "The /metrics snapshot taken before the run.")
 @option("--out", OutPath(suffixes=(".csv", ".parquet")), "Write all requests as a table: .csv or .parquet.")
 @json_option

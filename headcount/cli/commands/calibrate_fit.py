@@ -1,52 +1,38 @@
 """`headcount calibrate fit`, `headcount calibrate check`: step times compared with measurements."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from headcount.cli.command import Command, all_of, section
-from headcount.cli.option_types import OutPath, Reads, flag, option
+from headcount.cli.command import QuestionCommand, all_of, section
+from headcount.cli.given import Given
+from headcount.cli.option_types import Reads, flag, option
 from headcount.cli.options import (
-    LENGTH_SPREAD,
     cold_start_option,
     engine_argument_options,
-    format_option,
+    inputs,
     output_options,
     report_options,
     scheduler_options,
 )
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.measured import MeasuredInput
+from headcount.inputs.out_path import OutPath
+from headcount.inputs.routing import RoutingInput
 from simulator.engines.values import Duration, FilePath, Text
 
 _measured = all_of(
-    section(
-        "Measurements",
-        click.argument("paths", nargs=-1, required=True, type=Reads(FilePath())),
-        format_option,
-        option(
-            "--length-spread",
-            LENGTH_SPREAD,
-            "For files with mean lengths only. 0.8: drawn about them, the shortest 0.8 of the longest.  [default: 1]",
-        ),
-        option(
-            "--warmup warmup_s",
-            Duration(),
-            "Leave out requests sent within that time of the first, when a server is cold.  [default: 0s]",
-        ),
-        cold_start_option,
-    ),
-    section(
-        "Deployment",
-        option("--model", Text(may_be_path=True), "As the files name it, where they do.  [default: the files']"),
-        option("--gpu", Text(), "GPU name, such as h100-sxm; recordings name it.  [default: the files']"),
-    ),
+    section("Measurements", click.argument("paths", nargs=-1, required=True, type=Reads(FilePath()))),
+    inputs(MeasuredInput, "format_name", "length_spread", "warmup_s"),
+    section("Measurements", cold_start_option),
+    inputs(MeasuredInput, "model", "gpu"),
     engine_argument_options(),
-    scheduler_options,
+    scheduler_options(inputs(RoutingInput, "router")),
 )
 
 
-@click.command("fit", cls=Command)
+@click.command("fit", cls=QuestionCommand)
 @_measured
 @section(
     "Output",
@@ -56,8 +42,7 @@ _measured = all_of(
 )
 @report_options
 @output_options
-@click.pass_context
-def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
+def fit_command(given: Given) -> int:
     """Fit step times to measurements of a deployment; writes a profile for --latency-profile.
 
     PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
@@ -67,14 +52,21 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
     from headcount.cli.progress import watched  # noqa: PLC0415
     from headcount.queries.calibrate.fit import fit  # noqa: PLC0415  imported once the command runs
 
-    out: Path = values["out"]
+    out = given.path("out") or Path()
     with watched("fit") as progress:
-        given = _given(ctx, values)
-        answer = fit(paths, name=values["name"] or out.stem, out=out, force=values["force"], progress=progress, **given)
-    return finish(answer.save(out), values["report"], as_json=values["as_json"])
+        answer = fit(
+            given.paths("paths"),
+            name=given.text("name") if given.is_on("name") else out.stem,
+            out=out,
+            measured=given.input(MeasuredInput),
+            engine=_engine(given),
+            force=given.is_on("force"),
+            progress=progress,
+        )
+    return finish(answer.save(out), given.path("report"), as_json=given.is_on("as_json"))
 
 
-@click.command("check", cls=Command)
+@click.command("check", cls=QuestionCommand)
 @_measured
 @section(
     "Limits",
@@ -83,8 +75,7 @@ def fit_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -
 )
 @report_options
 @output_options
-@click.pass_context
-def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any) -> int:
+def check_command(given: Given) -> int:
     """Simulate measured runs as they were sent, and say whether the server is as fast as it should be.
 
     PATHS are results of benchmark clients, servers' logs, or recordings of engine steps (headcount calibrate record):
@@ -101,16 +92,20 @@ def check_command(ctx: click.Context, /, paths: tuple[Path, ...], **values: Any)
     from headcount.queries.calibrate.check import check  # noqa: PLC0415  imported once the command runs
 
     with watched("runs") as progress:
-        limits = {"ttft_s": values.pop("ttft"), "tpot_s": values.pop("tpot")}
-        answer = check(paths, strict=values["strict"], progress=progress, **limits, **_given(ctx, values))
-    return finish(answer, values["report"], as_json=values["as_json"])
+        answer = check(
+            given.paths("paths"),
+            measured=given.input(MeasuredInput),
+            engine=_engine(given),
+            ttft_s=given.seconds("ttft"),
+            tpot_s=given.seconds("tpot"),
+            strict=given.is_on("strict"),
+            progress=progress,
+        )
+    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))
 
 
-def _given(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, on the command line or in a file: defaults do not win over a run's own."""
-    skipped = ("out", "report", "name", "force", "as_json", "seed", "router", "strict")
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in skipped and ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
-    }
+def _engine(given: Given) -> EngineInput:
+    """What was given, on the command line or in a file: defaults do not win over a run's own."""
+    source = click.get_current_context().get_parameter_source
+    defaults = [name for name in given.engine.arguments if source(name) in (ParameterSource.DEFAULT, None)]
+    return given.engine.without(*defaults)

@@ -1,55 +1,42 @@
 """`headcount capacity`: users per GPU count."""
 
-from typing import Any
+from dataclasses import fields
 
 import click
 
 from files.errors import HeadcountError
-from headcount.cli.command import Command, section
-from headcount.cli.option_types import flag, option
+from headcount.cli.command import QuestionCommand
+from headcount.cli.given import Given
 from headcount.cli.options import (
-    apart_options,
     deployment_options,
-    gateway_options,
+    inputs,
     output_options,
-    precision_options,
     report_options,
+    running_options,
     scheduler_options,
-    slo_options,
-    study_options,
     traffic_options,
 )
-from simulator.engines.values import IntegerList, Share
+from headcount.inputs.disaggregation import LinkInput, PoolsInput
+from headcount.inputs.routing import RoutingInput
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import CapacitySearch, PoolsSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 
-_GPUS = "1,2,4,8"
-_OF_GPU_COUNTS = {
-    "gpus": IntegerList().read(_GPUS), "hours_met": None, "suggestions": False, "startup_log": None,
-    "flow_control": None, "tenants": None,
-}  # fmt: skip
 
-
-@click.command("capacity", cls=Command)
+@click.command("capacity", cls=QuestionCommand)
 @deployment_options(tensor_parallel_size="all that fit")
-@section(
-    "Search",
-    option("--gpus", IntegerList(), "GPU counts to answer for.", default=_GPUS),
-    precision_options(precision="3%"),
-    option(
-        "--hours-met",
-        Share(),
-        "Share of clock hours that have to meet the SLO, such as 95%; runs are an hour long.  [default: the long run]",
-    ),
-    flag("--lifts", "Also try what gains most: one setting changed at a time, simulated with the same users."),
-)
-@apart_options
+@inputs(CapacitySearch)
+@inputs(PoolsInput)
+@inputs(LinkInput)
 @traffic_options
-@gateway_options
-@slo_options
-@scheduler_options
-@study_options
+@inputs(RoutingInput, "flow_control", "tenants")
+@inputs(SLOInput)
+@scheduler_options(inputs(RoutingInput, "router"))
+@running_options
 @report_options
 @output_options
-def command(**values: Any) -> int:
+def command(given: Given) -> int:
     """Find how many concurrent users each GPU count serves within the SLO.
 
     Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
@@ -58,14 +45,55 @@ def command(**values: Any) -> int:
 
     With --pools the answer is for those engines: some compute prompts, the others compute answers.
     """
-    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
-    from headcount.inputs.disaggregation import check_alone  # noqa: PLC0415  the same
+    from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
+    from headcount.queries.capacity import capacity  # noqa: PLC0415
+    from headcount.queries.disaggregation import disaggregated_capacity  # noqa: PLC0415
 
-    if values["pools"] is None:
-        del values["pools"]
-        check_alone(*(values.pop(name) for name in ("kv_transfer_rate", "dispatch_s", "kv_transfer", "decider")))
-        return ask_study("headcount.queries.capacity:capacity", values, "users per GPU count")
-    for name, default in _OF_GPU_COUNTS.items():
-        if values.pop(name) != default:
-            raise HeadcountError(f"--{name.replace('_', '-')} goes with GPU counts; leave it out, or leave --pools out")
-    return ask_study("headcount.queries.disaggregation:capacity_apart", values, "the search")
+    model, gpu, pools, link = given.text("model"), given.text("gpu"), given.input(PoolsInput).pools, LinkInput
+    if pools is None:
+        given.input(link).check_alone()
+        return ask(
+            capacity,
+            given,
+            lambda progress: capacity(
+                model,
+                gpu,
+                workload=given.text("workload"),
+                traffic=given.input(TrafficInput),
+                slo=given.input(SLOInput),
+                engine=given.engine,
+                routing=given.input(RoutingInput),
+                search=given.input(CapacitySearch),
+                run=given.input(RunInput, progress=progress),
+            ),
+            counts="users per GPU count",
+        )
+    _check_pools(given)
+    return ask(
+        disaggregated_capacity,
+        given,
+        lambda progress: disaggregated_capacity(
+            model,
+            gpu,
+            pools,
+            link=given.input(link),
+            workload=given.text("workload"),
+            traffic=given.input(TrafficInput),
+            slo=given.input(SLOInput),
+            engine=given.engine,
+            search=given.input(PoolsSearch),
+            run=given.input(RunInput, progress=progress),
+        ),
+        counts="the search",
+    )
+
+
+def _check_pools(given: Given) -> None:
+    """Raise HeadcountError for what goes with GPU counts alone."""
+    search, routing, default = given.input(CapacitySearch), given.input(RoutingInput), CapacitySearch()
+    alone = [item.name for item in fields(CapacitySearch) if item.name not in ("precision", "replications")]
+    wrong = [name for name in alone if getattr(search, name) != getattr(default, name)]
+    wrong += [name for name in ("flow_control", "tenants") if getattr(routing, name) is not None]
+    wrong += ["startup_log"] if given.engine.startup_log is not None else []
+    if wrong:
+        raise HeadcountError(f"--{wrong[0].replace('_', '-')} goes with GPU counts; leave it out, or leave --pools out")

@@ -1,29 +1,31 @@
 """`headcount fleet`: users of pools of different GPUs behind one router."""
 
-from typing import Any
-
 import click
 
-from headcount.cli.command import Command, section
+from headcount.cli.command import QuestionCommand, section
+from headcount.cli.given import Given
 from headcount.cli.option_types import option
 from headcount.cli.options import (
-    ROUTERS,
     argument_options,
+    inputs,
     model_option,
     output_options,
-    precision_options,
     report_options,
-    slo_options,
+    running_options,
+    scheduler_options,
     strict_option,
-    study_options,
     traffic_options,
     vllm_args_option,
 )
-from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
-from simulator.engines.values import ROUTER, GPUCounts
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import HeterogeneousSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
+from simulator.engines.argument import MEMORY
+from simulator.engines.values import GPUCounts
 
 
-@click.command("fleet", cls=Command)
+@click.command("fleet", cls=QuestionCommand)
 @section(
     "Deployment",
     model_option,
@@ -34,24 +36,34 @@ from simulator.engines.values import ROUTER, GPUCounts
 )
 @vllm_args_option
 @strict_option
-@section("Search", precision_options(precision="3%"))
+@inputs(HeterogeneousSearch, "precision", "replications")
 @traffic_options
-@slo_options
-@section(
-    "Scheduler",
-    argument_options(SCHEDULER),
-    option("--router", ROUTER, ROUTERS, default="shortest-expected-delay"),
-)
-@section("Step times", argument_options(STEP_TIME))
-@study_options
+@inputs(SLOInput)
+@scheduler_options(inputs(HeterogeneousSearch, "router"))
+@running_options
 @report_options
 @output_options
-def command(**values: Any) -> int:
+def command(given: Given) -> int:
     """Find how many users pools of different GPUs serve together, such as old servers beside new ones.
 
     Each pool is searched alone first, as `headcount capacity` does, then all of them behind one router. Unless
     --router says otherwise it sends a request where the fewest are outstanding for what an engine serves.
     """
-    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
+    from headcount.queries.heterogeneous_fleet import fleet  # noqa: PLC0415
 
-    return ask_study("headcount.queries.heterogeneous_fleet:fleet", values, "searches")
+    return ask(
+        fleet,
+        given,
+        lambda progress: fleet(
+            given.text("model"),
+            given.counts("pools"),
+            workload=given.text("workload"),
+            traffic=given.input(TrafficInput),
+            slo=given.input(SLOInput),
+            engine=given.engine,
+            search=given.input(HeterogeneousSearch),
+            run=given.input(RunInput, progress=progress),
+        ),
+        counts="searches",
+    )

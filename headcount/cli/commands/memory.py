@@ -1,12 +1,11 @@
 """`headcount memory`: the per-GPU waterfall, whether it fits, what the KV cache holds."""
 
-from typing import Any
-
 import click
 from click.core import ParameterSource
 
 from files.errors import HeadcountError
-from headcount.cli.command import Command, section
+from headcount.cli.command import QuestionCommand, section
+from headcount.cli.given import Given
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import deployment_options, output_options, report_options
 from simulator.engines.values import IntegerList, TokenCount
@@ -14,7 +13,7 @@ from simulator.engines.values import IntegerList, TokenCount
 MAX_USERS = 1_000_000
 
 
-@click.command("memory", cls=Command)
+@click.command("memory", cls=QuestionCommand)
 @deployment_options()
 @section(
     "Traffic",
@@ -39,21 +38,27 @@ MAX_USERS = 1_000_000
 )
 @report_options
 @output_options
-def command(**values: Any) -> int:
+def command(given: Given) -> int:
     """Whether a model fits on a GPU under vLLM, where the memory goes, how many conversations its KV blocks hold.
 
     Exit code 2 where it does not fit, with what is missing and what to change.
     """
-    from headcount.cli.output import finish  # noqa: PLC0415
-    from headcount.queries.memory import memory  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import finish  # noqa: PLC0415  imported once the command runs
+    from headcount.queries.memory import memory  # noqa: PLC0415
     from headcount.queries.memory_comparison import memory_comparison  # noqa: PLC0415
 
-    report, as_json, compare = (values.pop(name) for name in ("report", "as_json", "compare"))
-    values.pop("seed")
-    if compare:
+    if given.is_on("compare"):
         _check_users()
-    answer = (memory_comparison if compare else memory)(**values)
-    return finish(answer, report, as_json=as_json)
+    question = memory_comparison if given.is_on("compare") else memory
+    answer = question(
+        given.text("model"),
+        given.text("gpu"),
+        users=given.numbers("users"),
+        mean_context=given.number("mean_context"),
+        engine=given.engine,
+        strict=given.is_on("strict"),
+    )
+    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))
 
 
 def _check_users() -> None:

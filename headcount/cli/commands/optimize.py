@@ -1,31 +1,35 @@
 """`headcount optimize`: the engine arguments that serve the most users."""
 
-from typing import Any
-
 import click
 
-from headcount.cli.command import Command, section
+from headcount.cli.command import QuestionCommand, section
+from headcount.cli.given import Given
 from headcount.cli.option_types import option
 from headcount.cli.options import (
     argument_options,
     engine_options,
+    inputs,
     model_options,
     output_options,
     report_options,
-    slo_options,
+    running_options,
+    scheduler_options,
     strict_option,
-    study_options,
     traffic_options,
     vllm_args_option,
 )
-from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME
-from simulator.engines.values import COUNT, ROUTER, Text, WholeNumber
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import OptimizeSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
+from simulator.engines.argument import MEMORY
+from simulator.engines.values import Text
 
 
-@click.command("optimize", cls=Command)
+@click.command("optimize", cls=QuestionCommand)
+@inputs(OptimizeSearch, "gpus")
 @section(
     "Search",
-    option("--gpus", COUNT, "GPUs to serve on.", default=1),
     option(
         "--search",
         Text("NAME=VALUE,VALUE,…"),
@@ -35,9 +39,8 @@ from simulator.engines.values import COUNT, ROUTER, Text, WholeNumber
         "schedule-policy, schedule-conservativeness and router; apart from those that are given]",
         multiple=True,
     ),
-    option("--trials", WholeNumber(1, 10_000), "Choices that are looked at by an estimate, in ms each.", default=200),
-    option("--finalists", WholeNumber(1, 100), "Choices that are simulated.", default=6),
 )
+@inputs(OptimizeSearch, "trials", "finalists")
 @model_options
 @section(
     "Deployment",
@@ -47,29 +50,35 @@ from simulator.engines.values import COUNT, ROUTER, Text, WholeNumber
 @engine_options(always_none=True)
 @strict_option
 @traffic_options
-@slo_options
-@section(
-    "Scheduler",
-    argument_options(SCHEDULER, always_none=True),
-    option(
-        "--router",
-        ROUTER,
-        "A router that is kept.  [default: searched, beginning with compare's]",
-    ),
-)
-@section("Step times", argument_options(STEP_TIME, always_none=True))
-@study_options
+@inputs(SLOInput)
+@scheduler_options(inputs(OptimizeSearch, "router"), always_none=True)
+@running_options
 @report_options
 @output_options
-def command(**values: Any) -> int:
+def command(given: Given) -> int:
     """Search the engine arguments that serve the most users: what is not given is searched.
 
     Optuna proposes choices, an estimate of each takes milliseconds. The best are simulated with the same users: briefly
     at first, then again and again those that are close. The answer is what surely gains over the arguments as given,
     with the line that starts the server, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
     """
-    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.inputs.variations import read_varied  # noqa: PLC0415
+    from headcount.queries.optimize import optimize  # noqa: PLC0415
 
-    values["search"] = read_varied(values["search"])
-    return ask_study("headcount.queries.optimize:optimize", values, "choices")
+    search = given.input(OptimizeSearch, search=read_varied(given.texts("search")))
+    return ask(
+        optimize,
+        given,
+        lambda progress: optimize(
+            given.text("model"),
+            given.text("gpu"),
+            workload=given.text("workload"),
+            traffic=given.input(TrafficInput),
+            slo=given.input(SLOInput),
+            engine=given.engine,
+            search=search,
+            run=given.input(RunInput, progress=progress),
+        ),
+        counts="choices",
+    )

@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import OutPath, Reads, option
+from headcount.cli.option_types import Reads, ReportPath, option
 from simulator.engines.values import FilePath
 
 
 @click.command("report", cls=Command)
 @click.argument("answer", metavar="ANSWER", type=Reads(FilePath()))
-@section("Output", option("--out -o", OutPath(is_report=True), "The report to write.", required=True))
+@section("Output", option("--out -o", ReportPath(), "The report to write.", required=True))
 def command(answer: Path, out: Path) -> int:
     """Make a report of an answer that --json or --report FILE.json wrote, or that stands in an .html report.
 

@@ -1,30 +1,32 @@
 """`headcount whatif`: grids over traffic, users and settings."""
 
-from typing import Any
-
 import click
 
-from headcount.cli.command import Command, section
-from headcount.cli.option_types import flag, option
+from headcount.cli.command import QuestionCommand, section
+from headcount.cli.given import Given
+from headcount.cli.option_types import option
 from headcount.cli.options import (
     argument_options,
     engine_options,
+    inputs,
     model_options,
     output_options,
-    precision_options,
     report_options,
+    running_options,
     scheduler_options,
-    slo_options,
     strict_option,
-    study_options,
     traffic_options,
     vllm_args_option,
 )
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import SweepInput
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from simulator.engines.argument import MEMORY
-from simulator.engines.values import COUNT, Text
+from simulator.engines.values import Text
 
 
-@click.command("whatif", cls=Command)
+@click.command("whatif", cls=QuestionCommand)
 @section(
     "What if",
     option(
@@ -34,10 +36,7 @@ from simulator.engines.values import COUNT, Text
         "long-prompts; users, gpu, gpus, router, ttft, tpot, step-times; any engine option.",
         multiple=True,
     ),
-    flag("--tornado", "Also each assumption, 20 % less and 20 % more, the largest effect first."),
-    option("--users", COUNT, "Answer with the GPUs and dollars that so many users need."),
-    option("--gpus", COUNT, "GPUs that are simulated.  [default: the fewest that hold the model]"),
-    precision_options(precision="5%"),
+    inputs(SweepInput, without=("router",)),
 )
 @model_options
 @section(
@@ -48,19 +47,34 @@ from simulator.engines.values import COUNT, Text
 @engine_options()
 @strict_option
 @traffic_options
-@slo_options
-@scheduler_options
-@study_options
+@inputs(SLOInput)
+@scheduler_options(inputs(SweepInput, "router"))
+@running_options
 @report_options
 @output_options
-def command(**values: Any) -> int:
+def command(given: Given) -> int:
     """Find what a longer context, more users or another setting costs: --vary context=x1,x2,x4 --vary users=250,500.
 
     Every cell is simulated with the same random numbers, and told beside the first one. With users its answer is GPUs
     and dollars, else users safe to promise.
     """
-    from headcount.cli.output import ask_study  # noqa: PLC0415  imported once the command runs
+    from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.inputs.variations import read_varied  # noqa: PLC0415
+    from headcount.queries.whatif import whatif  # noqa: PLC0415
 
-    values["vary"] = read_varied(values["vary"])
-    return ask_study("headcount.queries.whatif:whatif", values, "cells")
+    sweep = given.input(SweepInput, vary=read_varied(given.texts("vary")))
+    return ask(
+        whatif,
+        given,
+        lambda progress: whatif(
+            given.text("model"),
+            given.text("gpu"),
+            workload=given.text("workload"),
+            traffic=given.input(TrafficInput),
+            slo=given.input(SLOInput),
+            engine=given.engine,
+            sweep=sweep,
+            run=given.input(RunInput, progress=progress),
+        ),
+        counts="cells",
+    )

@@ -1,14 +1,17 @@
 """`headcount workload convert` and `generate`: traces in the formats of benchmark clients."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from headcount.cli.command import Command, all_of, section
-from headcount.cli.option_types import OutPath, Reads, option
-from headcount.cli.options import change_options, trace_options
+from headcount.cli.command import OTHER, QuestionCommand, all_of, section
+from headcount.cli.given import Given
+from headcount.cli.option_types import Reads, option
+from headcount.cli.options import inputs
 from headcount.inputs.arrivals import ArrivalProcess
+from headcount.inputs.out_path import OutPath
+from headcount.inputs.traffic_input import CHANGE_FIELDS, TRACE_FIELDS, TrafficInput
 from simulator.engines.values import (
     COUNT,
     LARGEST_TEXT,
@@ -20,27 +23,39 @@ from simulator.engines.values import (
     WholeNumber,
 )
 
+if TYPE_CHECKING:
+    from headcount.queries.workloads.convert import Written
+
 written_options = all_of(
     option("--to", Text(), "A format, or a client that reads it: vllm, guidellm, …  [default: by the file's ending]"),
     option("--block-size", TokenCount(), "Tokens per block id in the written file.", default=512),
 )
 
 
-@click.command("convert", cls=Command)
+@click.command("convert", cls=QuestionCommand)
 @click.argument("trace", metavar="IN", type=Reads(FilePath()))
 @click.argument("out", metavar="OUT", type=Reads(OutPath()))
 @written_options
-@trace_options
+@inputs(TrafficInput, *TRACE_FIELDS, heading=OTHER)
 @option("--num-requests", COUNT, "Only the first rows.  [default: all]")
-def convert_command(trace: Any, out: Path, **values: Any) -> int:
+def convert_command(given: Given) -> int:
     """Write a trace in another format, and say what that format cannot hold."""
     from headcount.queries.workloads.convert import convert  # noqa: PLC0415  imported once the command runs
 
-    tell_written(convert(trace, out, **values), out)
+    trace, out, traffic = given.path("trace") or Path(), given.path("out") or Path(), given.input(TrafficInput)
+    found = convert(
+        traffic.source(trace) or trace,
+        out,
+        to=given.maybe_text("to"),
+        block_size=given.number("block_size") or 512,
+        trace_block_size=traffic.trace_block_size,
+        num_requests=given.number("num_requests"),
+    )
+    tell_written(found, out)
     return 0
 
 
-@click.command("generate", cls=Command)
+@click.command("generate", cls=QuestionCommand)
 @click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
 @click.argument("out", metavar="OUT", type=Reads(OutPath()))
 @section(
@@ -51,19 +66,34 @@ def convert_command(trace: Any, out: Path, **values: Any) -> int:
     option("--num-requests", COUNT, "Requests at that rate.  [default: 10,000]"),
     option("--arrivals", ArrivalProcess(), "How they arrive: poisson, gamma:cv=2, …  [default: poisson]"),
     option("--max-model-len", TokenCount(), "Longest prompt with its answer.  [default: none]"),
-    change_options,
+    inputs(TrafficInput, *CHANGE_FIELDS),
 )
 @section("Output", written_options)
 @option("--seed", WholeNumber(0, LARGEST_TEXT), "Same seed, same trace.", default=0)
-def generate_command(workload: str, out: Path, **values: Any) -> int:
+def generate_command(given: Given) -> int:
     """Write a trace of a preset's or a population's users, which a benchmark client can replay."""
     from headcount.queries.workloads.generate import generate  # noqa: PLC0415  imported once the command runs
 
-    tell_written(generate(workload, out, **values), out)
+    out = given.path("out") or Path()
+    found = generate(
+        given.text("workload"),
+        out,
+        users=given.number("users"),
+        duration_s=given.seconds("duration_s"),
+        rate=given.seconds("rate"),
+        num_requests=given.number("num_requests"),
+        arrivals=given.arrivals("arrivals"),
+        traffic=given.input(TrafficInput),
+        max_model_len=given.number("max_model_len"),
+        seed=given.number("seed") or 0,
+        to=given.maybe_text("to"),
+        block_size=given.number("block_size") or 512,
+    )
+    tell_written(found, out)
     return 0
 
 
-def tell_written(found: Any, out: Path) -> None:
+def tell_written(found: "Written", out: Path) -> None:
     """What was written, what was lost, how to replay it: on stderr, since the answer is the file."""
     click.echo(f"wrote {found.num_requests:,} requests to {out} ({found.format})", err=True)
     for lost in found.lost:

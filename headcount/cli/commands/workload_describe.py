@@ -1,12 +1,12 @@
 """`headcount workload describe`: what is in a trace or a population."""
 
-from typing import Any
-
 import click
 
-from headcount.cli.command import Command, all_of, section
+from headcount.cli.command import QuestionCommand, all_of
+from headcount.cli.given import Given
 from headcount.cli.option_types import Reads, json_option, option
-from headcount.cli.options import change_options, report_options, trace_options
+from headcount.cli.options import inputs, report_options
+from headcount.inputs.traffic_input import CHANGE_FIELDS, TRACE_FIELDS, TrafficInput
 from simulator.engines.values import LARGEST_TEXT, Listed, Text, TokenCount, WholeNumber
 
 cache_options = all_of(
@@ -24,19 +24,26 @@ cache_options = all_of(
 )
 
 
-@click.command("describe", cls=Command)
+@click.command("describe", cls=QuestionCommand)
 @click.argument("workload", metavar="NAME|FILE", type=Reads(Text(may_be_path=True)))
-@section("Trace", trace_options)
-@section("Traffic", change_options)
+@inputs(TrafficInput, *TRACE_FIELDS, heading="Trace")
+@inputs(TrafficInput, *CHANGE_FIELDS)
 @cache_options
 @option("--users", WholeNumber(1, 100_000), "Users of a population that share the prefix cache.", default=1000)
 @option("--seed", WholeNumber(0, LARGEST_TEXT), "Of a population's draw.", default=0)
 @report_options
 @json_option
-def describe_command(**values: Any) -> int:
+def describe_command(given: Given) -> int:
     """Show rates, bursts, lengths, sessions and prefix reuse of a trace or a population, and what it does not tell."""
     from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.queries.workloads.describe import describe  # noqa: PLC0415  imported once the command runs
 
-    report, as_json = values.pop("report"), values.pop("as_json")
-    return finish(describe(**values), report, as_json=as_json)
+    answer = describe(
+        given.text("workload"),
+        traffic=given.input(TrafficInput),
+        block_size=given.number("block_size"),
+        kv_cache_tokens=given.numbers("kv_cache_tokens"),
+        users=given.number("users") or 0,
+        seed=given.number("seed") or 0,
+    )
+    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))

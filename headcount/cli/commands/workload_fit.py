@@ -1,25 +1,27 @@
 """`headcount workload fit`: a small model of a trace, which can be shared where the trace cannot."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from headcount.cli.command import Command
+from headcount.cli.command import OTHER, QuestionCommand
 from headcount.cli.commands.workload_describe import cache_options
-from headcount.cli.option_types import OutPath, Reads, json_option, option
-from headcount.cli.options import trace_options
+from headcount.cli.given import Given
+from headcount.cli.option_types import Reads, json_option, option
+from headcount.cli.options import inputs
+from headcount.inputs.out_path import OutPath
+from headcount.inputs.traffic_input import TRACE_FIELDS, TrafficInput
 from simulator.engines.values import COUNT, FilePath
 
 
-@click.command("fit", cls=Command)
+@click.command("fit", cls=QuestionCommand)
 @click.argument("trace", metavar="TRACE", type=Reads(FilePath()))
 @click.argument("out", metavar="OUT.toml", type=Reads(OutPath(suffixes=(".toml",))))
-@trace_options
+@inputs(TrafficInput, *TRACE_FIELDS, heading=OTHER)
 @option("--num-requests", COUNT, "Only the trace's first rows.  [default: all]")
 @cache_options
 @json_option
-def fit_command(trace: Any, out: Path, as_json: bool, **values: Any) -> int:
+def fit_command(given: Given) -> int:
     """Fit a model to a trace: arrivals, lengths, sessions, shared prefixes. It holds none of the trace's requests.
 
     Take it as --workload OUT.toml, like a trace.
@@ -27,4 +29,13 @@ def fit_command(trace: Any, out: Path, as_json: bool, **values: Any) -> int:
     from headcount.cli.output import show  # noqa: PLC0415
     from headcount.queries.workloads.fit import fit_trace  # noqa: PLC0415  imported once the command runs
 
-    return show(fit_trace(trace, out, **values), as_json=as_json)
+    trace, traffic = given.path("trace") or Path(), given.input(TrafficInput)
+    answer = fit_trace(
+        traffic.source(trace) or trace,
+        given.path("out"),
+        num_requests=given.number("num_requests"),
+        trace_block_size=traffic.trace_block_size,
+        block_size=given.number("block_size"),
+        kv_cache_tokens=given.numbers("kv_cache_tokens"),
+    )
+    return show(answer, as_json=given.is_on("as_json"))

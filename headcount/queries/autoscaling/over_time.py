@@ -1,35 +1,33 @@
 """How does a fleet that changes serve a load, and what does it cost beside a fixed one?"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import resolve_model_and_gpu
-from headcount.inputs.loads import AskedLoad
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.autoscaling import AutoscalingInput
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.load import LoadInput
+from headcount.inputs.question import question
+from headcount.inputs.routing import ReplicasInput
+from headcount.inputs.run import SeedInput
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.autoscaling.question import (
-    Autoscaler,
     FleetOverTime,
     LoadOverTime,
     Question,
     figures_of,
     load_over_time,
 )
-from headcount.queries.result import Progress, Result, Watch, question, unwatched
+from headcount.queries.result import Progress, Result, Watch
 from simulator.deployment import resolve
 from simulator.fleet.events import Event, read_event
-from simulator.fleet.router import RouterFactory
-from simulator.fleet.startup import Startup, read_startup
-from simulator.study.slo import find_slo
-from workloads.arrivals import Arrivals
+from simulator.fleet.startup import read_startup
 from workloads.daily_profile import WORKING_DAY, Profile, read_profile
-from workloads.tenants import Given
-from workloads.traces.trace_file import Source
 
 if TYPE_CHECKING:
-    from calibrate.readers.parsing.startup_log import StartupLog
+    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -73,86 +71,59 @@ def simulate_autoscaling(
     model: str,
     gpu: str,
     *,
-    autoscaler: Autoscaler | Sequence[Autoscaler] | None = None,
-    min_replicas: int | None = None,
-    max_replicas: int | None = None,
-    initial_replicas: int | None = None,
-    daily_profile: str | Profile | None = None,
-    duration_s: float | None = None,
-    events: Sequence[str | Event] = (),
-    startup: str | Startup | None = None,
-    grace_period_s: float = 30.0,
-    sends_again: bool = True,
-    slo: str = "chat",
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-    attainment: float | None = None,
-    workload: Source | None = None,
-    users: int | None = None,
-    concurrency: int | None = None,
-    rate: float | None = None,
-    arrivals: str | Arrivals | None = None,
-    burstiness: float | None = None,
-    input_len: int | None = None,
-    output_len: int | None = None,
-    length_spread: float | None = None,
-    num_requests: int | None = None,
-    think_time_s: float | None = None,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
-    replicas: int = 1,
-    router: str | RouterFactory | None = None,
-    flow_control: str | None = None,
-    tenants: Given | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    startup_log: "StartupLog | None" = None,
-    progress: Watch = unwatched,
-    **engine: Any,
+    load: LoadInput = LoadInput(),
+    traffic: TrafficInput = TrafficInput(),
+    slo: SLOInput = SLOInput(),
+    engine: EngineInput = EngineInput(),
+    deployed: ReplicasInput = ReplicasInput(),
+    scaling: AutoscalingInput = AutoscalingInput(),
+    run: SeedInput = SeedInput(),
 ) -> AutoscalingResult:
     """Serve one load with a fleet that changes, and with fixed ones: of its most replicas, and of the fewest that do.
 
     `autoscaler` is a name, with parameters as in `hpa:target_average_value=30`, or several to compare. With a
     `daily_profile` (`day`, or requests by hour) `users` are those of the busiest hour. `events` befall every fleet:
     `crash@10min`, `node@10min`, `zone@10min:replicas=2`, `update@2h`. `startup` gives stages of a replica's start, such
-    as `weights-from=nfs,node=0s`. Without `sends_again` the requests of a replica that fails are lost. A load is as of
-    `simulate`, but for users: they come for `duration_s`, one hour without a profile. `flow_control` and `tenants` are
-    as of `simulate`; with a queue, requests wait in it while no replica is ready.
-    Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a note.
+    as `weights-from=nfs,node=0s`. With `loses_requests` those of a replica that fails are not sent again. A load is as
+    of `simulate`, but for users: they come for `duration_s`, one hour without a profile. `flow_control` and `tenants`
+    are as of `simulate`; with a queue, requests wait in it while no replica is ready.
+    Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
     """
-    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
+    if load.runs != 1:
+        raise HeadcountError("--runs goes with one load on a fleet that does not change")
+    asked, strict = engine.on(model, gpu), run.strict
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
-    profile = _profile(daily_profile)
+    profile, autoscaler = _profile(scaling.daily_profile), scaling.autoscaler
     scalers = () if autoscaler is None else autoscaler if isinstance(autoscaler, list | tuple) else (autoscaler,)
-    most = max_replicas or max(replicas, min_replicas or 1)
+    fewest, replicas = scaling.min_replicas, deployed.replicas
+    most = scaling.max_replicas or max(replicas, fewest or 1)
+    initial = scaling.initial_replicas
     whole = Question(
         plan=plan,
-        router=router,
-        slo=find_slo(slo, ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment),
+        router=deployed.router,
+        slo=slo.found(),
         autoscalers=tuple(scalers),
-        min_replicas=min(replicas, most) if min_replicas is None else min_replicas,
+        min_replicas=min(replicas, most) if fewest is None else fewest,
         max_replicas=most,
-        initial_replicas=most if initial_replicas is None and profile is not None else initial_replicas,
-        events=tuple(map(read_event, events)),
-        startup=read_startup(startup),
-        grace_period_s=grace_period_s,
-        sends_again=sends_again,
-        seed=seed,
-        flow_control=flow_control,
+        initial_replicas=most if initial is None and profile is not None else initial,
+        events=tuple(map(read_event, scaling.events)),
+        startup=read_startup(scaling.startup),
+        grace_period_s=scaling.grace_period_s,
+        sends_again=not scaling.loses_requests,
+        seed=run.seed,
+        flow_control=deployed.flow_control,
     )
-    given = AskedLoad(
-        workload=workload, users=users, concurrency=concurrency, rate=rate, arrivals=arrivals, burstiness=burstiness,
-        input_len=input_len, output_len=output_len, length_spread=length_spread, num_requests=num_requests,
-        think_time=think_time_s, trace_block_size=trace_block_size, traffic=traffic, tenants=tenants, seed=seed,
-    )  # fmt: skip
-    load = load_over_time(given, max_model_len=plan.engine.max_model_len, profile=profile, duration_s=duration_s)
-    _check_events(whole.events, load.duration_s)
-    fleets = _fleets(whole, load, progress)
-    known = replace(known, plans=[plan], traffic=load.traffic, cancelled=fleets[0].shown.result.cancelled)
+    given = load.asked(traffic, deployed.tenants, run.seed)
+    served = load_over_time(
+        given, max_model_len=plan.engine.max_model_len, profile=profile, duration_s=scaling.duration_s
+    )
+    _check_events(whole.events, served.duration_s)
+    fleets = _fleets(whole, served, run.progress)
+    known = replace(known, plans=[plan], traffic=served.traffic, cancelled=fleets[0].shown.result.cancelled)
     return AutoscalingResult(
-        diagnostics=find_diagnostics(known, strict=strict), question=whole, load=load, fleets=fleets
+        diagnostics=find_diagnostics(known, strict=strict), question=whole, load=served, fleets=fleets
     )
 
 

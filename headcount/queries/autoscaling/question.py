@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from files.errors import HeadcountError
-from headcount.inputs.loads import AskedLoad
+from headcount.inputs.load import AskedLoad
 from simulator.deployment import Deployment
 from simulator.fleet.events import Event
 from simulator.fleet.flow_control import read_flow_control

@@ -12,13 +12,15 @@ from calibrate.check.runs import Checked, check_run, summary_rows
 from calibrate.fit.inputs import read_inputs
 from files.errors import HeadcountError
 from headcount.diagnostics import Facts, find_diagnostics
-from headcount.inputs.deployments import given_arguments
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.measured import MeasuredInput
+from headcount.inputs.question import question
 from headcount.queries.calibrate.check_steps import StepsCheckResult, steps_answer
-from headcount.queries.result import Progress, Result, Watch, question, unwatched
+from headcount.queries.result import Progress, Result, Watch, unwatched
 from simulator.study.slo import find_slo
 
 if TYPE_CHECKING:
-    from calibrate.readers.parsing.startup_log import StartupLog
+    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -53,26 +55,25 @@ class CheckResult(Result):
 def check(
     paths: Sequence[str | Path],
     *,
-    format_name: str | None = None,
-    startup_log: "StartupLog | None" = None,
+    measured: MeasuredInput = MeasuredInput(),
+    engine: EngineInput = EngineInput(),
     ttft_s: float | None = None,
     tpot_s: float | None = None,
     strict: bool = False,
     progress: Watch = unwatched,
-    **given: Any,
 ) -> CheckResult | StepsCheckResult:
     """Simulate measured runs or recorded steps, and lay each time beside the measured one.
 
     `ttft_s`, `tpot_s` are limits on mean latencies, by default those of a chat service: the answer says at which load
-    runs that differ in it alone reach them. `given` are the model, the GPU and engine arguments that win over what the
-    files say of the server. Raises ValueError where the files cannot be read or do not say enough, RefusedError where
+    runs that differ in it alone reach them. The model, the GPU and engine arguments win over what the files say of the
+    server. Raises ValueError where the files cannot be read or do not say enough, RefusedError where
     `strict` refuses a note.
     """
     if not paths:
         raise HeadcountError("paths is empty; give at least one measured run")
     slo = find_slo(ttft_s=ttft_s, tpot_s=tpot_s)
-    values = given_arguments(given, startup_log)
-    inputs = read_inputs([Path(path) for path in paths], format_name)
+    values = measured.with_engine(engine)
+    inputs = read_inputs([Path(path) for path in paths], measured.format_name)
     if inputs.recordings and inputs.runs:
         raise HeadcountError("some inputs hold engine steps, others requests; check one kind after the other")
     if inputs.recordings:

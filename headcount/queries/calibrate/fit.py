@@ -12,12 +12,14 @@ from calibrate.fit.profile_fit import fit as fit_inputs
 from files.errors import HeadcountError
 from files.outputs import check_out_file, check_out_files, write_whole
 from headcount.diagnostics import Facts, find_diagnostics
-from headcount.inputs.deployments import given_arguments
-from headcount.queries.result import Progress, Result, Watch, question, unwatched
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.measured import MeasuredInput
+from headcount.inputs.question import question
+from headcount.queries.result import Progress, Result, Watch, unwatched
 from simulator.latency.profile_file import profile_text
 
 if TYPE_CHECKING:
-    from calibrate.readers.parsing.startup_log import StartupLog
+    pass
 
 NOT_FITTED = ("latency_model", "step_s", "latency_profile")
 LEARNED_SD, LEARNED_SHIFT = 0.7, 0.3  # of the prior's standard deviation: a term that moved less is as before
@@ -52,23 +54,22 @@ def fit(
     *,
     name: str = "profile",
     out: str | Path | None = None,
-    format_name: str | None = None,
-    startup_log: "StartupLog | None" = None,
+    measured: MeasuredInput = MeasuredInput(),
+    engine: EngineInput = EngineInput(),
     force: bool = False,
     progress: Watch = unwatched,
-    **given: Any,
 ) -> FitResult:
     """Fit step times to recordings of engine steps or to benchmark results; `save()` writes the profile.
 
-    `given` are the model, the GPU and engine arguments that win over what the files say of the server. Raises
+    The model, the GPU and engine arguments win over what the files say of the server. Raises
     ValueError where the files cannot be read or do not say enough, and, without `force`, where the profile misses the
     very data that it was fitted to; `out` is a file that must not be among them.
     """
     for option in NOT_FITTED:
-        if given.get(option) is not None:
+        if engine.arguments.get(option) is not None:
             raise HeadcountError(f"--{option.replace('_', '-')} cannot be fitted; leave it out")
-    values: Mapping[str, Any] = given_arguments(given, startup_log)
-    inputs = read_inputs([Path(path) for path in paths], format_name)
+    values: Mapping[str, Any] = measured.with_engine(engine)
+    inputs = read_inputs([Path(path) for path in paths], measured.format_name)
     if out is not None and Path(out).resolve() in inputs.files:
         raise HeadcountError(f"--out {out}: is one of the files to fit, which it would replace; name another")
     fitted = fit_inputs(inputs, values, name=name, force=force, watch=lambda note: progress(Progress(0, 1, note)))

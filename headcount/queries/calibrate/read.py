@@ -17,7 +17,8 @@ from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from files.errors import HeadcountError
 from files.outputs import check_out_file, check_out_files, whole_file
-from headcount.queries.result import Result, question
+from headcount.inputs.question import question
+from headcount.queries.result import Result
 
 # What a server's metrics say of itself, at the time of the snapshot, or its log of its batches.
 _TABLE_SUFFIXES = (".csv", ".parquet")

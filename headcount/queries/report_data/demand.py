@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from headcount.inputs.loads import AskedWorkload
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.report_data.evidence_kind import MEASURED, kind_of
 from workloads.demand import StandIn
 from workloads.load import load_preset
@@ -13,7 +13,7 @@ from workloads.traces.trace import Trace
 _LENGTHS: Final = ("turns", "user_tokens", "output_tokens")
 
 
-def think_time_link(asked: AskedWorkload, workload: Population | Trace, mean_s: float) -> StandIn:
+def think_time_link(asked: TrafficInput, workload: Population | Trace, mean_s: float) -> StandIn:
     """The mean think time Z: asked for, or as the workload's file has it; a trace takes the chat preset's."""
     if asked.think_time_s is not None or "think-time" in asked.changes:
         return StandIn(mean_s, "", "given")

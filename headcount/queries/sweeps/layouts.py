@@ -12,7 +12,9 @@ from files.names import UnknownNameError
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
 from headcount.inputs.disaggregation import compared_pools
-from headcount.inputs.loads import AskedWorkload, trace_notes
+from headcount.inputs.load import trace_notes
+from headcount.inputs.run import RunInput
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.inputs.variations import STEP_TIMES, Choice, choice_text
 from headcount.queries.result import SCREENING, Progress, Verdict, Watch
 from headcount.queries.sweeps.layout import Layout
@@ -23,14 +25,13 @@ from simulator.deployment import Deployment
 from simulator.disaggregation import PoolLink
 from simulator.study.capacity_table import CapacityQuestion, RunContext, evaluator_of, plans_of
 from simulator.study.points import Point, Watcher
-from simulator.study.running.executor import find_executor
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
-from simulator.study.store.store import kept_simulations
 from simulator.study.variations.variation import screen, screen_disaggregated, simulated
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
 from workloads.traffic import changed, changed_trace
 from workloads.traffic_changes import CHANGES, Amount
 
@@ -42,7 +43,8 @@ class Layouts:
     """What all layouts share, and how each is found; `base` has a value for everything that a choice may change."""
 
     model: str
-    asked: AskedWorkload
+    workload: Source
+    traffic: TrafficInput
     base: Choice
     study: Mapping[str, Any]  # of a CapacityQuestion
     between: PoolLink = field(default_factory=PoolLink)  # of pools, where prefill and decode are apart
@@ -54,7 +56,7 @@ class Layouts:
 
     @cached_property
     def _load(self) -> tuple[Population | Trace, float]:
-        return replace(self.asked, traffic=None).load()
+        return self.traffic.unchanged.load(self.workload)
 
     @property
     def unit(self) -> str:
@@ -62,11 +64,9 @@ class Layouts:
         return "requests/s" if isinstance(self._load[0], Trace) else "users"
 
     @contextmanager
-    def simulations(self, executor: str, workers: int | None, *, store: bool) -> Iterator[Simulations]:
-        """Where simulations run, and whether they are kept, meanwhile."""
-        with Simulations(
-            executor=find_executor(executor, workers), store=kept_simulations() if store else None
-        ) as found:
+    def simulations(self, run: RunInput) -> Iterator[Simulations]:
+        """Where simulations run, and whether they are saved, meanwhile."""
+        with run.simulations() as found:
             self._how = RunContext(simulations=found)
             yield found
 
@@ -91,7 +91,7 @@ class Layouts:
             pools, decider, kv_transfer = (given.get(name) for name in ("pools", "decider", "kv_transfer"))
             apart = compared_pools(asked, pools, decider, kv_transfer, self.between)
             question = self._question(given, asked, load)
-            _check_context((self.asked.changes | dict(choice)).get("context"), question)
+            _check_context((self.traffic.changes | dict(choice)).get("context"), question)
             found = screen(question) if apart is None else screen_disaggregated(question, apart)
         except UnknownNameError:
             raise
@@ -113,7 +113,7 @@ class Layouts:
     def _workload(self, given: Choice) -> tuple[Population | Trace, float]:
         """With the traffic that is asked for, and the mean think time."""
         workload, think_time_s = self._load
-        changes = self.asked.changes | {name: given[name] for name in CHANGES if name in given}
+        changes = self.traffic.changes | {name: given[name] for name in CHANGES if name in given}
         if not changes:
             return workload, think_time_s
         if isinstance(workload, Trace):

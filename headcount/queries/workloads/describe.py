@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from files.reading import InputError
-from headcount.inputs.loads import AskedWorkload
-from headcount.inputs.traffic import TrafficChanges
-from headcount.queries.result import Result, question
+from headcount.inputs.question import question
+from headcount.inputs.traffic_input import TrafficInput
+from headcount.queries.result import Result
 from workloads.description.arrivals import Arrivals
 from workloads.description.description import Description, describe_population, describe_trace
 from workloads.description.reuse import PrefixReuse
@@ -82,8 +82,7 @@ class DescribeResult(Result):
 def describe(
     workload: Source,
     *,
-    trace_block_size: int | None = None,
-    traffic: TrafficChanges = None,
+    traffic: TrafficInput = TrafficInput(),
     block_size: int | None = None,
     kv_cache_tokens: Sequence[int] = CACHE_TOKENS,
     users: int = 1000,
@@ -91,13 +90,12 @@ def describe(
 ) -> DescribeResult:
     """Rates, bursts, lengths, sessions and prefix reuse of a trace, or of a draw of a population.
 
-    `traffic` are changes of it, such as {"context": "x2"}.
     `block_size` is that of the prefix cache; by default that of a trace's block ids, else 16. `kv_cache_tokens` are the
     sizes of the cache to give hit rates for. `users` of a population are drawn, and share the cache. Raises
     ValueError where the workload cannot be read.
     """
     check_sizes(block_size, kv_cache_tokens)
-    found, _ = AskedWorkload(workload=workload, trace_block_size=trace_block_size, traffic=traffic).load()
+    found, _ = traffic.load(workload)
     if isinstance(found, Trace):
         description = describe_trace(found, block_size or found.block_size or BLOCK_SIZE)
     else:

@@ -8,7 +8,8 @@ from typing import Any
 from files.outputs import check_out_file, write_whole
 from files.reading import InputError
 from headcount.diagnostics import Facts, find_diagnostics
-from headcount.queries.result import Result, question
+from headcount.inputs.question import question
+from headcount.queries.result import Result
 from headcount.queries.workloads.describe import BLOCK_SIZE, CACHE_TOKENS, check_sizes
 from workloads.fitted.fitted_file import fitted_text
 from workloads.fitted.fitted_trace import FittedTrace

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from files.errors import HeadcountError
 from headcount.inputs.arrivals import read_arrivals
-from headcount.inputs.loads import AskedWorkload
-from headcount.inputs.traffic import TrafficChanges
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.queries.workloads.convert import Written, written
 from workloads.arrivals import POISSON, Arrivals, arrival_times
 from workloads.load import load_fitted
@@ -27,7 +26,7 @@ def generate(
     rate: float | None = None,
     num_requests: int | None = None,
     arrivals: str | Arrivals | None = None,
-    traffic: TrafficChanges = None,
+    traffic: TrafficInput = TrafficInput(),
     max_model_len: int | None = None,
     seed: int = 0,
     to: str | None = None,
@@ -37,21 +36,21 @@ def generate(
 
     At a rate, `num_requests` keep the population's lengths, order and shared content, and come at the times of the
     process `arrivals`, by default Poisson. What `fit_trace` wrote has its own number of requests and its own arrivals;
-    with a `rate`, they come at that process. `traffic` are changes of a population, such as {"context": "x2"}. Raises
-    ValueError for another combination.
+    with a `rate`, they come at that process. Raises HeadcountError for another
+    combination.
     """
     fitted = load_fitted(workload)
     _check(users, duration_s, rate, num_requests, arrivals, is_fitted=fitted is not None)
     writer = find_writer(to, Path(out))
     if fitted is not None:
-        if max_model_len is not None or traffic:
+        if max_model_len is not None or traffic.changes:
             given = "--max-model-len" if max_model_len is not None else "--traffic"
             raise HeadcountError(f"{given} goes with a population; a fitted trace has its lengths")
         drawn = fitted.draw(num_requests, seed)
         if rate is not None:
             drawn = _at_rate(drawn, rate, POISSON if arrivals is None else read_arrivals(arrivals), seed)
         return written(drawn, Path(out), writer, block_size, to or writer.name)
-    found, _ = AskedWorkload(workload=workload, traffic=traffic).load()
+    found, _ = traffic.load(workload)
     if not isinstance(found, Population):
         raise HeadcountError(f"'{workload}' is a trace, not a population; write it with 'headcount workload convert'")
     longest = OPEN_END - 1 if max_model_len is None else max_model_len

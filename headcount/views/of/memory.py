@@ -21,7 +21,7 @@ def summary(answer: MemoryResult) -> Summary:
     budget = answer.budget
     question = f"Does {model_title(budget.model)} fit on {budget.num_gpus} × {_gpu_title(answer)} ({setting(answer)})?"
     if not answer.fits:
-        return unfit_page(budget, answer.resolve_model_and_gpu, question)
+        return unfit_page(budget, answer.asked_about, question)
     return Summary(
         question=question,
         answer=headline(answer),
@@ -37,7 +37,7 @@ def summary(answer: MemoryResult) -> Summary:
 
 
 def _gpu_title(answer: MemoryResult) -> str:
-    return answer.budget.gpu if answer.resolve_model_and_gpu is None else answer.resolve_model_and_gpu.gpu.title
+    return answer.budget.gpu if answer.asked_about is None else answer.asked_about.gpu.title
 
 
 def head(answer: MemoryResult) -> list[Block]:

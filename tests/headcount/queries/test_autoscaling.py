@@ -58,7 +58,7 @@ def test_where_even_the_largest_fleet_misses_the_slo_the_headline_says_so() -> N
 
 
 def test_an_event_is_told_with_what_it_cost() -> None:
-    answer = asked(replicas=2, events=["crash@5min"], sends_again=False, startup="process=100s")
+    answer = asked(replicas=2, events=["crash@5min"], loses_requests=True, startup="process=100s")
     (row,) = answer.figures()["fleets"]
     (event,) = row["events"]
     assert event["time_s"] == 300

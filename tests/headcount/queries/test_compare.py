@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.inputs.loads import AskedWorkload
 from headcount.inputs.offers import catalog_names
+from headcount.inputs.traffic_input import TrafficInput
 from headcount.inputs.variations import Axis, axes_of, choices, value_text, varied
 from headcount.queries.compare import MOST_LAYOUTS
 from headcount.queries.sweeps.layouts import Layouts
@@ -24,6 +24,7 @@ from simulator.engines.values import Objects
 from simulator.engines.vllm.speculation import SpeculativeConfig
 from simulator.study.slo import find_slo
 from tests.headcount.conftest import SHORT_ANSWERS
+from tests.headcount.told import head_of, summary_of
 
 QUICK: dict[str, Any] = {
     "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.01, "replications": 2, "store": False,
@@ -49,7 +50,7 @@ def test_the_first_page_says_up_to_how_many_users_a_smaller_bill_is_enough(answe
     assert best.row is not None and best.usd_per_month
     smaller = replace(best, gpus=1, row=replace(best.row, users_low=3))
     dearer = replace(best, gpus=4, row=replace(best.row, users_low=9))
-    risk = replace(answer, layouts=(best, smaller, dearer)).summary().risk
+    risk = summary_of(replace(answer, layouts=(best, smaller, dearer))).risk
     month = best.usd_per_month
     assert f"Up to 3 users at once, {spoken(smaller)} costs less in total: ${month / 2:,.0f} a month" in risk
     assert risk.count("costs less") == 1
@@ -63,19 +64,19 @@ def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc
     other = replace(best, choice={"max_num_seqs": 9}, row=fewer, asked=replace(best.asked, gpu=find_gpu("l40s")))
     dearer = replace(best, choice={"max_num_seqs": 11}, row=fewer, gpus=2 * best.gpus)
     found = replace(answer, layouts=(best, near, other, dearer))
-    figures = dict(found.summary().figures)
+    figures = dict(summary_of(found).figures)
     assert figures["nearly as cheap"].startswith("max_num_seqs 7 (")
     told = r"max_num_seqs 9: (as cheap|\d+ % (cheaper|dearer)) a user by the best estimates \(.* %\), but \$[\d.,]+ for"
     assert re.match(told, figures["may be as cheap"])
     assert "nearly as cheap: max_num_seqs 7" in str(found)
     assert "max_num_seqs 11" not in str([each for each in figures.items() if "as cheap" in each[0]])
-    assert "nearly as cheap" not in dict(replace(found, sort="ttft").summary().figures)
+    assert "nearly as cheap" not in dict(summary_of(replace(found, sort="ttft")).figures)
 
 
 def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareResult) -> None:
     best = answer.layouts[0]
     many = tuple(replace(best, choice={"max_num_seqs": number}) for number in range(1, 19))
-    options = replace(answer, layouts=(best, *many)).summary().options
+    options = summary_of(replace(answer, layouts=(best, *many))).options
     assert options is not None
     assert options.title == "8 of 19 options"
     named = options.note.partition("The other 11 options: ")[2]
@@ -87,7 +88,7 @@ def test_the_first_page_says_what_to_buy_for_whom_and_that_more_servers_fail_mor
     answer: hc.CompareResult,
 ) -> None:
     best = answer.layouts[0]
-    page = answer.summary()
+    page = summary_of(answer)
     assert f"for up to {best.users} users at once: ${best.usd_per_month:,.0f} a month" in page.answer
     assert {each.num_servers for each in answer.layouts if each.users} == {1, 2}
     assert page.options is not None
@@ -168,7 +169,8 @@ def test_what_no_layout_can_answer_is_an_error_with_each_reason_once() -> None:
 def test_formats_that_the_checkpoint_has_of_itself_are_named() -> None:
     layouts = Layouts(
         model="qwen3-0.6b",
-        asked=AskedWorkload(workload=SHORT_ANSWERS),
+        workload=SHORT_ANSWERS,
+        traffic=TrafficInput(),
         base={"gpu": "h100-sxm", "gpus": 1, "router": None, "max_model_len": 4096},
         study={"slo": find_slo("chat"), "precision": 0.9, "replications": 2, "seed": 0},
     )
@@ -180,7 +182,7 @@ def test_formats_that_the_checkpoint_has_of_itself_are_named() -> None:
 
 def test_formats_side_by_side_come_with_a_word_on_their_quality(answer: hc.CompareResult) -> None:
     formats = replace(answer, axes=(Axis("kv_cache_dtype", ("auto", "fp8")),))
-    assert PRECISION_REMARK in map(str, formats.head())
+    assert PRECISION_REMARK in map(str, head_of(formats))
     assert PRECISION_REMARK not in str(answer)
 
 
@@ -191,7 +193,7 @@ def test_gpus_side_by_side_come_with_a_word_on_their_number(answer: hc.CompareRe
     both = replace(answer, layouts=(best, other, *others))
     said = "Which GPUs are the cheapest for N users, in whole servers, may differ: ask headcount plan --users N."
     assert said in " ".join(str(both).split())
-    options = both.summary().options
+    options = summary_of(both).options
     assert options is not None
     assert said in options.note
     assert said not in " ".join(str(answer).split())

@@ -4,6 +4,7 @@ import pytest
 
 import headcount as hc
 from tests.headcount.conftest import FOUR_AT_ONCE
+from tests.headcount.told import summary_of
 
 
 @pytest.mark.slow
@@ -14,7 +15,7 @@ def test_more_engines_that_compute_answers_serve_more_users_where_answers_bind()
     assert 2 * one.users <= two.users < 3 * one.users  # two queues together waste less than each alone
     assert [row["role"] for row in two.rows()] == ["prefill", "decode"]
     assert two.to_json()["gpus"] == 3
-    page = two.summary()
+    page = summary_of(two)
     assert page.answer == f"{two.users_low:,} users at once on 3 × NVIDIA H100 SXM"
     assert dict(page.figures)["servers"] == "1 with 1 GPU for prompts, 2 with 1 GPU each for answers, no spare"
     assert len(page.confirm) == 3 and page.confirm_together
@@ -28,5 +29,5 @@ def test_nobody_served_is_a_target_missed() -> None:
     )
     assert answer.verdict is hc.Verdict.TARGET_MISSED
     assert answer.users_high == 0
-    assert not answer.summary().is_good
+    assert not summary_of(answer).is_good
     assert "not even the smallest load" in str(answer)

@@ -9,6 +9,7 @@ import headcount as hc
 from simulator.study.capacity_table import CapacityQuestion, RunContext, capacity_rows
 from simulator.study.fleets.heterogeneous_fleet import PoolAlone, serve_together
 from tests.headcount.conftest import SHORT_ANSWERS
+from tests.headcount.told import summary_of
 from workloads.load import load_workload
 from workloads.populations.population import Population
 
@@ -48,7 +49,7 @@ def test_the_larger_pool_takes_the_larger_share_and_the_fleet_serves_more_than_e
     assert answer.users > max(large["users_alone"], small["users_alone"])
     assert answer.to_json()["usd_per_hour"] == pytest.approx(large["usd_per_hour"] + small["usd_per_hour"])
     assert "3 × h100-sxm and 1 × l40s" in str(answer)
-    page = answer.summary()
+    page = summary_of(answer)
     assert page.answer == f"{answer.users_low:,} users at once on 3 × NVIDIA H100 SXM and 1 × NVIDIA L40S together"
     assert {"safe to promise", "model", "servers", "rent", "price of a GPU's hour", "what each user gets"} == {
         name for name, _ in page.figures

@@ -17,6 +17,7 @@ from headcount.queries.sweeps.successive_halving import ROUNDS, leader, race
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 from tests.headcount.conftest import SHORT_ANSWERS, figures
+from tests.headcount.told import head_of
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,7 @@ def test_where_nothing_gains_the_arguments_stay_as_given() -> None:
     assert "of 2 choices (with each default) looked at by estimate, and 1 simulated, none surely raises the" in said
     assert worse.serve_line
     assert worse.serve_line in said
-    *_, settings, line = map(str, worse.head())
+    *_, settings, line = map(str, head_of(worse))
     assert line == worse.serve_line
     assert settings.startswith("as given: vLLM")
     assert "4 sequences" in settings or "2 sequences" in settings

@@ -15,6 +15,7 @@ from headcount.queries.plan_rows import DROPPED, SCREENED
 from headcount.queries.result import SCREENING, Progress
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.capacity_table import CapacityQuestion
+from tests.headcount.told import head_of, summary_of
 from tests.simulator.study.made_up_fleets import simulate_as
 
 PER_SERVER = {"h100-sxm": 200, "l40s": 60, "h200-sxm": 400}
@@ -43,29 +44,29 @@ def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
     titles = [find_gpu(row.gpu).title for row in (small, large)]
 
     def with_spare() -> str:
-        return dict(answer.summary().figures)["with a spare server"]
+        return dict(summary_of(answer).figures)["with a spare server"]
 
     vars(answer)["fleets"] = (large, small)
     assert with_spare() == f"4 × {titles[0]}, $4,800 a month, or 2 × {titles[1]}, $6,000 a month"
     vars(answer)["fleets"] = (large, replace(small, servers=1))
     assert with_spare() == f"2 × {titles[1]}, $6,000 a month"
-    assert "A spare server can be had (headcount plan --spare 1)" in answer.summary().risk
+    assert "A spare server can be had (headcount plan --spare 1)" in summary_of(answer).risk
     vars(answer)["fleets"] = (replace(large, spare_servers=1), small)
-    assert "with a spare server" not in dict(answer.summary().figures)
+    assert "with a spare server" not in dict(summary_of(answer).figures)
 
 
 def test_the_first_page_says_which_formats_may_cost_less_and_how_to_ask() -> None:
     answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
     suggestions = [("--kv-cache-dtype fp8", 1.3), ("--quantization fp8", 1.01), ("--max-num-seqs 512", 2.0)]
     lifted = [{"change": change, "ratio": ratio} for change, ratio in suggestions]
-    vars(answer)["known_details"] = {"estimated_suggestions": lifted}
-    options = answer.summary().options
+    vars(answer)["evidence"] = {"estimated_suggestions": lifted}
+    options = summary_of(answer).options
     assert options is not None
     assert (
         "by estimate 30% more users with --kv-cache-dtype fp8. To compare: --kv-cache-dtype auto,fp8;" in options.note
     )
-    vars(answer)["known_details"] = {"estimated_suggestions": lifted[1:]}
-    options = answer.summary().options
+    vars(answer)["evidence"] = {"estimated_suggestions": lifted[1:]}
+    options = summary_of(answer).options
     assert options is not None and "may cost less, by" not in options.note
 
 
@@ -165,7 +166,7 @@ def test_an_api_is_compared_at_the_same_tokens() -> None:
     assert found.load_share is not None
     users = f"{math.ceil(found.load_share * 500):,} users"
     cheaper = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
-    head = "\n".join(map(str, answer.head()))
+    head = "\n".join(map(str, head_of(answer)))
     assert f"{cheaper} at this load; break-even at" in head
     assert users in head
     assert found.users == found.load_share * 500
@@ -174,7 +175,7 @@ def test_an_api_is_compared_at_the_same_tokens() -> None:
     millions = [float(each.replace(",", "")) for each in tokens.groups()]
     assert millions[0] * 0.1 + millions[1] * 0.4 == pytest.approx(found.api_usd_per_month, rel=0.005)
     assert "lower prices of cached input are not counted" in head
-    page = answer.summary()
+    page = summary_of(answer)
     assert f"${found.api_usd_per_month:,.0f}" in page.answer
     assert users in dict(page.figures)["API instead"]
 

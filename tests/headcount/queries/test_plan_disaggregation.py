@@ -10,6 +10,7 @@ import pytest
 import headcount as hc
 from simulator.fleet.pool_sizes import PoolChoices
 from tests.headcount.conftest import FOUR_AT_ONCE
+from tests.headcount.told import summary_of
 
 GIVEN: dict[str, Any] = {
     "gpu": "h100-sxm", "users": 120, "tensor_parallel_size": 1, "ttft_s": 2.0, "replications": 2, "store": False,
@@ -118,7 +119,7 @@ def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
     alone = hc.disaggregated_capacity("llama-3.1-8b", "h100-sxm", "prefill=1,decode=2", **FOUR_AT_ONCE)
     assert compared["users"] == pytest.approx(alone.users, rel=0.03)
     assert compared["gpus"] == 3
-    assert "while it is down, nobody is served" in answer.summary().risk  # engines that depend on each other
+    assert "while it is down, nobody is served" in summary_of(answer).risk  # engines that depend on each other
 
 
 @pytest.mark.parametrize(

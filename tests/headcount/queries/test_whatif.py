@@ -16,6 +16,7 @@ import headcount as hc
 from headcount.inputs.variations import read_varied, varied
 from headcount.views.of.whatif_summary import _failure_text
 from tests.headcount.conftest import SHORT_ANSWERS
+from tests.headcount.told import head_of, summary_of
 from workloads.traffic_changes import Amount
 
 QUICK: dict[str, Any] = {
@@ -50,7 +51,7 @@ def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.Whati
 def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer: hc.WhatifResult) -> None:
     count = answer.cells[0].users + 1
     asked = replace(answer, users=(count,), bought=())  # in proportion, as before fleets are simulated
-    page = asked.summary()
+    page = summary_of(asked)
     assert dict(page.figures)["for"].startswith(f"{count:,} users at once, workload ")
     assert page.options is not None
     for cell, (need,), row in zip(answer.cells, asked.needs, page.options.rows, strict=True):
@@ -74,8 +75,8 @@ def test_the_first_page_says_what_to_buy_in_every_case_and_whom_it_serves(answer
 def test_of_several_numbers_of_users_it_says_for_which_the_first_case_is_enough(answer: hc.WhatifResult) -> None:
     users = answer.cells[0].users
     asked = replace(answer, users=(users, users + 1), bought=())
-    assert f"enough for {users}, too few for {users + 1}" in str(asked.head()[1])
-    options = asked.summary().options
+    assert f"enough for {users}, too few for {users + 1}" in str(head_of(asked)[1])
+    options = summary_of(asked).options
     assert options is not None
     for needs, row in zip(asked.needs, options.rows, strict=True):
         assert all(cell.endswith(" each") for cell in row[4:]) and len(row) == 4 + len(needs)
@@ -116,7 +117,7 @@ def test_a_spare_server_costs_what_is_bought_not_what_was_tried_first(asked: tup
 
 
 def test_a_context_is_named_average_in_the_question_the_answer_and_every_row() -> None:
-    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"context": ["x1", "x2"]}, **QUICK).summary()
+    page = summary_of(hc.whatif("qwen3-0.6b", "h100-sxm", vary={"context": ["x1", "x2"]}, **QUICK))
     assert page.options is not None
     assert page.question.startswith("Average context x1 or x2: what does it change")
     assert "with average context x1 (" in page.answer
@@ -247,7 +248,7 @@ def test_a_context_that_one_gpu_is_too_slow_for_is_answered_with_larger_servers(
 
 
 def test_gpus_side_by_side_are_told_by_their_titles_and_once() -> None:
-    page = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"gpu": ["h100-sxm", "l40s"]}, users=50, **QUICK).summary()
+    page = summary_of(hc.whatif("qwen3-0.6b", "h100-sxm", vary={"gpu": ["h100-sxm", "l40s"]}, users=50, **QUICK))
     assert page.question.startswith("NVIDIA H100 SXM or NVIDIA L40S: what do 50 users")
     assert re.fullmatch(r"50 users need \d+ × NVIDIA H100 SXM \(.* a month\) or \d+ × NVIDIA L40S \(.*\)", page.answer)
 
@@ -257,7 +258,7 @@ def test_what_to_buy_is_said_also_where_the_first_case_needs_larger_servers_than
     found = hc.whatif("llama-3.1-8b", "h100-sxm", vary={"context": ["40K", "8K"]}, users=100, ttft_s=1.2, **CHAT)
     assert found.cells[0].users == 0
     assert found.needs[0][0].gpus is not None
-    page = found.summary()
+    page = summary_of(found)
     assert page.answer.startswith(f"100 users need {found.needs[0][0].gpus} × NVIDIA H100 SXM (")
     assert page.headroom is not None and page.headroom.needed == 100 <= page.headroom.low
 
@@ -276,6 +277,6 @@ def test_the_prefix_cache_is_seen_by_its_hits_and_by_ttft_under_one_load() -> No
     assert on["prefix_hit_rate"] > off["prefix_hit_rate"] == 0
     assert on["ttft_s_under_shared_load"]["p95"] < off["ttft_s_under_shared_load"]["p95"]
     assert found.shared_load == f"{min(on['users'], off['users'])} users"
-    options = found.summary().options
+    options = summary_of(found).options
     assert options is not None
     assert f"TTFT p95 ({found.shared_load})" in options.columns

@@ -53,7 +53,7 @@ def answered(question: str) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loads, "REQUESTS_PER_REPLICATION", 300)
         answer = ASKED[question]()
-        assert isinstance(answer.known_details, dict)
+        assert isinstance(answer.complete().evidence, dict)
     return answer
 
 

@@ -1,0 +1,32 @@
+"""The engine's arguments as they are given: by name, with the start-up log of a server that has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from files.names import check_names
+from headcount.inputs.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
+
+if TYPE_CHECKING:
+    from calibrate.readers.parsing.startup_log import StartupLog
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInput:
+    """Arguments of vLLM or SGLang under their own names; what is None has the engine's default."""
+
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Their types, ranges and defaults are those of `EngineArgs` and `SGLangArgs`; of some questions a list of each."""
+    startup_log: "StartupLog | None" = None
+
+    def __post_init__(self) -> None:
+        check_names(self.arguments, ENGINE_ARGUMENTS, "engine argument")
+
+    def on(self, model: str, gpu: str) -> ModelOnGPU:
+        """The model on the GPU with these arguments. Raises HeadcountError for what is not known."""
+        return resolve_model_and_gpu(model, gpu, self.arguments, self.startup_log)
+
+    def without(self, *names: str) -> "EngineInput":
+        """The same without some arguments, which something else has."""
+        kept = {name: value for name, value in self.arguments.items() if name not in names}
+        return EngineInput(arguments=kept, startup_log=self.startup_log)

@@ -1,0 +1,204 @@
+"""One load that is simulated: a trace, users, clients without think time, or arrivals at a rate."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from files.errors import HeadcountError
+from headcount.inputs.arrivals import ArrivalProcess, read_arrivals, usage
+from headcount.inputs.fields import Inputs, given
+from headcount.inputs.tenants import of_tenants, with_tenants
+from headcount.inputs.traffic_input import TrafficInput
+from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
+from simulator.study.loads import Load as StudyLoad
+from simulator.study.traffic import usual_context
+from workloads.arrivals import POISSON, PROCESSES, Arrivals, Bursty
+from workloads.client_changes import changed_clients
+from workloads.load import load_workload
+from workloads.populations.population import Population
+from workloads.requests import RequestTable
+from workloads.synthetic import closed_load, open_load, single_turn_users
+from workloads.tenants import Given
+from workloads.traces.resampled import sample_notes
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source
+from workloads.traffic import changed, changed_trace
+
+MAX_USERS: Final = 1_000_000
+LENGTH_SPREAD: Final = Number("1 for exact lengths, 0.8 for 80 % to 100 % of them")
+_HEADING: Final = "Traffic"
+_LENGTHS: Final = ("input_len", "output_len", "length_spread")
+_BELONGS: Final = {  # what makes a load, what belongs to it
+    "users": ("workload", "think_time", "traffic", *_LENGTHS),
+    "concurrency": ("num_requests", "traffic", *_LENGTHS),
+    "rate": ("arrivals", "burstiness", "num_requests", "traffic", *_LENGTHS),
+    "workload": ("traffic", "num_requests"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadInput(Inputs):
+    """Exactly one of `workload`, `users`, `concurrency` and `rate` makes the load; a preset needs `users`, too."""
+
+    workload: Source | None = given(
+        Text(may_be_path=True), "A trace to replay, or with --users a preset or a population's TOML file.",
+        heading=_HEADING,
+    )  # fmt: skip
+    users: int | None = given(
+        WholeNumber(1), "Closed-loop users; needs --think-time or a preset.", heading=_HEADING
+    )  # fmt: skip
+    concurrency: int | None = given(
+        WholeNumber(1), "Clients without think time; all start at 0 s.", heading=_HEADING
+    )  # fmt: skip
+    rate: float | None = given(Number("requests per second, or inf"), "Open arrivals per second.", heading=_HEADING)
+    arrivals: str | Arrivals | None = given(
+        ArrivalProcess(), f"How open requests arrive: {', '.join(map(usage, PROCESSES))}.", heading=_HEADING,
+        default_text="poisson",
+    )  # fmt: skip
+    burstiness: float | None = given(
+        Number("1 for Poisson, less for bursts"), "Burstiness of open arrivals, as in vLLM.", heading=_HEADING,
+        default_text="1, Poisson",
+    )  # fmt: skip
+    input_len: int | None = given(TokenCount(), "Prompt tokens.", heading=_HEADING)
+    output_len: int | None = given(TokenCount(), "Output tokens.", heading=_HEADING)
+    length_spread: float | None = given(
+        LENGTH_SPREAD, "0.8: lengths uniform in 0.8–1 × the given ones.", heading=_HEADING, default_text="1"
+    )
+    num_requests: int | None = given(
+        COUNT, "Number of requests.", heading=_HEADING, default_text="10 × concurrency, or the whole file"
+    )
+    runs: int = given(
+        WholeNumber(1, 1000), "So many runs, each with a seed of its own: how sure is the p99?", heading=_HEADING,
+        default=1,
+    )  # fmt: skip
+
+    def asked(self, traffic: TrafficInput, tenants: Given | None, seed: int) -> "AskedLoad":
+        """With its traffic, tenants and random numbers. Raises HeadcountError for a combination that is no load."""
+        return AskedLoad(load=self, traffic=traffic, tenants=tenants, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedLoad:
+    """A load with all that decides its requests; raises HeadcountError for a combination that is none."""
+
+    load: LoadInput
+    traffic: TrafficInput = TrafficInput()
+    tenants: Given | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        load = next((name for name in _BELONGS if self._given(name) is not None), None)
+        if load is None:
+            raise HeadcountError("no load; give --workload FILE, --users N, --concurrency C or --rate R (see --help)")
+        of_preset = load == "users" and self.load.workload is not None
+        belongs = ("workload", "think_time", "traffic") if of_preset else _BELONGS[load]
+        known = dict.fromkeys(name for key, others in _BELONGS.items() for name in (key, *others))
+        foreign = [name for name in known if self._given(name) is not None and name not in (load, *belongs)]
+        if foreign:
+            names = " and ".join(map(_flag, foreign))
+            beside = f"{_flag(load)}{' --workload' if of_preset else ''}"
+            raise HeadcountError(f"{names} cannot go with {beside}; leave out one or the other")
+        if self.load.users is not None and self.load.users > MAX_USERS:
+            raise HeadcountError(
+                f"--users {self.load.users:,}: at most {MAX_USERS:,} in one run; simulate a part of the fleet"
+            )
+        self.traffic.source(self.load.workload)  # how a trace is read goes with one
+
+    def _given(self, name: str) -> object:
+        if name == "think_time":
+            return self.traffic.think_time_s
+        if name == "traffic":
+            return self.traffic.changes or None
+        found: object = getattr(self.load, name)
+        return found
+
+    @property
+    def workload(self) -> Source | None:
+        return self.traffic.source(self.load.workload)
+
+    @property
+    def users(self) -> int | None:
+        return self.load.users
+
+    def population(self, max_model_len: int) -> Population:
+        """What the users do."""
+        if self.workload is None:
+            lengths, think_time_s = self._lengths("--users"), self.traffic.think_time_s
+            if think_time_s is None:
+                raise HeadcountError("--users needs --think-time, or a preset with its own: --workload chat")
+            prompt, answer = lengths["input_len"], lengths["output_len"]
+            if prompt + answer > max_model_len:
+                raise HeadcountError(
+                    f"--input-len {prompt:,} with --output-len {answer:,} takes more than max_model_len "
+                    f"{max_model_len:,}; raise --max-model-len or shorten them"
+                )
+            made = changed(single_turn_users(think_time_s=think_time_s, **lengths), self.traffic.changes)
+            return with_tenants(made, self.tenants)
+        workload, _ = self.traffic.load(self.workload, self.tenants)
+        if isinstance(workload, Trace):
+            raise HeadcountError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
+        return workload
+
+    def table(self) -> tuple[RequestTable, str, tuple[str, ...]]:
+        """The requests of a load without users, what it is in words, and what a trace's reader tells of it."""
+        load = self.load
+        if self.workload is not None:
+            return self._trace_table(self.workload)
+        if load.concurrency is not None:
+            count = load.num_requests or 10 * load.concurrency
+            lengths = self._lengths("--concurrency")
+            table = closed_load(concurrency=load.concurrency, num_requests=count, seed=self.seed, **lengths)
+            words = f"{load.concurrency:,} clients without think time, {count:,} requests"
+            return self._with_clients(table, "--concurrency"), words, ()
+        assert load.rate is not None, "a load that is neither users nor a trace nor clients is a rate"
+        if load.num_requests is None:
+            raise HeadcountError("--rate needs --num-requests: an open load has no end of its own")
+        table = open_load(
+            rate_per_s=load.rate,
+            num_requests=load.num_requests,
+            arrivals=self._arrivals(),
+            seed=self.seed,
+            **self._lengths("--rate"),
+        )
+        words = f"{load.rate:g} requests/s, {load.num_requests:,} requests"
+        return self._with_clients(table, "--rate"), words, ()
+
+    def _with_clients(self, table: RequestTable, load: str) -> RequestTable:
+        """All that traffic can change of a load of fixed lengths."""
+        clients = changed_clients(self.traffic.changes, load)
+        return (clients if self.tenants is None else of_tenants(clients, self.tenants)).applied(table, self.seed)
+
+    def _arrivals(self) -> Arrivals:
+        arrivals, burstiness = self.load.arrivals, self.load.burstiness
+        if arrivals is None:
+            return POISSON if burstiness is None else Bursty(burstiness=burstiness)
+        if burstiness is not None:
+            raise HeadcountError("--burstiness and --arrivals both say how requests arrive; leave out one or the other")
+        return read_arrivals(arrivals)
+
+    def _trace_table(self, source: Source) -> tuple[RequestTable, str, tuple[str, ...]]:
+        block, count = self.traffic.trace_block_size, self.load.num_requests
+        workload = load_workload(source, trace_block_size=block, num_requests=count)
+        if isinstance(workload, Population):
+            raise HeadcountError(f"--workload {source} is a population; say how many with --users N")
+        workload = with_tenants(changed_trace(workload, self.traffic.changes), self.tenants)
+        table = workload.clients.applied(workload.table, self.seed)
+        return table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
+
+    def _lengths(self, load: str) -> dict[str, Any]:
+        if self.load.input_len is None or self.load.output_len is None:
+            raise HeadcountError(f"{load} needs --input-len and --output-len, or a --workload")
+        return {name: value for name in _LENGTHS if (value := getattr(self.load, name)) is not None}
+
+
+def trace_notes(workload: Population | Trace) -> tuple[str, ...]:
+    """What a trace's reader left out or took for granted, and how little a short trace tells."""
+    return (*workload.notes, *sample_notes(workload)) if isinstance(workload, Trace) else ()
+
+
+def length_facts(met: StudyLoad | None) -> dict[str, Any]:
+    """Facts of how long its requests usually are; `met` is the workload as the servers meet it."""
+    return {} if met is None else {"usual_context": usual_context(met)}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

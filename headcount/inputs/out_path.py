@@ -1,0 +1,24 @@
+"""A file that is written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from files.outputs import check_out_file
+from simulator.engines import values
+
+
+@dataclass(frozen=True)
+class OutPath:
+    """Its name, which may have to end in one of some suffixes."""
+
+    name: str = "PATH"
+    suffixes: tuple[str, ...] = ()
+    example: str = ""
+
+    def read(self, given: Any) -> Path:
+        return values.FilePath().read(given)
+
+    def check(self, option: str, path: Path) -> None:
+        """Raise HeadcountError, before the work, where it could not be written after it."""
+        check_out_file(option, path, self.suffixes, self.example)

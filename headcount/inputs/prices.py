@@ -1,0 +1,27 @@
+"""What GPUs and an API cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headcount.inputs.fields import Inputs, given
+from simulator.engines.values import Number, PriceList, Share
+
+_USD: Final = Number("US dollars, such as 2.5", "USD")
+_HEADING: Final = "Money"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceInput(Inputs):
+    """US dollars per GPU and hour, and per million tokens of an API to compare with."""
+
+    price: float | Mapping[str, float] | None = given(
+        PriceList(), "Per GPU and hour: of all, or GPU=USD,GPU=USD.", heading=_HEADING, default_text="the catalog's"
+    )
+    api_input_price: float | None = given(
+        _USD, "An API's price of a million input tokens, to compare with.", heading=_HEADING
+    )
+    api_output_price: float | None = given(_USD, "The same of output tokens.", heading=_HEADING)
+    utilization: float | None = given(
+        Share(), "Mean load over the peak's.", heading=_HEADING, default_text="29%, from the peak-hour share"
+    )

@@ -1,0 +1,144 @@
+"""A question as a function of inputs, which also takes their fields as keywords: `plan("llama-3.1-8b", users=500)`."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
+
+from files.arguments import check_argument
+from files.names import check_names
+from files.outputs import check_out_files
+from headcount.inputs.deployments import ENGINE_ARGUMENTS
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.fields import Inputs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+_READ: Final = ("model", "workload", "paths", "before", "after", "startup_log", "latency_profile")
+_WRITTEN: Final = ("requests_out", "steps_out", "out")
+_UNSAID: Final = ("progress",)  # of a call that is written out
+
+
+class Question(Protocol[P, R_co]):
+    """A question's function; with its inputs, or with their fields."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(self, *args: Any, **shortcuts: Any) -> R_co: ...
+
+
+@cache
+def _groups(function: Callable[..., object]) -> dict[str, type]:
+    """The parameters that are inputs, with their classes."""
+    hints = get_type_hints(function)
+    found = {name: _group(hint) for name, hint in hints.items() if name != "return"}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _group(hint: Any) -> type | None:
+    is_input = isinstance(hint, type) and (issubclass(hint, Inputs) or hint is EngineInput)
+    return hint if is_input else None
+
+
+def with_groups(function: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given by keyword, fields gathered into their inputs.
+
+    Raises HeadcountError for a name that neither the function nor an input has, with the nearest that one has.
+    """
+    groups, own = _groups(function), signature(function).parameters
+    field_of = {item.name: name for name, kind in groups.items() if kind is not EngineInput for item in fields(kind)}
+    engine = next((name for name, kind in groups.items() if kind is EngineInput), None)
+    plain: dict[str, Any] = {}
+    parts: dict[str, dict[str, Any]] = {name: {} for name in groups}
+    for name, value in given.items():
+        if name in groups and isinstance(value, groups[name]):
+            plain[name] = value
+        elif name in field_of:
+            parts[field_of[name]][name] = value
+        elif name in own and name not in groups:
+            plain[name] = value
+        elif engine is not None and name == "startup_log":
+            parts[engine][name] = value
+        elif engine is not None and name in ENGINE_ARGUMENTS:
+            parts[engine].setdefault("arguments", {})[name] = value
+        else:
+            known = [*own, *field_of, *(["startup_log", *ENGINE_ARGUMENTS] if engine is not None else [])]
+            check_names([name], known, "argument")
+            raise AssertionError(f"{name} is known, and belongs nowhere")
+    for name, values in parts.items():
+        if values:
+            plain[name] = _made(groups[name], plain.get(name), values)
+    return plain
+
+
+def _made(kind: type, whole: Any, values: dict[str, Any]) -> Any:
+    if whole is None:
+        return kind(**values)
+    if "arguments" in values:
+        values["arguments"] = {**whole.arguments, **values["arguments"]}
+    return replace(whole, **values)
+
+
+def question(function: Callable[P, R]) -> Question[P, R]:
+    """Gathers keywords into inputs, checks types, tells the result how it was asked and what it read.
+
+    Raises HeadcountError for an unknown keyword, a value of another type, or an output that is an input.
+    """
+    own = signature(function)
+
+    @wraps(function)
+    def ask(*args: Any, **kwargs: Any) -> R:
+        hints = get_type_hints(function)
+        bound = own.bind(*args, **with_groups(function, kwargs))
+        for name, value in bound.arguments.items():
+            if value is not own.parameters[name].default:
+                check_argument(name, value, hints[name])
+        read, written = _files(bound.arguments, _READ), _files(bound.arguments, _WRITTEN)
+        check_out_files(dict(written), read)
+        said = [repr(value) for value in args]
+        said += [f"{name}={value!r}" for name, value in kwargs.items() if name not in _UNSAID]
+        found = function(*bound.args, **bound.kwargs)
+        asked = f"hc.{function.__name__}({', '.join(said)})"
+        return cast(R, replace(cast(Any, found), asked=asked, inputs=tuple(read)))
+
+    vars(ask)["__signature__"] = _flat(own, _groups(function))
+    vars(ask)["checks_arguments"] = True
+    return cast(Question[P, R], ask)
+
+
+def _flat(own: Signature, groups: Mapping[str, type]) -> Signature:
+    """With the fields of inputs as keywords, for tab completion and the docs."""
+    plain = [each for name, each in own.parameters.items() if name not in groups]
+    kinds = [kind for kind in groups.values() if kind is not EngineInput]
+    taken = {each.name for each in plain}
+    keywords = [
+        Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=item.type)
+        for kind in kinds
+        for item in fields(kind)
+        if item.name not in taken
+    ]
+    more = [Parameter("engine", Parameter.VAR_KEYWORD)] if EngineInput in groups.values() else []
+    return own.replace(parameters=[*plain, *keywords, *more])
+
+
+def _files(arguments: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[str, Path]]:
+    """The files that arguments or fields of inputs name."""
+    values = dict(arguments)
+    for value in arguments.values():
+        if isinstance(value, EngineInput):
+            values |= dict(value.arguments) | {"startup_log": value.startup_log}
+        elif is_dataclass(value) and isinstance(value, Inputs):
+            values |= {item.name: getattr(value, item.name) for item in fields(value)}
+    return [(name, path) for name in names for path in _paths(values.get(name))]
+
+
+def _paths(value: Any) -> list[Path]:
+    """A start-up log knows its own."""
+    listed = value if isinstance(value, list | tuple) else [value]
+    found = [Path(path) for each in listed if isinstance(path := getattr(each, "path", each), str | Path)]
+    return [path / "config.json" if os.path.exists(path / "config.json") else path for path in found]

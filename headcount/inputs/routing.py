@@ -1,0 +1,74 @@
+"""What stands before the engines: a router, a gateway's queue, tenants."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headcount.inputs.disaggregation import ApartPools, pools_field
+from headcount.inputs.fields import Inputs, given
+from simulator.engines.values import ROUTER, FilePath, Text, WholeNumber
+from simulator.fleet.router import RouterFactory
+from workloads.tenants import Given
+
+ROUTERS: Final = (
+    "least-outstanding, session-affinity, round-robin, llm-d, cache-aware, dynamo-kv …, a name with NAME:key=value, "
+    "or module:Name of your own; see docs/reference/routers.md."
+)
+DEFAULT_ROUTER: Final = "least-outstanding; vllm-dp for one server with -dp"
+
+
+def router_field(help: str = ROUTERS, *, default_text: str = DEFAULT_ROUTER, default: str | None = None) -> Any:
+    """A router as a field; questions differ in the one that they take by default."""
+    text = "" if default else default_text
+    return given(ROUTER, help, heading="Scheduler", default=default, default_text=text)
+
+
+def _flow_control() -> Any:
+    return given(
+        Text(names_code=True, takes_parameters=True),
+        "A queue before the router while the fleet is saturated: utilization-detector or concurrency-detector, with "
+        "NAME:key=value; see docs/how-to/tenants-and-quotas.md.",
+        heading="Gateway",
+        default_text="none",
+    )
+
+
+def _tenants() -> Any:
+    return given(
+        FilePath(),
+        "A TOML file with a table [tenants.NAME] for each: its share of the users, priority, rpm_limit, tpm_limit.",
+        heading="Gateway",
+    )
+
+
+def _replicas() -> Any:
+    return given(WholeNumber(1), "Engines behind the router.", heading="Deployment", default=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingInput(Inputs):
+    """Which engine gets a request, and when."""
+
+    router: str | RouterFactory | None = router_field()
+    flow_control: str | None = _flow_control()
+    tenants: Given | None = _tenants()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeployedInput(Inputs):
+    """The same of so many engines, all alike or in two pools."""
+
+    replicas: int = _replicas()
+    router: str | RouterFactory | None = router_field()
+    flow_control: str | None = _flow_control()
+    tenants: Given | None = _tenants()
+    pools: ApartPools | None = pools_field()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicasInput(Inputs):
+    """The same of engines that come and go."""
+
+    replicas: int = _replicas()
+    router: str | RouterFactory | None = router_field()
+    flow_control: str | None = _flow_control()
+    tenants: Given | None = _tenants()

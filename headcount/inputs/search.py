@@ -1,0 +1,159 @@
+"""What is searched, and how well users are to be known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headcount.inputs.disaggregation import PoolSizesAsked
+from headcount.inputs.fields import Inputs, given
+from headcount.inputs.routing import ROUTERS, router_field
+from simulator.engines.values import COUNT, ROUTER, IntegerList, Listed, Share, Switch, Text, WholeNumber
+from simulator.fleet.pool_sizes import PoolChoices
+from simulator.fleet.router import RouterFactory
+from simulator.study.capacity import PRECISION
+from simulator.study.fleets import layouts
+
+COMPARED_PRECISION: Final = 0.05
+TRIALS: Final = 200
+FINALISTS: Final = 6
+SORTS: Final = ("cost", "users", "ttft", "tpot", "month")
+_MORE_GAIN: Final = "Also try what gains most: one setting changed at a time, simulated with the same users."
+
+
+def _precision(
+    default: float,
+    help: str = "Half of the sampling interval, as a share of the users.",
+    heading: str = "Search",
+) -> Any:
+    return given(Share(), help, heading=heading, default=default, default_text=f"{default:.0%}")
+
+
+def _replications(heading: str = "Search") -> Any:
+    return given(
+        WholeNumber(2, 10_000), "Independent runs of a load.", heading=heading,
+        default_text="as many as --precision takes",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacitySearch(Inputs):
+    """GPU counts to answer for, and how exactly."""
+
+    gpus: Sequence[int] = given(
+        IntegerList(), "GPU counts to answer for.", heading="Search", default=(1, 2, 4, 8), default_text="1,2,4,8"
+    )
+    precision: float = _precision(PRECISION)
+    replications: int | None = _replications()
+    hours_met: float | None = given(
+        Share(),
+        "Share of clock hours that have to meet the SLO, such as 95%; runs are an hour long.",
+        heading="Search",
+        default_text="the long run",
+    )
+    suggest: bool = given(Switch(has_opposite=False), _MORE_GAIN, heading="Search", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolsSearch(Inputs):
+    """How exactly the users of several pools are to be known, and the router before them."""
+
+    precision: float = _precision(PRECISION)
+    replications: int | None = _replications()
+    router: str | RouterFactory | None = router_field()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeterogeneousSearch(Inputs):
+    """The same of pools of different GPUs, behind a router that knows how fast each is."""
+
+    precision: float = _precision(PRECISION)
+    replications: int | None = _replications()
+    router: str | RouterFactory = router_field(default="shortest-expected-delay")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSearch(Inputs):
+    """How layouts are ranked, and which of them are simulated."""
+
+    sort: str = given(
+        Text(), "Rank by: cost (per user), users, ttft, tpot, or month (cost per month).", heading="Ranking",
+        default="cost",
+    )  # fmt: skip
+    simulate_all: bool = given(
+        Switch(has_opposite=False), "Also simulate layouts that are far behind by their estimate.", heading="Ranking",
+        default=False, flag="all",
+    )  # fmt: skip
+    precision: float = _precision(COMPARED_PRECISION, heading="Ranking")
+    replications: int | None = _replications("Ranking")
+    router: str | RouterFactory | Sequence[str | RouterFactory] | None = given(
+        Listed(ROUTER), ROUTERS, heading="Scheduler",
+        default_text="least-outstanding; vllm-dp for one server with -dp",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepInput(Inputs):
+    """What is varied over the base, and whose users are asked for."""
+
+    vary: Mapping[str, Any] | None = None
+    tornado: bool = given(
+        Switch(has_opposite=False), "Also each assumption, 20 % less and 20 % more, the largest effect first.",
+        heading="What if", default=False,
+    )  # fmt: skip
+    users: int | None = given(COUNT, "Answer with the GPUs and dollars that so many users need.", heading="What if")
+    gpus: int | None = given(
+        COUNT, "GPUs that are simulated.", heading="What if", default_text="the fewest that hold the model"
+    )
+    precision: float = _precision(COMPARED_PRECISION, heading="What if")
+    replications: int | None = _replications("What if")
+    router: str | RouterFactory | None = router_field()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeSearch(Inputs):
+    """What is searched, and how many choices are estimated and simulated."""
+
+    gpus: int = given(COUNT, "GPUs to serve on.", heading="Search", default=1)
+    search: Mapping[str, Any] | None = None
+    trials: int = given(
+        WholeNumber(1, 10_000), "Choices that are looked at by an estimate, in ms each.", heading="Search",
+        default=TRIALS,
+    )  # fmt: skip
+    finalists: int = given(WholeNumber(1, 100), "Choices that are simulated.", heading="Search", default=FINALISTS)
+    router: str | RouterFactory | None = router_field(
+        "A router that is kept.", default_text="searched, beginning with compare's"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSearch(Inputs):
+    """GPUs, formats, routers and pools to choose from."""
+
+    gpu: str | Sequence[str] | None = given(
+        Listed(Text()), "GPUs to choose from.", heading="Choice",
+        default_text="each with a price, and runs or kernels measured",
+    )  # fmt: skip
+    quantization: str | Sequence[str] | None = given(
+        Listed(Text()), "Weight formats to choose from.", heading="Choice", default_text="the checkpoint's", short="q"
+    )
+    kv_cache_dtype: str | Sequence[str] | None = given(
+        Listed(Text()), "KV-cache formats to choose from.", heading="Choice", default_text="auto"
+    )
+    router: str | RouterFactory | None = router_field(
+        default_text="least-outstanding, or session-affinity where that should cost clearly less"
+    )
+    pools: PoolSizesAsked | None = given(
+        PoolChoices(),
+        "Also try engines that compute prompts apart from engines that compute answers: prefill,decode, or with "
+        "tensor-parallel sizes to choose from prefill=tp1,decode=tp1/tp2.",
+        heading="Prefill and decode apart",
+    )
+    precision: float = _precision(layouts.PRECISION, "Half of the sampling interval of the best fleet's users.")
+    replications: int = given(
+        WholeNumber(2, 10_000), "At most so many independent runs of a load.", heading="Search",
+        default=layouts.MAX_REPLICATIONS,
+    )  # fmt: skip
+    explain: bool = given(
+        Switch(has_opposite=False), "Also show every layout, with the reason why it was dropped.", heading="Output",
+        default=False,
+    )  # fmt: skip

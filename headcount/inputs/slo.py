@@ -1,0 +1,30 @@
+"""Which limits a question holds answers to."""
+
+from dataclasses import dataclass
+
+from headcount.inputs.fields import Inputs, given
+from simulator.engines.values import Duration, Number, Text
+from simulator.study.slo import SLO, find_slo
+
+_HEADING = "SLO"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SLOInput(Inputs):
+    """A named SLO, or limits of one's own."""
+
+    slo: str = given(Text(), "A named SLO; the options below change it.", heading=_HEADING, default="chat")
+    ttft_s: float | None = given(
+        Duration(), "Limit on the time to first token.", heading=_HEADING, default_text="chat: 1s", flag="ttft"
+    )
+    tpot_s: float | None = given(
+        Duration(), "Limit on the time per output token.", heading=_HEADING, default_text="chat: 50ms", flag="tpot"
+    )
+    attainment: float | None = given(
+        Number("a share between 0 and 1, such as 0.95"), "Share of requests that must meet both.",
+        heading=_HEADING, default_text="chat: 0.95",
+    )  # fmt: skip
+
+    def found(self) -> SLO:
+        """The limits. Raises HeadcountError for an unknown name, or a limit that is none."""
+        return find_slo(self.slo, ttft_s=self.ttft_s, tpot_s=self.tpot_s, attainment=self.attainment)

@@ -1,0 +1,147 @@
+"""How a workload is read, and what is changed of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from files.errors import HeadcountError
+from headcount.inputs.fields import Inputs, given
+from headcount.inputs.tenants import with_tenants
+from headcount.inputs.traffic import TRAFFIC_CHANGES, TrafficChange, TrafficChanges, read_traffic
+from simulator.engines.values import Duration, FilePath, Number, Switch, Text, TokenCount
+from workloads.load import load_preset, load_workload
+from workloads.populations.population import Population
+from workloads.tenants import Given
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source, TraceFile
+from workloads.traffic import changed, changed_trace
+from workloads.traffic_changes import Amount
+
+_HEADING: Final = "Traffic"
+_OF_TRACE: Final = {
+    "trace_format": "format", "columns": "columns", "log_pattern": "log_pattern", "spread_ticks": "spread_ticks",
+    "splice": "splice", "stretch": "stretch", "rate_scale": "rate_scale",
+}  # fmt: skip
+_FACTORS: Final = {"context_scale": "context", "output_scale": "output"}
+_VALUES: Final = ("system_prompt", "turns", "patience", "client_timeout", "retries")
+TRACE_FIELDS: Final = ("trace_block_size", *_OF_TRACE)
+CHANGE_FIELDS: Final = ("system_prompt", "context_scale", "output_scale", "turns", "traffic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficInput(Inputs):
+    """Of a trace, how it is read and at which times; of every workload, what differs from it."""
+
+    trace_block_size: int | None = given(
+        TokenCount(), "Tokens per block id of a trace.", heading=_HEADING, default_text="as its format has it"
+    )
+    trace_format: str | None = given(
+        Text(), "Format of a trace, by name.", heading=_HEADING, default_text="found from its content"
+    )
+    columns: str | Mapping[str, str] | None = given(
+        Text("NAME=COLUMN,…"),
+        "Columns of a CSV, Parquet or JSON lines trace in no known format: prompt, output, and, if there, time, "
+        "session, think, priority, tenant; such as "
+        "time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens.",
+        heading=_HEADING,
+    )
+    log_pattern: str | None = given(
+        Text("REGEX"),
+        "Regular expression for the lines of a log, with groups of the names of --columns: (?P<prompt>\\d+) …",
+        heading=_HEADING,
+    )
+    spread_ticks: bool = given(
+        Switch(has_opposite=False),
+        "Spread times of a trace that are rounded, such as to 3 s, evenly over what they stand for.",
+        heading=_HEADING,
+        default=False,
+    )
+    splice: Sequence[str | Path] = given(
+        FilePath(), "Another trace that follows this one; may be repeated.", heading=_HEADING, default=(), is_many=True
+    )
+    stretch: float | None = given(
+        Number("a factor"), "Multiply all times of a trace, think times too: 2 is half as fast.", heading=_HEADING
+    )
+    rate_scale: float | None = given(
+        Number("a factor"), "So many times a trace's sessions in the same time, such as 2 or 0.5.", heading=_HEADING
+    )
+    think_time_s: float | None = given(
+        Duration(),
+        "Time from the end of an answer to the next request.",
+        heading=_HEADING,
+        default_text="the workload's",
+        flag="think-time",
+    )
+    system_prompt: str | None = given(
+        Text("TOKENS"),
+        "Tokens that all conversations begin with.",
+        heading=_HEADING,
+        default_text="the workload's",
+    )
+    context_scale: float | None = given(
+        Number("a factor"), "So many times as long prompts with their answers, on average.", heading=_HEADING
+    )
+    output_scale: float | None = given(Number("a factor"), "So many times as long answers.", heading=_HEADING)
+    turns: str | None = given(
+        Text("NUMBER"), "Mean turns of a conversation.", heading=_HEADING, default_text="the workload's"
+    )
+    traffic: TrafficChanges = given(
+        TRAFFIC_CHANGES,
+        "Changes of the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
+        "long-prompts=10%:32K; separated by commas.",
+        heading=_HEADING,
+    )
+    patience: str | None = given(
+        Text("TIME"), "Mean time that users wait for the first token.", heading=_HEADING, default_text="for ever"
+    )
+    client_timeout: str | None = given(
+        Text("TIME"), "Time after which clients cancel an unfinished answer.", heading=_HEADING, default_text="none"
+    )
+    retries: str | None = given(
+        Text("N"), "Attempts that follow time-outs.", heading=_HEADING, default_text="2, as openai-python has it"
+    )
+
+    @property
+    def changes(self) -> dict[str, Amount]:
+        """What differs from the workload. Raises HeadcountError for what is no change, or is given twice."""
+        factors = [(_FACTORS[name], getattr(self, name)) for name in _FACTORS]
+        scaled = [(name, Amount(value=value, is_factor=True)) for name, value in factors if value is not None]
+        values = [(name.replace("_", "-"), getattr(self, name)) for name in _VALUES]
+        read = [TrafficChange().read(f"{name}={value}") for name, value in values if value is not None]
+        if not scaled and not read:
+            return read_traffic(self.traffic)
+        return read_traffic((*read_traffic(self.traffic).items(), *scaled, *read))
+
+    @property
+    def unchanged(self) -> "TrafficInput":
+        """How the workload is read, without changes of it."""
+        return replace(
+            self, traffic=None, context_scale=None, output_scale=None, system_prompt=None, turns=None, patience=None,
+            client_timeout=None, retries=None,
+        )  # fmt: skip
+
+    def source(self, workload: Source | None) -> Source | None:
+        """The workload's path with how it is to be read, where anything says so."""
+        values = {name: getattr(self, name) for name in _OF_TRACE}
+        how = {name: value for name, value in values.items() if value not in (None, False, ())}
+        if not how:
+            return workload
+        if workload is None:
+            raise HeadcountError(f"--{next(iter(how)).replace('_', '-')} needs --workload FILE")
+        path = workload.path if isinstance(workload, TraceFile) else workload
+        return TraceFile(path, **{_OF_TRACE[name]: value for name, value in how.items()})
+
+    def named(self, workload: Source) -> str:
+        """The workload with its changes, in a line."""
+        return ", ".join([str(workload), *(f"{name} {amount}" for name, amount in self.changes.items())])
+
+    def load(self, workload: Source, tenants: Given | None = None) -> tuple[Population | Trace, float]:
+        """With the asked think time and traffic, and the mean think time; a trace takes the chat preset's."""
+        found = load_workload(self.source(workload) or workload, trace_block_size=self.trace_block_size)
+        if isinstance(found, Population):
+            found = found if self.think_time_s is None else found.with_think_time(self.think_time_s)
+            found = with_tenants(changed(found, self.changes), tenants)
+            return found, found.think_time_s.mean()
+        mean_s = self.think_time_s if self.think_time_s is not None else load_preset("chat").think_time_s.mean()
+        return with_tenants(changed_trace(found, self.changes), tenants), mean_s
