@@ -9,6 +9,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("files", "kvcache", "workloads", "simulator", "calibrate", "conformance", "headcount")
@@ -82,6 +83,11 @@ def test_ci_runs_the_readme_s_test_command() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     command = next(line for line in readme.splitlines() if line.rstrip().endswith("-m pytest"))
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    hosted = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    ran = {name: [step.get("run", "").strip() for step in job["steps"]] for name, job in hosted.items()}
+    assert command in ran["quick"]
+    assert ".ci/run" in ran["slow"]
+    assert command.partition(" && .venv/bin/python")[0] in ran["lint"]
 
 
 def test_the_version_is_stated_once_more_only_where_it_is_equal() -> None:
@@ -89,5 +95,7 @@ def test_the_version_is_stated_once_more_only_where_it_is_equal() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert headcount.__version__ == project["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == project["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(project['version'])}\b", changelog, re.MULTILINE)

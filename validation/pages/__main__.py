@@ -54,7 +54,7 @@ PAGES = {
     "reference/limits.md": limit_tables,
     "reference/memory.md": memory_tables,
     "reference/models.md": model_tables,
-    "reference/notes.md": diagnostic_tables,
+    "reference/diagnostics.md": diagnostic_tables,
     "reference/plan-options.md": plan_tables,
     "reference/python.md": python_tables,
     "reference/release-rules.md": release_tables,

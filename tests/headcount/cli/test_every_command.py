@@ -44,7 +44,7 @@ def test_a_fault_of_ours_is_one_line(headcount: Run, error: Exception, monkeypat
     assert (ran.code, ran.out, ran.err.count("\n")) == (70, "", 1)
     name = error.__name__ if isinstance(error, type) else type(error).__name__
     assert f"headcount: {name}" in ran.err
-    assert "a fault of Headcount 0.1.0, not of your input: report it with the command" in ran.err
+    assert "a fault of Headcount 0.2.0, not of your input: report it with the command" in ran.err
     monkeypatch.setenv("HEADCOUNT_DEBUG", "1")
     assert "Traceback (most recent call last)" in headcount("memory", *ON).err
 
