@@ -10,7 +10,11 @@ Each function is the one that the command of the same name calls. Engine argumen
 unit in their name have none, times are in seconds.
 """
 
+from functools import cache
+from typing import Any
+
 from calibrate.readers.parsing.startup_log import StartupLog, read_startup_log
+from files.arguments import checked
 from files.errors import HeadcountError
 from files.limits import limits_raised
 from headcount.diagnostics import Diagnostic, RefusedError, Severity
@@ -120,3 +124,11 @@ __all__ = [
 ]  # fmt: skip
 
 ANNOTATIONS = {"StartupLog": StartupLog, "Architecture": Architecture, "GPU": GPU}  # names that signatures use
+
+
+@cache
+def public(name: str) -> Any:
+    """One of the public names; a function looks at the types of its arguments first."""
+    found = globals()[name]
+    is_plain = isinstance(found, type) or vars(found).get("checks_arguments")
+    return found if is_plain else checked(found, ANNOTATIONS)

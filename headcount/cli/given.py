@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from headcount.inputs.deployments import ENGINE_ARGUMENTS
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.fields import Inputs, described
+from headcount.inputs.training import SETTINGS, TrainingInput
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -42,6 +43,10 @@ class Given:
     def engine(self) -> EngineInput:
         arguments = {name: value for name, value in self._values.items() if name in ENGINE_ARGUMENTS}
         return EngineInput(arguments=arguments, startup_log=cast("StartupLog | None", self._values.get("startup_log")))
+
+    @property
+    def training(self) -> TrainingInput:
+        return TrainingInput(arguments={name: self._values[name] for name in SETTINGS if name in self._values})
 
     def text(self, name: str) -> str:
         """A value that is required, or has a default."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from headcount import SCHEMA_VERSION
 from headcount.cli.given import Given
 from headcount.cli.progress import listener, watched
 from headcount.cli.rendered_output import Shown, json_text, shown
@@ -106,7 +107,7 @@ def listing(
 ) -> int:
     """Print what is known, as JSON or as a plain table; the exit code."""
     if as_json:
-        print_json({"schema_version": 1, what: found})
+        print_json({"schema_version": SCHEMA_VERSION, what: found})
     else:
         draw([Table(columns=tuple(columns), rows=rows, text_columns=tuple(range(len(columns))))])
     return 0

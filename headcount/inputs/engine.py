@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from files.arguments import check_argument
 from files.names import check_names
 from headcount.inputs.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
 
@@ -21,6 +22,10 @@ class EngineInput:
 
     def __post_init__(self) -> None:
         check_names(self.arguments, ENGINE_ARGUMENTS, "engine argument")
+        if self.startup_log is not None:
+            from calibrate.readers.parsing.startup_log import StartupLog  # noqa: PLC0415  imported where it is given
+
+            check_argument("startup_log", self.startup_log, StartupLog | None)
 
     def on(self, model: str, gpu: str) -> ModelOnGPU:
         """The model on the GPU with these arguments. Raises HeadcountError for what is not known."""

@@ -1,7 +1,7 @@
 """A question as a function of inputs, which also takes their fields as keywords: `plan("llama-3.1-8b", users=500)`."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
 from files.arguments import check_argument
-from files.names import check_names
+from files.names import UnknownNameError, check_names
 from files.outputs import check_out_files
 from headcount.inputs.deployments import ENGINE_ARGUMENTS
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.fields import Inputs
+from headcount.inputs.training import SETTINGS, TrainingInput
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,6 +22,10 @@ R_co = TypeVar("R_co", covariant=True)
 _READ: Final = ("model", "workload", "paths", "before", "after", "startup_log", "latency_profile")
 _WRITTEN: Final = ("requests_out", "steps_out", "out")
 _UNSAID: Final = ("progress",)  # of a call that is written out
+_NAMED: Final[dict[Any, tuple[frozenset[str], str]]] = {  # inputs that hold what is given by the names of others
+    EngineInput: (ENGINE_ARGUMENTS, "engine argument"),
+    TrainingInput: (SETTINGS, "training setting"),
+}
 
 
 class Question(Protocol[P, R_co]):
@@ -41,7 +46,7 @@ def _groups(function: Callable[..., object]) -> dict[str, type]:
 
 
 def _group(hint: Any) -> type | None:
-    is_input = isinstance(hint, type) and (issubclass(hint, Inputs) or hint is EngineInput)
+    is_input = isinstance(hint, type) and (issubclass(hint, Inputs) or hint in _NAMED)
     return hint if is_input else None
 
 
@@ -51,8 +56,8 @@ def with_groups(function: Callable[..., object], given: Mapping[str, Any]) -> di
     Raises HeadcountError for a name that neither the function nor an input has, with the nearest that one has.
     """
     groups, own = _groups(function), signature(function).parameters
-    field_of = {item.name: name for name, kind in groups.items() if kind is not EngineInput for item in fields(kind)}
-    engine = next((name for name, kind in groups.items() if kind is EngineInput), None)
+    field_of = {item.name: name for name, kind in groups.items() for item in fields(kind) if item.name != "arguments"}
+    named = {key: name for name, kind in groups.items() for key in _NAMED.get(kind, ((), ""))[0]}
     plain: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {name: {} for name in groups}
     for name, value in given.items():
@@ -62,18 +67,25 @@ def with_groups(function: Callable[..., object], given: Mapping[str, Any]) -> di
             parts[field_of[name]][name] = value
         elif name in own and name not in groups:
             plain[name] = value
-        elif engine is not None and name == "startup_log":
-            parts[engine][name] = value
-        elif engine is not None and name in ENGINE_ARGUMENTS:
-            parts[engine].setdefault("arguments", {})[name] = value
+        elif name in named:
+            parts[named[name]].setdefault("arguments", {})[name] = value
         else:
-            known = [*own, *field_of, *(["startup_log", *ENGINE_ARGUMENTS] if engine is not None else [])]
-            check_names([name], known, "argument")
-            raise AssertionError(f"{name} is known, and belongs nowhere")
+            raise _unknown(name, [*own, *field_of], groups.values())
     for name, values in parts.items():
         if values:
             plain[name] = _made(groups[name], plain.get(name), values)
     return plain
+
+
+def _unknown(name: str, known: Collection[str], groups: Collection[type]) -> UnknownNameError:
+    """The error for a keyword that nothing has, with the nearest name that is one."""
+    errors = []
+    for names, what in ((known, "argument"), *(_NAMED[kind] for kind in groups if kind in _NAMED)):
+        try:
+            check_names([name], names, what)
+        except UnknownNameError as error:
+            errors.append(error)
+    return next((error for error in errors if "did you mean" in str(error)), errors[-1])
 
 
 def _made(kind: type, whole: Any, values: dict[str, Any]) -> Any:
@@ -114,7 +126,7 @@ def question(function: Callable[P, R]) -> Question[P, R]:
 def _flat(own: Signature, groups: Mapping[str, type]) -> Signature:
     """With the fields of inputs as keywords, for tab completion and the docs."""
     plain = [each for name, each in own.parameters.items() if name not in groups]
-    kinds = [kind for kind in groups.values() if kind is not EngineInput]
+    kinds = [kind for kind in groups.values() if kind not in _NAMED]
     taken = {each.name for each in plain}
     keywords = [
         Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=item.type)
@@ -122,7 +134,7 @@ def _flat(own: Signature, groups: Mapping[str, type]) -> Signature:
         for item in fields(kind)
         if item.name not in taken
     ]
-    more = [Parameter("engine", Parameter.VAR_KEYWORD)] if EngineInput in groups.values() else []
+    more = [Parameter(name, Parameter.VAR_KEYWORD) for name, kind in groups.items() if kind in _NAMED][:1]
     return own.replace(parameters=[*plain, *keywords, *more])
 
 

@@ -124,7 +124,7 @@ class TrafficInput(Inputs):
     def source(self, workload: Source | None) -> Source | None:
         """The workload's path with how it is to be read, where anything says so."""
         values = {name: getattr(self, name) for name in _OF_TRACE}
-        how = {name: value for name, value in values.items() if value not in (None, False, ())}
+        how = {name: value for name, value in values.items() if not (value is None or value is False or value == ())}
         if not how:
             return workload
         if workload is None:

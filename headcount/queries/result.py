@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from files.outputs import check_out_files
+from headcount import SCHEMA_VERSION
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.report_data.study import Study, study_figures
 from headcount.text.units import finite
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from simulator.study.running.simulations import Simulations
 
-SCHEMA_VERSION: Final = 2  # of the JSON
 _VIEWS: Final = "headcount.views.shown"  # by name: views import results, results no views
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from files.names import check_names
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.question import question
+from headcount.inputs.training import TrainingInput
 from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB, assumptions_json
 from kvcache.models.catalog import find_gpu, load_model
@@ -84,14 +84,19 @@ class TrainingMemoryResult(Result):
 
 @question
 def training_memory(
-    model: str, gpu: str, *, num_gpus: int | None = None, searched: Collection[str] | None = None, **plan: Any
+    model: str,
+    gpu: str,
+    *,
+    num_gpus: int | None = None,
+    searched: Collection[str] | None = None,
+    training: TrainingInput = TrainingInput(),
 ) -> TrainingMemoryResult:
     """What a rank holds in training, whether it fits, and the smallest cluster that holds it.
 
-    `plan` are fields of TrainingPlan; with `num_gpus` the smallest cluster of at most so many is searched, among
-    layouts of the sizes in `searched` (those that `plan` leaves open unless given). Raises ValueError for a bad one.
+    Settings are fields of TrainingPlan; with `num_gpus` the smallest cluster of at most so many is searched, among
+    layouts of the sizes in `searched` (those that are left open unless given). Raises ValueError for a bad one.
     """
-    check_names(plan, vars(DEFAULT), "training setting")
+    plan: dict[str, Any] = dict(training.arguments)
     open_sizes = {name for name in SEARCHED if name not in plan} if searched is None else set(searched)
     if num_gpus and "data_parallel_size" in open_sizes:
         plan["data_parallel_size"] = plan.get("expert_parallel_size", 1)  # where the search starts

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from files.errors import HeadcountError
+from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option
@@ -38,7 +39,7 @@ def info_command(as_json: bool) -> int:
         store.close()
     found["kernels_bytes"] = folder_bytes(folder / "kernels")
     if as_json:
-        print_json({"schema_version": 1, "path": str(folder), **found})
+        print_json({"schema_version": SCHEMA_VERSION, "path": str(folder), **found})
     else:
         click.echo(f"{folder}")
         click.echo(f"simulations  {found['simulations']:,}, {_megabytes(found['simulations_bytes'])}")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from files.errors import HeadcountError
+from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, json_option, option
 from headcount.cli.options import argument_options, interpreter_options
@@ -123,7 +124,7 @@ def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
             for load, seconds in zip(plan.loads, plan.seconds, strict=True)
         ]
         found = {"relative_standard_error": plan.relative_error, "expected_s": sum(plan.seconds), "loads": loads}
-        print_json({"schema_version": 1, "assumed": limits, **found})
+        print_json({"schema_version": SCHEMA_VERSION, "assumed": limits, **found})
         return
     click.echo(_plan_line(plan))
     counts = Counter(load.name for load in plan.loads)
@@ -188,7 +189,7 @@ def _record_engine(values: dict[str, Any]) -> int:
 def _recorded_json(found: Any, out: Path) -> dict[str, Any]:
     times = found.times
     return {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "out": str(out),
         "is_complete": found.is_complete,
         "loads": found.done,
@@ -248,7 +249,7 @@ def _record_server(values: dict[str, Any]) -> int:
             raise
     if values["as_json"]:
         found = {"options": dict(run.options), "aggregates": dict(run.aggregates), "excluded": dict(run.excluded)}
-        print_json({"schema_version": 1, "out": str(out), **found})
+        print_json({"schema_version": SCHEMA_VERSION, "out": str(out), **found})
         return 0
     click.echo(f"{out}: {run.load.get('num_requests', 0):,.0f} requests finished on {values['url']}")
     for name, value in run.aggregates.items():

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from files.errors import HeadcountError
+from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command, section
 from headcount.cli.listening import LOOPBACK, taken, url
 from headcount.cli.option_types import option
-from headcount.cli.options import cold_start_option, deployment_options, output_options, scheduler_options
+from headcount.cli.options import cold_start_option, deployment_options, inputs, output_options, scheduler_options
 from headcount.cli.output import print_json
+from headcount.inputs.routing import ReplicasInput
 from simulator.engines.values import FilePath, Number, Text, TokenCount, WholeNumber
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
 
 @click.command("emulate", cls=Command)
 @deployment_options()
-@section("Deployment", option("--replicas", WholeNumber(1), "Engines behind the router.", default=1))
+@inputs(ReplicasInput, "replicas")
 @section(
     "Server",
     option("--port", WholeNumber(1, 65535), "Port of the endpoint.", default=8000),
@@ -45,7 +47,7 @@ _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
     option("--output-len", TokenCount(), "Tokens of every answer that ends by itself, instead."),
     option("--tokenizer", FilePath(), "The model's tokenizer.json.  [default: four bytes are a token]"),
 )
-@scheduler_options
+@scheduler_options(inputs(ReplicasInput, "router"))
 @cold_start_option
 @output_options
 def command(
@@ -97,7 +99,7 @@ def _tell(clock: "Clock", *, as_json: bool) -> None:
     delays = clock.delays
     found = {f"p{percent}": delays.percentile(percent) for percent in (50, 90, 99)}
     if as_json:
-        print_json({"schema_version": 1, "num_outputs": delays.num, "added_delay_s": found})
+        print_json({"schema_version": SCHEMA_VERSION, "num_outputs": delays.num, "added_delay_s": found})
     elif delays.num:
         told = ", ".join(f"{name} {1000 * value:.1f} ms" for name, value in found.items())
         click.echo(f"{delays.num:,} outputs left later than simulated by {told}")

@@ -1,11 +1,10 @@
 """`headcount training-memory`: what a rank holds in training."""
 
-from typing import Any
-
 import click
 from click.core import ParameterSource
 
-from headcount.cli.command import Command, section
+from headcount.cli.command import QuestionCommand, section
+from headcount.cli.given import Given
 from headcount.cli.option_types import Option, option
 from headcount.cli.options import model_options, output_options, report_options
 from headcount.cli.output import finish
@@ -24,7 +23,7 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
     return option(f"{name} {short} {field}", kind, says, default=default)
 
 
-@click.command("training-memory", cls=Command)
+@click.command("training-memory", cls=QuestionCommand)
 @model_options
 @section(
     "Parallelism",
@@ -66,12 +65,14 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
 )
 @report_options
 @output_options
-def command(**values: Any) -> int:
+def command(given: Given) -> int:
     """Show memory per GPU in training, whether the run fits, and the smallest cluster that holds it."""
-    asked = {name: value for name, value in values.items() if name in vars(DEFAULT)}
-    left_open = [name for name in asked if not _was_given(name)]
-    answer = training_memory(values["model"], values["gpu"], num_gpus=values["num_gpus"], searched=left_open, **asked)
-    return finish(answer, values["report"], as_json=values["as_json"])
+    training = given.training
+    left_open = [name for name in training.arguments if not _was_given(name)]
+    answer = training_memory(
+        given.text("model"), given.text("gpu"), num_gpus=given.number("num_gpus"), searched=left_open, training=training
+    )
+    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))
 
 
 def _was_given(name: str) -> bool:

@@ -3,6 +3,7 @@
 import click
 
 from files.errors import HeadcountError
+from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.commands.workload_convert import convert_command, generate_command
@@ -50,7 +51,7 @@ def show_command(workload: str, as_json: bool) -> int:
 
     if (model := load_fitted(workload)) is not None:
         if as_json:
-            print_json({"schema_version": 1, **fitted_json(model)})
+            print_json({"schema_version": SCHEMA_VERSION, **fitted_json(model)})
         else:
             draw(fitted_blocks(model))
         return 0
@@ -61,7 +62,7 @@ def show_command(workload: str, as_json: bool) -> int:
         )
     summary = population_summary(found)
     if as_json:
-        print_json({"schema_version": 1, **summary.to_json()})
+        print_json({"schema_version": SCHEMA_VERSION, **summary.to_json()})
     else:
         draw(population_blocks(summary))
     return 0

@@ -77,7 +77,7 @@ def test_a_repeated_question_simulates_nothing(headcount: Run, cache: Path, monk
     monkeypatch.setattr(replication, "_to_horizon", counted)
     first = headcount(*ASKED, "--json")
     info = json.loads(headcount("cache", "info", "--json").out)
-    assert info["schema_version"] == 1
+    assert info["schema_version"] == 2
     assert info["simulations"] == len(simulated) > 0
     assert info["simulations_bytes"] > 10_000
 

@@ -29,7 +29,7 @@ def answer(headcount: Run, *arguments: object) -> dict[str, Any]:
     ran = headcount(*arguments, "--json")
     assert (ran.code, [line for line in ran.err.splitlines() if " after " not in line]) == (0, [])
     found = json.loads(ran.out)
-    assert found["schema_version"] == 1
+    assert found["schema_version"] == 2
     return dict(found)
 
 
@@ -300,5 +300,5 @@ def test_requests_that_clients_cancel_are_told_and_each_attempt_is_listed(headco
     assert shares["abandoned"] + shares["timed_out"] == pytest.approx(cancelled / len(rows))
     assert min(shares.values()) > 0
     assert found["num_requests"] == len(rows) == found["num_finished"] + cancelled
-    assert {"requests-cancelled"} <= {note["code"] for note in found["notes"]}
+    assert {"requests-cancelled"} <= {note["code"] for note in found["diagnostics"]}
     assert "cancelled" not in answer(headcount, "simulate", *ON, *load, *step)

@@ -50,14 +50,14 @@ def test_a_fault_of_ours_is_one_line(headcount: Run, error: Exception, monkeypat
 
 
 def test_a_library_that_exits_is_a_fault(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.command, "callback", lambda **_: sys.exit(0))
+    monkeypatch.setattr(memory.command, "callback", lambda _: sys.exit(0))
     ran = headcount("memory", *ON)
     assert (ran.code, ran.err.count("\n")) == (70, 1)
     assert "RuntimeError: the command left with SystemExit(0); this is a fault of Headcount" in ran.err
 
 
 def test_an_error_that_no_line_raises_is_a_fault(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unpacks(**_: Any) -> None:
+    def unpacks(_: Any) -> None:
         exec(compile("a, b = 1, 2, 3", str(memory.__file__), "exec"))
 
     monkeypatch.setattr(memory.command, "callback", unpacks)

@@ -90,7 +90,7 @@ def test_the_cache_is_no_place_for_outputs(headcount: Run, place: Path, monkeypa
 def test_python_keeps_inputs_too(place: Path) -> None:
     with pytest.raises(ValueError, match=r"requests_out t\.csv: is an input as well \(workload\)"):
         hc.simulate("llama-3.1-8b", "h100-sxm", workload="t.csv", requests_out=Path("t.csv"))
-    read = ReadResult(notes=(), files=(), inputs=(("paths", Path("t.csv")),))
+    read = ReadResult(diagnostics=(), files=(), inputs=(("paths", Path("t.csv")),))
     with pytest.raises(ValueError, match=r"is an input as well \(paths\)"):
         read.save_requests("t.csv")
     assert (place / "t.csv").read_text() == TRACE

@@ -1,9 +1,11 @@
 """A question that was asked before is answered from the cache folder, and any change that could matter asks anew."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from files.dependencies import record_dependency
 from headcount.cli import saved_answers as kept_answers
 from headcount.diagnostics import Diagnostic, Severity
+from headcount.inputs.run import RunInput
 from headcount.queries import capacity as module
 from headcount.queries.result import Progress, Result, Verdict
 from headcount.text.blocks import Block, Line, Table
@@ -23,6 +26,8 @@ Run = Callable[..., Any]
 class Small(Result):
     """Some of everything that an answer shows."""
 
+    kind = "small"
+    view = "small"
     number: int
 
     def figures(self) -> dict[str, Any]:
@@ -31,10 +36,16 @@ class Small(Result):
     def rows(self) -> list[dict[str, Any]]:
         return [self.figures()]
 
-    def head(self) -> list[Block]:
-        return [Line(f" of answer {self.number}: 95 % – ±3 ≤ 50", bold="users"), Line("quiet", dim=True)]
 
-    def body(self) -> list[Block]:
+class SmallView(ModuleType):
+    """Its words."""
+
+    @staticmethod
+    def head(result: Small) -> list[Block]:
+        return [Line(f" of answer {result.number}: 95 % – ±3 ≤ 50", bold="users"), Line("quiet", dim=True)]
+
+    @staticmethod
+    def body(_: Small) -> list[Block]:
         table = Table(columns=("a", "b"), rows=[["x", "1"], ("y", "22")], bold_column=1, bars=[(0, 1), (0.5, 1)])
         return [Line(), table]
 
@@ -46,22 +57,25 @@ class Asked:
     times: int = 0
     outside: list[str] = field(default_factory=list)
 
-    def __call__(self, *, progress: Any, **_: Any) -> Result:
+    __name__ = "capacity"
+
+    def __call__(self, *_: Any, run: RunInput, **__: Any) -> Result:
         self.times += 1
         for each in self.outside:
             record_dependency(each)
-        progress(Progress(done=0, total=2, found="1 GPU: found"))
-        notes = (
+        run.progress(Progress(done=0, total=2, found="1 GPU: found"))
+        diagnostics = (
             Diagnostic(code="a", severity=Severity.WARNING, text="take care"),
             Diagnostic(code="b", severity=Severity.INFO, text="so"),
         )
-        return Small(number=7, notes=notes, verdict=Verdict.INCONCLUSIVE)
+        return Small(number=7, diagnostics=diagnostics, verdict=Verdict.INCONCLUSIVE)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     found = Asked()
     monkeypatch.setattr(module, "capacity", found)
+    monkeypatch.setitem(sys.modules, "headcount.views.of.small", SmallView("small"))
     return found
 
 

@@ -150,7 +150,7 @@ def test_a_variable_that_is_not_modelled_is_named(headcount: Run, line: str) -> 
         ran.err
         == "headcount: warning: VLLM_ATTENTION_BACKEND=FLASHINFER is not modelled: the answer is that without it\n"
     )
-    (note,) = [note for note in json.loads(ran.out)["notes"] if note["code"] == "environment-not-modelled"]
+    (note,) = [note for note in json.loads(ran.out)["diagnostics"] if note["code"] == "environment-not-modelled"]
     assert note["severity"] == "warning"
 
 

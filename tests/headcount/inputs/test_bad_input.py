@@ -262,7 +262,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("shutil:rmtree", "", "is no function latency_model(served); give one"),
         ("mine", "def latency_model(served): raise SystemExit(0)", "mine.py: fails with SystemExit: 0; correct it"),
         ("mine", "def latency_model(served): 1 / 0", "mine.py: fails with ZeroDivisionError: division by zero"),
-        ("mine", "def latency_model(served): return 3", "mine.py: fails with ValueError: it returned 3, not a Lat"),
+        ("mine", "def latency_model(served): return 3", "mine.py: fails with HeadcountError: it returned 3, not a Lat"),
         ("mine", FORM.format("replace(times, decode=times.decode[:3])"), "step_times.decode has the shape (3,); it ne"),
         ("mine", FORM.format("replace(times, decode='x')"), "mine.py: fails with "),
         ("mine", FORM.format("replace(times, gap_s=float('nan'))"), "gap_s is nan; it must be a number, at least 0"),
@@ -287,8 +287,8 @@ def test_a_broken_latency_form_is_told(
     ],
 )
 def test_a_broken_note_is_told(headcount: Callable[..., Any], mine: Path, code: str, part: str) -> None:
-    (mine / "notes").mkdir()
-    (mine / "notes/mine.py").write_text(f"SEVERITY = 'info'\ndef find(facts): {code}")
+    (mine / "diagnostics").mkdir()
+    (mine / "diagnostics/mine.py").write_text(f"SEVERITY = 'info'\ndef find(facts): {code}")
     assert_told(headcount(*MEMORY), part)
 
 
@@ -296,7 +296,10 @@ def test_an_unfinished_file_is_told(
     headcount: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
-    lacks = {"trace_formats": "no FORMAT, which a trace format needs", "notes": "no SEVERITY and no find, which a note"}
+    lacks = {
+        "trace_formats": "no FORMAT, which a trace format needs",
+        "diagnostics": "no SEVERITY and no find, which a diagnostic",
+    }
     for section, part in lacks.items():
         (tmp_path / section).mkdir()
         (tmp_path / section / "mine.py").write_text("x = 1")

@@ -37,7 +37,7 @@ def test_a_release_newer_than_any_is_said(headcount: Run) -> None:
     newest = headcount("simulate", *ON, *LOAD, "--json", "--vllm-version", NEWEST_RELEASE)
     newer, known = figures(ran.out), figures(newest.out)
     assert newer["settings"].pop("vllm_version") != known["settings"].pop("vllm_version")
-    assert newer["notes"].pop(0)["code"] == "newer-release"
+    assert newer["diagnostics"].pop(0)["code"] == "newer-release"
     assert newer == known
 
 

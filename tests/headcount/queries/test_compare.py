@@ -256,5 +256,5 @@ def test_a_row_of_another_gpu_leads_with_the_measure_that_ranks_it_and_each_gpu_
     lead = f"{100 * (other.usd_per_user_month / best.usd_per_user_month - 1):+.0f} %; best estimate "
     assert lead in str(found)
     assert "layouts of one GPU share them" not in str(found)
-    errors = [str(note) for note in found.notes if note.code == "step-time-error"]
+    errors = [str(note) for note in found.diagnostics if note.code == "step-time-error"]
     assert [text.partition(":")[0] for text in errors] == [best.name, other.name]

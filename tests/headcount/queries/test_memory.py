@@ -362,9 +362,9 @@ def test_replicas_that_do_not_divide_the_experts_are_named(headcount: Run) -> No
 
 def test_more_context_than_the_model_takes_is_warned_of_and_never_advised() -> None:
     found = memory("llama-3.1-8b", "h100-sxm", max_model_len=200_000)
-    assert [note.severity for note in found.notes if note.code == "beyond-model-length"] == ["warning"]
-    assert "longer than the 131,072 tokens" in str(found.notes)
-    assert "beyond-model-length" not in [note.code for note in memory("llama-3.1-8b", "h100-sxm").notes]
+    assert [note.severity for note in found.diagnostics if note.code == "beyond-model-length"] == ["warning"]
+    assert "longer than the 131,072 tokens" in str(found.diagnostics)
+    assert "beyond-model-length" not in [note.code for note in memory("llama-3.1-8b", "h100-sxm").diagnostics]
     with_less = memory("llama-3.1-8b", "h100-sxm", max_model_len=1_000_000)
     lengths = re.findall(r"--max-model-len (\d+)", str(with_less))
     assert lengths

@@ -136,14 +136,14 @@ def test_the_chain_says_how_long_requests_are_and_that_a_longer_limit_does_not_l
     prompt, output = asked.traffic.prompt_tokens, asked.traffic.output_tokens
     said = f"each request: a prompt of {prompt:,.0f} and an answer of {output:,.0f} tokens on average"
     assert f"{said}; together at most 32,768" in str(asked)
-    (note,) = [note for note in asked.notes if note.code == "context-far-below-limit"]
+    (note,) = [note for note in asked.diagnostics if note.code == "context-far-below-limit"]
     assert note.text.endswith("add --traffic context=x5")
     longer = hc.plan(
         "llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag", max_model_len=32768, traffic={"context": "x5"}
     )
     unlimited = hc.plan("llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag")
     assert "at most" not in str(unlimited).partition("each request")[2].partition("→")[0]
-    assert not {note.code for answer in (longer, unlimited) for note in answer.notes} & {note.code}
+    assert not {note.code for answer in (longer, unlimited) for note in answer.diagnostics} & {note.code}
 
 
 def test_a_given_think_time_is_not_assumed() -> None:
@@ -273,7 +273,7 @@ def test_a_plan_that_is_stopped_does_not_say_that_no_fleet_serves_the_users() ->
 def test_users_that_few_replications_hardly_know_carry_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_as(monkeypatch, lambda _, servers: 100 * servers, precision=0.3)
     answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
-    assert any("users are known only to ±30.00% after" in str(note) for note in answer.notes)
+    assert any("users are known only to ±30.00% after" in str(note) for note in answer.diagnostics)
 
 
 def test_where_no_fleet_serves_the_users_it_tells_what_would(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ def test_a_large_fleet_says_from_how_many_servers_it_follows() -> None:
     answer = hc.plan("llama-3.1-8b", users=100_000, **GIVEN)
     assert answer.best is not None
     assert answer.best.servers == 500
-    assert [note.code for note in answer.notes].count("fleet-scaled") == 1
+    assert [note.code for note in answer.diagnostics].count("fleet-scaled") == 1
     assert "scaled from" in str(answer)
 
 

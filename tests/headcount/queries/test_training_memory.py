@@ -18,7 +18,7 @@ PARTS = (
 
 def answer(ran: Any) -> dict[str, Any]:
     found = json.loads(ran.out)
-    assert found["schema_version"] == 1
+    assert found["schema_version"] == 2
     return dict(found)
 
 

@@ -175,7 +175,7 @@ def test_the_page_shows_the_answer_s_figures(capacity: dict[str, Any]) -> None:
     assert f"safe to promise: {answer.users_low:,}" in text
     for row in answer.capacity:
         assert f"{row.users:,}" in text
-    assert all(_spaced(note.text) in text for note in answer.notes)
+    assert all(_spaced(note.text) in text for note in answer.diagnostics)
 
 
 def test_the_loads_are_shares_of_the_load_and_get_slower(capacity: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ def answer_of(
         gpus=2, tp=1, dp=2, replicas=1, plan=plan, **{"users": 90, "users_high": 120, "replications": 24} | found
     )
     return CapacityResult(
-        notes=find_diagnostics(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat"
+        diagnostics=find_diagnostics(Facts(plans=[plan])), question=question, capacity=(row,), workload="chat"
     )
 
 

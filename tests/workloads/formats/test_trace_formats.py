@@ -258,7 +258,7 @@ def test_an_answer_tells_what_was_left_out(tmp_path: Path) -> None:
 
     path = write(tmp_path, "t.csv", EXAMPLES["burstgpt"].text)
     answer = simulate("llama-3.1-8b", "h100-sxm", workload=path, latency_model="constant", step_s=0.01)
-    told = [note.text for note in answer.notes if note.code == "trace"]
+    told = [note.text for note in answer.diagnostics if note.code == "trace"]
     assert told[0].startswith("left out of the trace: 1 failed requests")
 
 
@@ -271,7 +271,7 @@ def test_priorities_of_a_file_count_under_the_priority_policy_alone(tmp_path: Pa
     def mean_ttft_s(policy: str) -> list[float]:
         engine = {"latency_model": "constant", "step_s": 0.01, "max_num_seqs": 4, "scheduling_policy": policy}
         answer = simulate("llama-3.1-8b", "h100-sxm", workload=file, **engine)
-        assert [note.text for note in answer.notes if note.code == "trace"] == [
+        assert [note.text for note in answer.diagnostics if note.code == "trace"] == [
             "its requests have 2 priorities; they count with a priority policy alone"
         ]
         return [float(answer.result.times.ttft_s[first::2].mean()) for first in (0, 1)]
