@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -78,14 +79,15 @@ def with_groups(function: Callable[..., object], given: Mapping[str, Any]) -> di
 
 
 def _unknown(name: str, known: Collection[str], groups: Collection[type]) -> UnknownNameError:
-    """The error for a keyword that nothing has, with the nearest name that is one."""
-    errors = []
-    for names, what in ((known, "argument"), *(_NAMED[kind] for kind in groups if kind in _NAMED)):
+    """The error for a keyword that nothing has, with the nearest names of those that are next to it."""
+    named = [_NAMED[kind] for kind in groups if kind in _NAMED]
+    nearest = get_close_matches(name, [*known, *(each for names, _ in named for each in names)], n=1)
+    for names, what in (*((names, what) for names, what in named if {*nearest} <= names), (known, "argument")):
         try:
             check_names([name], names, what)
         except UnknownNameError as error:
-            errors.append(error)
-    return next((error for error in errors if "did you mean" in str(error)), errors[-1])
+            return error
+    raise AssertionError(f"{name} is known, and belongs nowhere")
 
 
 def _made(kind: type, whole: Any, values: dict[str, Any]) -> Any:

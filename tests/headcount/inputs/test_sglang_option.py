@@ -168,7 +168,7 @@ def test_a_kv_cache_smaller_than_the_context_has_a_number_to_sign(headcount: Run
 @pytest.mark.slow
 def test_what_lifts_sglang_s_users_are_arguments_that_it_has(headcount: Run) -> None:
     ran = headcount(
-        "capacity", *ON, "--gpus", "1", "--engine", "sglang", "--max-running-requests", "2", "--lifts",
+        "capacity", *ON, "--gpus", "1", "--engine", "sglang", "--max-running-requests", "2", "--suggest",
         "--replications", "4", "--latency-model", "constant", "--workload", SHORT_ANSWERS, "--json",
     )  # fmt: skip
     found = figures(ran.out)

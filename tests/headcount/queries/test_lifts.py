@@ -1,4 +1,4 @@
-"""`headcount capacity --suggestions`: what gains is tried with the same users, not guessed."""
+"""`headcount capacity --suggest`: what gains is tried with the same users, not guessed."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def asked(**given: Any) -> hc.CapacityResult:
 
 @pytest.fixture(scope="module")
 def answer() -> hc.CapacityResult:
-    return asked(suggestions=True)
+    return asked(suggest=True)
 
 
 def test_a_lift_is_the_ratio_of_two_separate_answers(answer: hc.CapacityResult) -> None:
@@ -48,14 +48,14 @@ def test_what_does_not_gain_is_told_as_such(answer: hc.CapacityResult) -> None:
 
 
 def test_other_sizes_are_tried_where_one_was_given_and_other_routers_where_servers_are_several() -> None:
-    free = asked(gpus=[2], suggestions=True)
+    free = asked(gpus=[2], suggest=True)
     assert [lift.argument for lift in free.suggestions or ()].count("router") == 1
-    sized = asked(gpus=[2], tensor_parallel_size=2, suggestions=True)
+    sized = asked(gpus=[2], tensor_parallel_size=2, suggest=True)
     assert "router" not in [lift.argument for lift in sized.suggestions or ()]
 
 
 def test_given_kv_blocks_hold_for_the_given_formats_alone() -> None:
-    found = asked(num_gpu_blocks_override=300, suggestions=True)
+    found = asked(num_gpu_blocks_override=300, suggest=True)
     assert found.suggestions
     assert not {"kv_cache_dtype", "quantization"} & {lift.argument for lift in found.suggestions}
 
@@ -67,7 +67,7 @@ def test_lower_precision_is_named_as_a_change_of_the_answers(answer: hc.Capacity
 
 
 def test_where_nobody_is_served_nothing_is_tried() -> None:
-    assert asked(step_s=2.0, suggestions=True).suggestions == ()
+    assert asked(step_s=2.0, suggest=True).suggestions == ()
     assert asked(step_s=2.0).suggestions is None
 
 
@@ -76,7 +76,7 @@ def test_the_command_answers_as_python_does(
 ) -> None:
     report = tmp_path / "lifts.html"
     ran = headcount(
-        "capacity", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--gpus", "1", "--max-num-seqs", "2", "--lifts",
+        "capacity", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--gpus", "1", "--max-num-seqs", "2", "--suggest",
         "--workload", SHORT_ANSWERS, "--latency-model", "constant", "--step-s", "0.01", "--replications", "4",
         "--no-store", "--max-model-len", "4096", "--json", "--report", report,
     )  # fmt: skip

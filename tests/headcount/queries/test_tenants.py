@@ -75,7 +75,7 @@ def test_capacity_shows_each_tenant_at_its_users() -> None:
         "qwen3-0.6b", "h100-sxm", tenants=TENANTS, flow_control="concurrency-detector:maxConcurrency=4", **given
     )
     (row,) = answer.figures()["capacity"]
-    gold, rest = row["tenants"]
+    gold, rest = row["at_users"]["tenants"]
     assert gold["name"] == "gold"
     assert gold["num_requests"] > 0
     assert gold["attainment"] >= rest["attainment"]

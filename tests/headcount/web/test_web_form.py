@@ -28,12 +28,12 @@ def test_every_field_of_a_form_has_a_label_and_a_help(page: TestClient, question
 
 
 def test_what_a_form_holds_are_the_words_of_the_command_line() -> None:
-    asked = scenario(gpus="1,2", enable_prefix_caching="off", suggestions="on", max_model_len="8K")
+    asked = scenario(gpus="1,2", enable_prefix_caching="off", suggest="on", max_model_len="8K")
     command = command_of("capacity")
     with command.make_context("capacity", asked.words) as context:
         assert context.params["gpus"] == (1, 2)
         assert context.params["enable_prefix_caching"] is False
-        assert context.params["suggestions"] is True
+        assert context.params["suggest"] is True
         assert context.params["max_model_len"] == 8192
 
 
@@ -80,7 +80,7 @@ def test_scenarios_that_differ_have_other_keys() -> None:
         ("router=os:system", "run code"),
         ("latency-model=os:system", "run code"),
         ("model=a&model=b", "given twice"),
-        ("lifts=maybe", "neither on nor off"),
+        ("suggest=maybe", "neither on nor off"),
         ("gpu=upload:0123456789abcdef0123456789abcdef/x.toml", "takes no file"),
         ("report=/tmp/x.html", "no field"),
         ("config=x.toml", "no field"),

@@ -49,7 +49,7 @@ def test_a_recording_as_json_says_what_is_left(headcount: Callable[..., Any], tm
     )  # fmt: skip
     assert ran.code == 3
     found = json.loads(ran.out)
-    assert (found["schema_version"], found["is_complete"], found["loads"]) == (1, False, 1)
+    assert (found["schema_version"], found["is_complete"], found["loads"]) == (2, False, 1)
     assert found["steps"] == len(read_recording(tmp_path / OUT).steps)
 
 
