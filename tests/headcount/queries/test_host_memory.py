@@ -120,9 +120,7 @@ def test_compare_lays_eviction_policies_side_by_side() -> None:
 @pytest.mark.slow
 def test_host_memory_is_offered_where_prompts_miss_the_cache_and_gains_there() -> None:
     formats = {"quantization": "fp8", "kv_cache_dtype": "fp8"}  # what else would gain most
-    answer = hc.capacity(
-        "qwen3-32b", "h100-sxm", suggest=True, **(GAINS | formats | {"gpus": [2], "replications": 8})
-    )
+    answer = hc.capacity("qwen3-32b", "h100-sxm", suggest=True, **(GAINS | formats | {"gpus": [2], "replications": 8}))
     found = {lift.change: lift for lift in answer.suggestions or ()}
     assert found["--kv-offloading-size 256"].gains
     assert "what lifts it" in str(answer) and "--kv-offloading-size 256" in str(answer)

@@ -21,16 +21,18 @@ from simulator.study.statistics import t_interval
 from workloads.synthetic import single_turn_users
 
 DESIGN_KEYS = {
-    "gpus", "replicas", "tp", "users", "users_low", "users_high", "in_flight", "requests_per_s", "output_tokens_per_s",
-    "ttft_s", "tpot_s", "attainment", "binding", "usd_per_hour", "usd_per_million_output_tokens",
+    "gpus", "replicas", "tp", "users", "users_low", "users_high", "binding", "usd_per_hour", "at_users_low", "at_users",
+}  # fmt: skip
+LOAD_KEYS = {
+    "in_flight", "requests_per_s", "output_tokens_per_s", "ttft_s", "tpot_s", "attainment",
+    "usd_per_million_output_tokens", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
 }  # fmt: skip
 FURTHER_KEYS = {
     "users_long_run", "hours_over_long_run",
-    "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "kv_usage", "prefix_hit_rate",
-    "preemptions_per_request", "reason", "users_low_sampling", "users_high_sampling", "users_at_step_time_error_high",
+    "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "reason", "users_low_sampling", "users_high_sampling", "users_at_step_time_error_high",
     "screened", "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
     "users_at_ttft_error_low", "ttft_error", "users_at_kv_cache_low", "users_at_kv_cache_high", "dp", "pp", "precision",
-    "replications", "at_users_low",
+    "replications",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -78,8 +80,10 @@ def test_a_row_as_json_has_the_agreed_keys_and_nothing_that_json_lacks() -> None
     for row in small_answer():
         found = row.to_json()
         assert set(found) == DESIGN_KEYS | FURTHER_KEYS
-        assert set(found["ttft_s"]) == set(found["tpot_s"]) == LATENCY_KEYS
-        assert set(found["attainment"]) == {"mean", "low", "high"}
+        for at in (found["at_users_low"], found["at_users"]):
+            assert set(at) == LOAD_KEYS
+            assert set(at["ttft_s"]) == set(at["tpot_s"]) == LATENCY_KEYS
+            assert set(at["attainment"]) == {"mean", "low", "high"}
         json.dumps(found, allow_nan=False)
 
 
@@ -101,7 +105,7 @@ def test_the_number_to_sign_is_no_larger_than_the_mean() -> None:
 @pytest.mark.slow
 def test_users_who_are_safe_to_promise_wait_no_longer_than_more_of_them() -> None:
     for row in small_answer():
-        safe, mean = row.to_json()["at_users_low"], row.to_json()
+        safe, mean = row.to_json()["at_users_low"], row.to_json()["at_users"]
         assert row.safe_point is not None
         assert row.safe_point.size == row.users_low < row.users
         assert safe["ttft_s"]["p95"] < mean["ttft_s"]["p95"]
@@ -118,6 +122,7 @@ def test_a_figure_follows_from_the_others() -> None:
     for row in small_answer():
         found = row.to_json()
         assert found["usd_per_hour"] == row.gpus * find_gpu("h100-sxm").usd_per_hour
+        found = found["at_users"] | {"usd_per_hour": found["usd_per_hour"]}
         per_token = found["usd_per_hour"] / 3600 / found["output_tokens_per_s"]
         assert found["usd_per_million_output_tokens"] == pytest.approx(1e6 * per_token)
         law = found["requests_per_s"] * (20.0 + found["in_flight"] / found["requests_per_s"])
