@@ -3,11 +3,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headcount.version import __version__
+
 if TYPE_CHECKING:
     from headcount.api import *
 
-__version__ = "0.2.0"
-SCHEMA_VERSION = 2  # of the JSON
+__all__ = ["__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from simulator.engines.engines import SGLANG, TITLES, VLLM, AnyArgs, engine_of, 
 from simulator.engines.memory import require_fit
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
-from simulator.engines.sglang.engine import engine_config as sglang_config
+from simulator.engines.sglang.engine_config import engine_config as sglang_config
 from simulator.engines.vllm.engine import EngineConfig, engine_config
 from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.fleet.fleet import Fleet, Pool

@@ -12,8 +12,8 @@ import click
 
 from files.errors import HeadcountError
 from files.names import one_line, shortened
-from headcount import __version__
 from headcount.cli.command_group import NearestGroup
+from headcount.version import __version__
 
 COMMANDS = {
     "plan": "The cheapest fleet for so many people: which GPUs, how many, what it costs.",

@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 
-from headcount import SCHEMA_VERSION
 from headcount.cli.given import Given
 from headcount.cli.progress import listener, watched
 from headcount.cli.rendered_output import Shown, json_text, shown
 from headcount.cli.saved_answers import repeatable
 from headcount.queries.result import Result
 from headcount.text.blocks import Table
+from headcount.version import SCHEMA_VERSION
 from headcount.views.report import document
 from headcount.views.shown import blocks
 from headcount.views.terminal.drawing import draw

@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from headcount.endpoint.guard import Guard
-from headcount.endpoint.metrics.sglang import Reports, SGLangMetrics
+from headcount.endpoint.metrics.sglang import SGLangMetrics
+from headcount.endpoint.metrics.sglang_reports import Reports
 from headcount.endpoint.metrics.vllm import VLLMMetrics
 from headcount.endpoint.requests import (
     ApiError,

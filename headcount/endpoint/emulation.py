@@ -10,7 +10,8 @@ import numpy as np
 from headcount.endpoint.answers import ChatAnswer
 from headcount.endpoint.contents import Blocks, Contents, Tokens
 from headcount.endpoint.figures import Figures
-from headcount.endpoint.metrics import sglang, vllm
+from headcount.endpoint.metrics import sglang_reports as sglang
+from headcount.endpoint.metrics import vllm_steps as vllm
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet

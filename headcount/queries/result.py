@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from files.outputs import check_out_files
-from headcount import SCHEMA_VERSION
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.report_data.study import Study, study_figures
 from headcount.text.units import finite
+from headcount.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -9,10 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from headcount import __version__
 from headcount.diagnostics import Severity
 from headcount.queries.result import Result
 from headcount.text.blocks import Block, Line, block_json
+from headcount.version import __version__
 from headcount.views.report import document
 from headcount.views.report_data.input_files import inputs_json
 from headcount.views.summary.summary import Summary, risk_of

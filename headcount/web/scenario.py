@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from files.errors import HeadcountError
 from files.names import check_names, printable, shortened
-from headcount import __version__
+from headcount.version import __version__
 from headcount.web.fields import QUESTIONS, Field, fields_of
 from simulator.study.store.origin import origin
 

@@ -4,11 +4,12 @@ Everything is a flat array of records: that is what compiles to plain loads and 
 global over the fleet: an engine's blocks follow each other, the null block first. Inside the core -1 means "none".
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.core.record import record
 from simulator.core.vllm.host_tier.settings import HOST_TIER
 
 if TYPE_CHECKING:
@@ -50,11 +51,6 @@ SERVE, PREFILL, DECODE = 0, 1, 2  # what a pool's engines do
 CALENDAR_STEPS = 32  # the longest rest of a quiet request, and one
 BARELY_LESS = 1.0 - 1e-9  # a bound times this holds in spite of rounding
 BRANCHES = 1 << (BRANCH_BITS := 3)  # of a node in the tournament of next steps
-
-
-def record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
-    """Aligned like a C struct; as `np.record`, so that the core also runs without the compiler."""
-    return np.dtype((np.record, np.dtype(fields, align=True)))
 
 
 # What every step touches comes first, within one cache line.

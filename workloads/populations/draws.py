@@ -3,18 +3,16 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from workloads.distributions import Distribution, size_biased_quantile, token_counts
+from workloads.populations.at_limit import AtLimit
 from workloads.populations.counts import Counts, counts_by_row, met_turns, whole_turns
 from workloads.populations.retrieval import Retrieval
 from workloads.randomness import keys_of_rows, uniform_rows
 from workloads.requests import BoolArray, FloatArray, Int32Array, IntArray
-
-if TYPE_CHECKING:
-    from workloads.populations.population import Population
 
 BURN_IN_TURNS: Final = 32
 """Turns that everyone takes before a stationary start, so that conversations cut by max_model_len settle as well."""
@@ -28,6 +26,29 @@ _STREAMS: Final[tuple[_Stream, ...]] = (
     ("user_tokens", ()), ("output_tokens", ()), ("turns", ()), ("retrieved", (0,)), ("thinking", ()),
 )  # fmt: skip
 _HISTORY: Final[tuple[_Stream, ...]] = tuple(("history", (part,)) for part in range(len(_STREAMS)))
+
+
+class Behaviour(Protocol):
+    """What is drawn of users: see `Population`."""
+
+    @property
+    def system_prompt_tokens(self) -> int: ...
+    @property
+    def turns(self) -> Distribution: ...
+    @property
+    def user_tokens(self) -> Distribution: ...
+    @property
+    def output_tokens(self) -> Distribution: ...
+    @property
+    def think_time_s(self) -> Distribution: ...
+    @property
+    def retrieved(self) -> Retrieval | None: ...
+    @property
+    def thinking_share(self) -> Distribution | None: ...
+    @property
+    def at_limit(self) -> AtLimit: ...
+    @property
+    def is_appended_to(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +72,7 @@ class Turns:
 class Draws:
     """The random choices of all users, turn by turn."""
 
-    population: "Population"
+    population: Behaviour
     num_users: int
     seed: int
     room: int

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from files.errors import HeadcountError
-from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option
+from headcount.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from files.cache.row_store import RowStore

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from files.errors import HeadcountError
-from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, json_option, option
 from headcount.cli.options import argument_options, interpreter_options
+from headcount.version import SCHEMA_VERSION
 from simulator.engines.argument import MEMORY, arguments_of
 from simulator.engines.values import FilePath, Number, Text
 from simulator.engines.vllm.arguments import EngineArgs

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from files.errors import HeadcountError
-from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command, section
 from headcount.cli.listening import LOOPBACK, taken, url
 from headcount.cli.option_types import option
 from headcount.cli.options import cold_start_option, deployment_options, inputs, output_options, scheduler_options
 from headcount.cli.output import print_json
 from headcount.inputs.routing import ReplicasInput
+from headcount.version import SCHEMA_VERSION
 from simulator.engines.values import FilePath, Number, Text, TokenCount, WholeNumber
 
 if TYPE_CHECKING:

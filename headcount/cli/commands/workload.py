@@ -3,13 +3,13 @@
 import click
 
 from files.errors import HeadcountError
-from headcount import SCHEMA_VERSION
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.commands.workload_convert import convert_command, generate_command
 from headcount.cli.commands.workload_describe import describe_command
 from headcount.cli.commands.workload_fit import fit_command
 from headcount.cli.option_types import Reads, json_option
+from headcount.version import SCHEMA_VERSION
 from simulator.engines.values import Text
 
 

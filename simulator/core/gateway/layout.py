@@ -1,6 +1,6 @@
 """The records of clients and of the gateway: its settings, its queue, what tenants may still send."""
 
-from simulator.core.layout import record
+from simulator.core.record import record
 
 NO_QUEUE, UTILIZATION, CONCURRENCY = 0, 1, 2  # what tells that the fleet is saturated
 

@@ -1,6 +1,6 @@
 """The records of the router's view and of its own index of prefixes."""
 
-from simulator.core.layout import record
+from simulator.core.record import record
 
 # What a router knows of an engine. What no router in use reads is not kept up.
 ENGINE_VIEW = record(

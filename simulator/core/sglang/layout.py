@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.core.layout import record
+from simulator.core.record import record
 
 # What a batch computes; from EXTEND on it prefills.
 NO_BATCH, DECODE, EXTEND, MIXED = 0, 1, 2, 3

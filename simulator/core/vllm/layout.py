@@ -1,6 +1,6 @@
 """The records of vLLM's KV blocks."""
 
-from simulator.core.layout import record
+from simulator.core.record import record
 
 # Four to a cache line: the core spends most of its time waiting for blocks to come from memory.
 BLOCK = record(

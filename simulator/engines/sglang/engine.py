@@ -7,8 +7,7 @@ from files.errors import HeadcountError
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
 
 if TYPE_CHECKING:
-    from kvcache.memory.budget import MemoryBudget
-    from simulator.engines.sglang.arguments import SGLangArgs
+    pass
 
 CACHE_AWARE_POLICIES = ("lpm", "dfs-weight", "hrrn", "shortest-prefill-first")
 SCHEDULE_POLICIES = ("fcfs", "lof", "random", "routing-key", *CACHE_AWARE_POLICIES)
@@ -145,21 +144,3 @@ class EngineConfig:
         in_context = self.max_req_len - num_prompt_tokens - 1
         in_memory = self.max_total_num_tokens - paged_prompt - self.page_size - 1
         return max(0, min(max_new_tokens, in_context, in_memory))
-
-
-def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
-    """The settings of the scheduler under arguments that all have a value, over the pool of this budget."""
-    return EngineConfig(
-        max_total_num_tokens=budget.kv_cache_tokens,
-        context_len=args.context_length,
-        max_running_requests=budget.max_num_seqs,
-        page_size=args.page_size,
-        chunked_prefill_size=args.chunked_prefill_size if args.chunked_prefill_size > 0 else None,
-        max_prefill_tokens=args.max_prefill_tokens,
-        schedule_policy=args.schedule_policy,
-        schedule_conservativeness=args.schedule_conservativeness,
-        enable_mixed_chunk=args.enable_mixed_chunk,
-        disable_overlap_schedule=args.disable_overlap_schedule,
-        disable_radix_cache=args.disable_radix_cache,
-        radix_eviction_policy=args.radix_eviction_policy,
-    )

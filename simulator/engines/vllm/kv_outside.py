@@ -1,21 +1,39 @@
 """Which of vLLM's arguments for KV outside of the GPUs go together."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from files.errors import HeadcountError
 from files.names import UnknownNameError, nearest_hint, shortened
+from kvcache.memory.settings import LMCacheMemory
 from kvcache.releases import KV_OFFLOADING
 from simulator.engines.values import Gibibytes
-
-if TYPE_CHECKING:
-    from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.kv_transfer import KVTransfer
 
 MOST_HOST_GIB = 16_384  # of any server's memory
 MOST_STORE_GIB = 131_072
 KV_OFFLOADING_BACKENDS = ("native", "lmcache")  # vLLM's KVOffloadingBackend, config/cache.py of 0.32
 
 
-def check_kv_store(args: "EngineArgs") -> None:
+class KVArguments(Protocol):
+    """Those of vLLM's arguments that place KV outside of the GPUs."""
+
+    @property
+    def kv_store_size(self) -> float | None: ...
+    @property
+    def kv_store_rate(self) -> float | None: ...
+    @property
+    def kv_transfer_config(self) -> KVTransfer | None: ...
+    @property
+    def kv_offloading_size(self) -> float | None: ...
+    @property
+    def kv_offloading_backend(self) -> str: ...
+    @property
+    def vllm_version(self) -> str: ...
+    @property
+    def lmcache(self) -> LMCacheMemory | None: ...
+
+
+def check_kv_store(args: KVArguments) -> None:
     """Raise HeadcountError for a shared store that is not simulated so."""
     if args.kv_store_size is None:
         if args.kv_store_rate is not None:
@@ -38,7 +56,7 @@ def check_kv_store(args: "EngineArgs") -> None:
         )
 
 
-def check_kv_offloading(args: "EngineArgs") -> None:
+def check_kv_offloading(args: KVArguments) -> None:
     """Raise HeadcountError for host memory that is not simulated so."""
     known, given = KV_OFFLOADING_BACKENDS, shortened(args.kv_offloading_backend, 40)
     if args.kv_offloading_backend not in known:

@@ -161,8 +161,8 @@ def _spaced(text: str) -> str:
 def test_a_deployment_s_sections_are_all_filled(capacity: dict[str, Any]) -> None:
     shown = {section.name for section in document.report_of(capacity).shown}
     assert shown >= {
-        "deployment", "memory", "capacity-curve", "latency", "over-time", "bottleneck", "staircase", "layouts", "contexts",
-        "tornado", "assumptions", "traffic",
+        "deployment", "memory", "capacity-curve", "latency", "over-time", "bottleneck", "staircase", "layouts",
+        "contexts", "tornado", "assumptions", "traffic",
     }  # fmt: skip
 
 

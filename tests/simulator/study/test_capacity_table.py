@@ -29,7 +29,8 @@ LOAD_KEYS = {
 }  # fmt: skip
 FURTHER_KEYS = {
     "users_long_run", "hours_over_long_run",
-    "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "reason", "users_low_sampling", "users_high_sampling", "users_at_step_time_error_high",
+    "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "reason", "users_low_sampling",
+    "users_high_sampling", "users_at_step_time_error_high",
     "screened", "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
     "users_at_ttft_error_low", "ttft_error", "users_at_kv_cache_low", "users_at_kv_cache_high", "dp", "pp", "precision",
     "replications",

@@ -1,6 +1,6 @@
 """The records of prefill and decode apart."""
 
-from simulator.core.layout import record
+from simulator.core.record import record
 
 # Of a request whose prompt is computed in one engine and whose answer in another.
 HANDOVER = record(

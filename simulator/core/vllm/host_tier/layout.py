@@ -1,6 +1,6 @@
 """The records of host tiers."""
 
-from simulator.core.layout import record
+from simulator.core.record import record
 
 NUM_LISTS = 4
 T1, T2, B1, B2 = range(NUM_LISTS)  # of ARC; LRU has the first alone

@@ -1,0 +1,13 @@
+"""A record of the compiled core's arrays."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    pass
+
+
+def record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
+    """Aligned like a C struct; as `np.record`, so that the core also runs without the compiler."""
+    return np.dtype((np.record, np.dtype(fields, align=True)))

@@ -1,0 +1,27 @@
+"""What SGLang's scheduler decides by, of the arguments and the memory budget."""
+
+from typing import TYPE_CHECKING
+
+from simulator.engines.sglang.engine import EngineConfig
+
+if TYPE_CHECKING:
+    from kvcache.memory.budget import MemoryBudget
+    from simulator.engines.sglang.arguments import SGLangArgs
+
+
+def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
+    """The settings of the scheduler under arguments that all have a value, over the pool of this budget."""
+    return EngineConfig(
+        max_total_num_tokens=budget.kv_cache_tokens,
+        context_len=args.context_length,
+        max_running_requests=budget.max_num_seqs,
+        page_size=args.page_size,
+        chunked_prefill_size=args.chunked_prefill_size if args.chunked_prefill_size > 0 else None,
+        max_prefill_tokens=args.max_prefill_tokens,
+        schedule_policy=args.schedule_policy,
+        schedule_conservativeness=args.schedule_conservativeness,
+        enable_mixed_chunk=args.enable_mixed_chunk,
+        disable_overlap_schedule=args.disable_overlap_schedule,
+        disable_radix_cache=args.disable_radix_cache,
+        radix_eviction_policy=args.radix_eviction_policy,
+    )
