@@ -158,7 +158,7 @@ def _kernel(function: F, *, is_inlined: bool) -> F:
 
 class _EntryPoint(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
-        with rarely_collected():
+        with self._cache.compiled_by_one(sig, self.targetctx), rarely_collected():
             return super().compile(sig)
 
 
