@@ -11,8 +11,9 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -33,6 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
 _DURATION = "10 s to a minute"
+_LONGEST_WAIT_S = 300.0  # for a process that compiles: 5 times what a busy machine takes
 
 
 def _tell_unkept(place: object, error: OSError) -> None:
@@ -79,6 +81,39 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
+@contextmanager
+def _locked(path: Path, tell_of_wait: Callable[[], None]) -> Iterator[None]:
+    """While no other process holds this lock; without one where there can be none, or after the longest wait."""
+    try:
+        import fcntl  # noqa: PLC0415  Windows has none: there each process compiles
+
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        until = time.monotonic() + _LONGEST_WAIT_S
+        with suppress(OSError):  # file systems without locks
+            while not _taken(lock, fcntl) and time.monotonic() < until:
+                tell_of_wait()
+                time.sleep(0.05)
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough where a child was forked meanwhile
+        os.close(lock)
+
+
+def _taken(lock: int, fcntl: Any) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class KernelCache(NullCache):
     """One function's machine code, in one file per signature: a checksum of the key and the content, the content.
 
@@ -104,9 +139,7 @@ class KernelCache(NullCache):
                 pass
             except Exception as error:  # whatever is wrong with a kernel, it can be compiled again
                 self._damage = getattr(error, "strerror", None) or str(error)
-        if self._announced:
-            once = "" if path is None else " for this machine, once"
-            warn_once(f"compiling the simulation core{once}; {_DURATION}")
+        self._announce(path)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -122,6 +155,21 @@ class KernelCache(NullCache):
             if self._damage:
                 warn_once(f"a compiled kernel in {path.parent} was discarded and compiled again: {self._damage}")
         self._damage = None
+
+    @contextmanager
+    def compiled_by_one(self, sig: Any, target_context: Any) -> Iterator[None]:
+        """Of processes that need a kernel which is not there yet, one compiles it; the others wait and load it."""
+        _, path = self._place(sig, target_context.codegen())
+        if path is None or path.exists():
+            yield
+            return
+        with _locked(path.with_suffix(".lock"), lambda: self._announce(path)):
+            yield
+
+    def _announce(self, path: Path | None) -> None:
+        if self._announced:
+            once = "" if path is None else " for this machine, once"
+            warn_once(f"compiling the simulation core{once}; {_DURATION}")
 
     def _place(self, sig: Any, codegen: Any) -> tuple[bytes, Path | None]:
         """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""

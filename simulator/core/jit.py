@@ -158,7 +158,7 @@ def _kernel(function: F, *, is_inlined: bool) -> F:
 
 class _EntryPoint(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
-        with gc_relaxed():
+        with self._cache.compiled_by_one(sig, self.targetctx), gc_relaxed():
             return super().compile(sig)
 
 

@@ -368,6 +368,52 @@ def test_threads_and_processes_may_race_for_an_empty_cache(machine: Machine) -> 
 
 
 @pytest.mark.slow
+def test_of_processes_that_need_the_same_kernel_one_compiles_it(machine: Machine) -> None:
+    text = "import small\nsmall.triple(14)\nprint(sum(small.triple.stats.cache_misses.values()))\n"
+    path = os.pathsep.join([str(ROOT), str(machine.source.parent)])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", text], env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    assert sorted(process.communicate(timeout=120)[0] for process in processes) == ["0\n", "0\n", "0\n", "1\n"]
+
+
+def test_a_process_that_waits_says_so_and_loads_what_the_other_compiled(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    machine.run()
+    kept, lock = machine.file.with_name("kept"), machine.file.with_suffix(".lock")
+    machine.file.rename(kept)
+    other = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def finish(_: float) -> None:
+        kept.rename(kept.with_name(f"{lock.stem}.kernel"))
+        os.close(other)
+
+    monkeypatch.setattr(kernel_cache.time, "sleep", finish)
+    assert machine.run() == (True, [COMPILES])
+    assert not lock.exists()
+
+
+def test_a_process_that_never_ends_is_not_waited_for_for_ever(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    machine.run()
+    lock = machine.file.with_suffix(".lock")
+    machine.file.unlink()
+    other = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr(kernel_cache, "_LONGEST_WAIT_S", 0.0)
+    assert machine.run() == (False, [COMPILES])
+    os.close(other)
+
+
+@pytest.mark.slow
 def test_what_does_not_simulate_makes_no_cache(machine: Machine) -> None:
     asked = [str(Path(sys.executable).with_name("headcount")), "memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm"]
     subprocess.run(asked, stdout=subprocess.DEVNULL, check=True)

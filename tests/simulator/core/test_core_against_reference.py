@@ -53,7 +53,7 @@ def assert_same(case: Case) -> None:
     assert np.isfinite(expected["finish_s"]).all()
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(cases())
 def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(case: Case) -> None:
     assert_same(case)
@@ -84,19 +84,19 @@ def assert_same_ends(case: Case) -> None:
         np.testing.assert_array_equal(simulation.requests[name][chosen], expected[name][chosen], err_msg=name)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(impatient_cases())
 def test_every_attempt_of_impatient_clients_has_the_same_times_and_the_same_end(case: Case) -> None:
     assert_same_ends(case)
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(gateway_cases())
 def test_every_request_passes_waits_at_or_is_rejected_by_the_gateway_alike(case: Case) -> None:
     assert_same_ends(case)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(gateway_cases(), operations())
 def test_requests_of_engines_that_are_gone_come_back_to_the_gateway_alike(case: Case, given: Operations) -> None:
     assert_same_when_operated(case, given)

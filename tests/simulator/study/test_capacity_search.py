@@ -96,22 +96,48 @@ def test_the_search_finds_the_known_capacity_from_any_guess(
     assert found == pytest.approx(scale, rel=0.015, abs=1.0 if whole else 0.0)
 
 
-@given(scale=st.floats(200.0, 5000.0), luck=st.floats(0.4, 1.0))
-def test_misses_that_grow_ever_faster_move_the_capacity_little(scale: float, luck: float) -> None:
+bent = given(scale=st.floats(200.0, 5000.0), luck=st.floats(0.4, 1.0))
+lucky = given(steepness=st.floats(4.0, 40.0), luck=st.floats(1e-4, 0.1), guess=st.floats(200.0, 900.0))
+
+
+def assert_bend_moves_little(scale: float, luck: float) -> None:
     """As chat's on four H100 do: a line through loads on one side of the capacity, where luck put them, bends."""
     known = KnownLoad(scale=scale, steepness=11.0, bend=70.0, whole=False)
     known.luck[:2] = luck
     assert find(known, scale, replications=MAX_REPLICATIONS).mean == pytest.approx(scale, rel=0.006)
 
 
-@settings(max_examples=30)
-@given(steepness=st.floats(4.0, 40.0), luck=st.floats(1e-4, 0.1), guess=st.floats(200.0, 900.0))
-def test_two_lucky_replications_lead_nowhere(steepness: float, luck: float, guess: float) -> None:
+@settings(max_examples=8)
+@bent
+def test_misses_that_grow_ever_faster_move_the_capacity_little(scale: float, luck: float) -> None:
+    assert_bend_moves_little(scale, luck)
+
+
+@pytest.mark.slow
+@bent
+def test_the_same_of_many_more_scales(scale: float, luck: float) -> None:
+    assert_bend_moves_little(scale, luck)
+
+
+def assert_luck_leads_nowhere(steepness: float, luck: float, guess: float) -> None:
     """They alone screen the loads: quiet hours of a trace place the search far beyond the capacity."""
     known = KnownLoad(scale=500.0, steepness=steepness, noise=0.3)
     known.luck[2:] *= (MAX_REPLICATIONS - 2) / known.luck[2:].sum()
     known.luck[:2] = luck
     assert find(known, guess).mean == pytest.approx(500.0, rel=0.06)
+
+
+@settings(max_examples=5)
+@lucky
+def test_two_lucky_replications_lead_nowhere(steepness: float, luck: float, guess: float) -> None:
+    assert_luck_leads_nowhere(steepness, luck, guess)
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@lucky
+def test_the_same_of_many_more_loads(steepness: float, luck: float, guess: float) -> None:
+    assert_luck_leads_nowhere(steepness, luck, guess)
 
 
 @pytest.mark.slow

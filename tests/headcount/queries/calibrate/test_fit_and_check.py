@@ -175,12 +175,15 @@ def test_runs_of_sglang_become_a_profile_of_sglang_s_steps(
     assert "is of SGLang's steps, not vLLM's; leave it out" in ran.err
 
 
-def test_a_recording_names_its_own_model_and_gpu(headcount: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_recording_names_its_own_model_and_gpu(
+    headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
+) -> None:
     """Another name of the same model is no other model."""
-    found = []
+    (recorded,) = read_inputs([FOLDER]).recordings
+    folder, found = files(replace(recorded, steps=recorded.steps[::4])), []
     for number, given in enumerate([(), ("--model", "meta-llama/Llama-3.1-8B-Instruct")]):
         out = tmp_path / f"{number}.toml"
-        ran = headcount("calibrate", "fit", FOLDER, *given, "--name", "h200", "--out", out)
+        ran = headcount("calibrate", "fit", folder, *given, "--name", "h200", "--out", out)
         assert ran.code == 0, ran.err
         found.append(out.read_text(encoding="utf-8"))
     assert found[0] == found[1]
