@@ -5,15 +5,13 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from files.errors import HeadcountError
-from files.limits import how_to_raise, limits
-from files.names import one_line, shortened
-from files.reading import InputError, Purpose, read_text, shown
+from boundary.files import InputError, Purpose, read_text, shown
+from boundary.limits import how_to_raise, limits
+from boundary.names import one_line, shortened
 
 
 def read_json(path: Path, purpose: Purpose = "settings_bytes") -> Any:
@@ -71,34 +69,49 @@ def toml_value(value: Any) -> str:
 
 def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:
     """A YAML file's content, plain values alone. Raises InputError, also for aliases that unfold without end."""
-    text = read_text(path, purpose)
-    with _told(shown(path), "YAML"):
-        _refuse_deep(text, shown(path))
-        value = yaml.load(text, Loader=_Loader)  # a SafeLoader
-        if _Measure(shown(path)).size(value, 0) > limits().values:
+    import yaml  # noqa: PLC0415  late: few runs read YAML
+
+    text, where = read_text(path, purpose), shown(path)
+    with _told(where, "YAML"):
+        try:
+            _refuse_deep(text, where)
+            value = yaml.load(text, Loader=_loader())  # a SafeLoader
+        except yaml.MarkedYAMLError as error:
+            line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+            raise InputError(f"{where}{line}: is not readable as YAML: {one_line(str(error.problem))}") from None
+        except yaml.YAMLError as error:
+            raise ValueError(str(error)) from None
+        if _Measure(where).size(value, 0) > limits().values:
             most = f"{limits().values:,.0f} values"
-            raise InputError(f"{shown(path)}: its aliases repeat more than {most} {how_to_raise('values')}")
+            raise InputError(f"{where}: its aliases repeat more than {most} {how_to_raise('values')}")
     return value
 
 
 _NO_SPACE = re.compile(r"\S")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+@cache
+def _loader() -> Any:
     """YAML's safe loader, which refuses a key that stands twice."""
+    import yaml  # noqa: PLC0415  late, as above
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        _refuse_twice([key for key in keys if isinstance(key, str)])
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+            _refuse_twice([key for key in keys if isinstance(key, str)])
+            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            return found
+
+    return Loader
 
 
 def _refuse_deep(text: str, where: str) -> None:
     """Before it is loaded: libyaml's loader overruns its stack. Its scanner, which reads ahead, may refuse earlier."""
+    import yaml  # noqa: PLC0415  late, as above
+
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_Loader):
+        for event in yaml.parse(text, Loader=_loader()):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > limits().nesting:
                 raise _too_deep(where)
@@ -120,10 +133,7 @@ def _told(where: str, language: str, text: str = "") -> Iterator[None]:
         is_cut = "Unterminated" in error.msg or not text[error.pos :].strip()
         reason = "it is empty or cut off; write or copy it again" if is_cut else error.msg
         raise InputError(f"{where}{place}: is not JSON: {reason}") from None
-    except yaml.MarkedYAMLError as error:
-        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{where}{place}: is not readable as YAML: {one_line(str(error.problem))}") from None
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
+    except (ValueError, RecursionError, TypeError, OverflowError) as error:
         raise InputError(f"{where}: is not readable as {language}: {_reason(error)}") from None
 
 

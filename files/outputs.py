@@ -6,10 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
-from files.errors import HeadcountError
-from files.names import shortened
+from boundary.names import shortened
 
 
 def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), example: str = "") -> None:
@@ -42,7 +39,11 @@ def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), exam
 
 def cache_folder() -> Path:
     """Where lies what can be made again: compiled kernels, releases of vLLM."""
-    return Path(os.environ.get("HEADCOUNT_CACHE_DIR") or user_cache_path("headcount"))
+    if given := os.environ.get("HEADCOUNT_CACHE_DIR"):
+        return Path(given)
+    from platformdirs import user_cache_path  # noqa: PLC0415  late: many answers need no cache
+
+    return user_cache_path("headcount")
 
 
 def check_out_files(outputs: Mapping[str, Path], inputs: Iterable[tuple[str, Path]]) -> None:

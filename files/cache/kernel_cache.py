@@ -22,6 +22,7 @@ import llvmlite
 import numba
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
 from files.cache.private_folder import check_private_file, private_folder
@@ -127,7 +128,7 @@ class KernelCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None, which has numba compile it."""
-        target_context.refresh()
+        rtsys.initialize(target_context)  # the symbols of reference counts; `refresh` would import the whole compiler
         key, path = self._place(sig, target_context.codegen())
         if path is not None:
             try:

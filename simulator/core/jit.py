@@ -21,7 +21,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import NativeLowering
 from numba.core.untyped_passes import DeadBranchPrune
-from numba.extending import intrinsic
+from numba.extending import intrinsic, typeof_impl
 from numba.np import arrayobj
 
 from files.cache.kernel_cache import KernelCache
@@ -124,18 +124,27 @@ def _compiler_of(form: str, base: Any) -> Any:
 class _Kernel(CPUDispatcher):
     """A kernel, lowered once: integers of every width, and constants, are passed to it as int64."""
 
-    @cache  # noqa: B019  kernels live as long as the process
-    def of_form(self, form: str) -> "_Kernel":
-        """The same for fleets of that form."""
-        return _Kernel(
-            self.py_func, targetoptions=self.targetoptions, pipeline_class=_compiler_of(form, _KernelCompiler)
-        )
-
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return super().get_call_template([types.int64 if isinstance(arg, types.Integer) else arg for arg in args], kws)
 
     def add_overload(self, cres: Any) -> None:
         self.overloads[tuple(cres.signature.args)] = cres
+
+
+class _Unlowered:
+    """A kernel that numba is told of when an entry point which calls it is compiled: most runs load a compiled one."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self.py_func, self._options = function, options
+
+    @cache  # noqa: B019  kernels live as long as the process
+    def of_form(self, form: str) -> _Kernel:
+        """The kernel for fleets of that form."""
+        compiler = _compiler_of(form, _KernelCompiler)
+        return _Kernel(self.py_func, targetoptions=self._options, pipeline_class=compiler)
+
+
+typeof_impl.register(_Unlowered)(lambda found, _context: types.Dispatcher(found.of_form("whole")))
 
 
 def kernel(function: F) -> F:
@@ -152,8 +161,7 @@ def _kernel(function: F, *, is_inlined: bool) -> F:
     if numba.config.DISABLE_JIT:
         return function
     options = {**_OPTIONS, "nopython": True, "forceinline": is_inlined, "no_cpython_wrapper": True}
-    compiled: F = _Kernel(function, targetoptions=options, pipeline_class=_KernelCompiler)
-    return compiled
+    return cast(F, _Unlowered(function, options))
 
 
 class _EntryPoint(CPUDispatcher):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # whose parts load where they are first used
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 FloatArray = NDArray[np.float64]
 PERCENTILES = (50, 90, 95, 99)
@@ -28,7 +28,8 @@ def t_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95
     mean = float(data.mean())
     if len(data) < 2:
         return Interval(mean, -math.inf, math.inf)
-    half = float(stdtrit(len(data) - 1, 0.5 + confidence / 2)) * float(data.std(ddof=1)) / math.sqrt(len(data))
+    errors = float(scipy.special.stdtrit(len(data) - 1, 0.5 + confidence / 2))
+    half = errors * float(data.std(ddof=1)) / math.sqrt(len(data))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -45,7 +46,7 @@ def percentile_error(values: FloatArray, percent: float) -> float | None:
     whole = float(np.percentile(finite, percent))
     parts = np.array([np.percentile(part, percent) for part in np.array_split(finite, SECTIONS)])
     error = math.sqrt(float(((parts - whole) ** 2).sum()) / (SECTIONS * (SECTIONS - 1)))
-    return float(stdtrit(SECTIONS - 1, 0.95)) * error / whole if whole else 0.0
+    return float(scipy.special.stdtrit(SECTIONS - 1, 0.95)) * error / whole if whole else 0.0
 
 
 def fewest_for_error(percent: float) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+import scipy  # whose parts load where they are first used
 
 from workloads.description.lengths import ranks
 from workloads.distributions import Empirical
@@ -44,4 +44,4 @@ def fit_copula(quantities: Mapping[str, npt.ArrayLike]) -> Copula:
 def normal_scores(values: npt.ArrayLike) -> FloatArray:
     """[n] standard normal values of the same ranks; equal values have the same."""
     found = ranks(values)
-    return np.asarray(ndtri((found - 0.5) / len(found)), np.float64)
+    return np.asarray(scipy.special.ndtri((found - 0.5) / len(found)), np.float64)

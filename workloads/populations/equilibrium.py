@@ -106,36 +106,48 @@ def _one_turn(population: Population, room: int) -> _OneTurn:
     cells, share = room // cell, cases.weight
     need = cases.added + cases.output
 
-    def by_cell(tokens: IntArray, value: FloatArray) -> FloatArray:
-        """A value between two cells is shared out so that the mean holds."""
-        below, above = _cells(tokens, cell, cells)
-        found = np.bincount(below, value * (1 - above), cells + 2)
-        return np.asarray(found + np.bincount(below + 1, value * above, cells + 2))[:-1]
-
-    message, stays = cases.added.astype(float), need - cases.lost
-    _, above = _cells(stays, cell, cells)
+    message, length = cases.added.astype(float), _Lengths.of(need, cell, cells)
+    stays = need - cases.lost if cases.lost.any() else need
+    kept_length = length if stays is need else _Lengths.of(stays, cell, cells)
     kept = []
     for alike in _alike(cases, cell):
         lost = float(share[alike] @ cases.lost[alike]) / float(share[alike].sum())
-        kept.append(_Kept(lost / cell, by_cell(stays[alike], share[alike])))
+        kept.append(_Kept(lost / cell, kept_length.part(alike).shared_out(share[alike])))
     return _OneTurn(
         cell=cell,
-        share=by_cell(need, share),
-        user=by_cell(need, share * message),
-        user_square=by_cell(need, share * message**2),
-        said=by_cell(need, share * need),
+        share=length.shared_out(share),
+        user=length.shared_out(share * message),
+        user_square=length.shared_out(share * message**2),
+        said=length.shared_out(share * need),
         kept=tuple(kept),
-        blur=float(share @ (above * (1 - above))) * cell**2,
+        blur=float(share @ (kept_length.above * (1 - kept_length.above))) * cell**2,
         shortened=min(float(share[cases.is_shortened].sum()), 1.0),
         answers_cut=min(float(share[cases.is_cut].sum()), 1.0),
     )
 
 
-def _cells(tokens: IntArray, cell: int, cells: int) -> tuple[IntArray, FloatArray]:
-    """The cell at or below so many tokens, and how far they lie above it, in cells."""
-    place = np.minimum(tokens / cell, cells)
-    below = place.astype(np.int64)
-    return below, np.asarray(place - below, np.float64)
+@dataclass(frozen=True, eq=False)
+class _Lengths:
+    """[cases] lengths in cells: the cell at or below each, and how far it lies above that."""
+
+    below: IntArray
+    above: FloatArray
+    cells: int
+
+    @classmethod
+    def of(cls, tokens: IntArray, cell: int, cells: int) -> "_Lengths":
+        place = np.minimum(tokens / cell, cells)
+        below = place.astype(np.int64)
+        return cls(below, np.asarray(place - below, np.float64), cells)
+
+    def part(self, cases: slice | IntArray) -> "_Lengths":
+        return _Lengths(self.below[cases], self.above[cases], self.cells)
+
+    def shared_out(self, value: FloatArray) -> FloatArray:
+        """[cells + 1] sums of a value; between two cells it is shared out so that the mean holds."""
+        found = np.bincount(self.below, value * (1 - self.above), self.cells + 1)
+        found[1:] += np.bincount(self.below, value * self.above, self.cells + 1)[:-1]
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ from typing import Any
 
 from numba.core import ir
 from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.dispatcher import Dispatcher
 from numba.core.ir_utils import get_definition, guard
 
 from simulator.core.compiling.forms import EMPTY, FORMS
@@ -71,6 +70,6 @@ def _kernel_of_form(function: Any, value: Any, form: str) -> Any:
         owner = guard(get_definition, function, value.value)
         if isinstance(owner, ir.Global) and isinstance(owner.value, ModuleType):
             found = getattr(owner.value, name, None)
-    if not isinstance(found, Dispatcher) or not hasattr(found, "of_form"):
+    if found is None or not hasattr(found, "of_form"):
         return None
     return ir.Global(found.py_func.__name__, found.of_form(form), value.loc)

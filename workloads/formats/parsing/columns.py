@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from workloads.formats.parsing.cells import Cells, Zones, read_number
+from workloads.formats.parsing.cells import Cells, read_number
 from workloads.formats.parsing.csv_rows import csv_rows, header_of
+from workloads.formats.parsing.dates import Zones
 from workloads.formats.parsing.parquet_rows import Values
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray, independent_requests

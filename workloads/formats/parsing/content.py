@@ -3,6 +3,7 @@
 Contents are numbered as the requests come. Block ids are a radix tree of runs: an id names a block only after the ids
 before it, and all blocks that a request brings new are one run, of one content. What has no id, the prompt's end and
 the answer, has a content of its own; a turn that goes on from there begins with both.
+No library has such a tree, and a row may have hundreds of ids: hence compiled.
 """
 
 from typing import Any, Final, NamedTuple

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from files.names import error_shown, one_line, shortened
-from files.reading import InputError, shown
-from workloads.formats.parsing.cells import A_DATE, A_NUMBER, A_WHOLE, MOST_NUMBER, Zones, tokens_in_words
+from boundary.files import InputError, shown
+from boundary.names import error_shown, one_line, shortened
+from workloads.formats.parsing.cells import A_NUMBER, A_WHOLE, MOST_NUMBER, tokens_in_words
+from workloads.formats.parsing.dates import A_DATE, Zones
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray
 
 _ROWS_AT_ONCE, _LISTS_AT_ONCE = 100_000, 1000

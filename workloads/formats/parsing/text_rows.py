@@ -1,4 +1,4 @@
-"""Rows of JSON lines and of logs, as cells of text."""
+"""Rows of JSON lines and of logs, as cells of text: what is wrong in them is said as of CSV."""
 
 import json
 import re
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from files.documents import parse_json
-from files.names import one_line, shortened
-from files.reading import InputError, shown, text_lines
-from files.schema import typed
-from workloads.formats.parsing.cells import MARGIN, Cells
+from boundary.documents import parse_json
+from boundary.files import InputError, shown, text_lines
+from boundary.names import one_line, shortened
+from boundary.schema import typed
+from workloads.formats.parsing.cells import Cells
 from workloads.formats.parsing.columns import Source
 
 _ROWS_AT_ONCE = 20_000
@@ -79,14 +79,8 @@ def _cells(
 
 
 def _columns(path: Path, needed: Sequence[str], rows: list[list[str]], lines: list[int]) -> dict[str, Cells]:
-    found = {}
-    for name, column in zip(needed, zip(*rows, strict=True), strict=True):
-        texts = [text.encode() for text in column]
-        end = np.cumsum([len(text) + 1 for text in texts]) + len(MARGIN) - 1
-        start = end - [len(text) for text in texts]
-        buffer = np.frombuffer(MARGIN + b"\n".join(texts) + MARGIN, np.uint8)
-        found[name] = Cells(path=path, name=name, first_line=0, buffer=buffer, start=start, end=end, lines=lines)
-    return found
+    columns = np.array(rows, object).T
+    return {name: Cells(path=path, name=name, column=columns[place], lines=lines) for place, name in enumerate(needed)}
 
 
 def _inside(line: dict[str, Any], name: str, steps: list[str]) -> Any:
