@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from boundary.files import InputError, Purpose, read_text, shown
-from boundary.limits import how_to_raise, limits
-from boundary.names import one_line, shortened
+from files.errors import HeadcountError
+from files.limits import how_to_raise, limits
+from files.names import one_line, shortened
+from files.reading import InputError, Purpose, read_text, shown
 
 
 def read_json(path: Path, purpose: Purpose = "settings_bytes") -> Any:
@@ -80,7 +81,7 @@ def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:
             line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
             raise InputError(f"{where}{line}: is not readable as YAML: {one_line(str(error.problem))}") from None
         except yaml.YAMLError as error:
-            raise ValueError(str(error)) from None
+            raise HeadcountError(str(error)) from None
         if _Measure(where).size(value, 0) > limits().values:
             most = f"{limits().values:,.0f} values"
             raise InputError(f"{where}: its aliases repeat more than {most} {how_to_raise('values')}")

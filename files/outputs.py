@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from boundary.names import shortened
+from files.errors import HeadcountError
+from files.names import shortened
 
 
 def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), example: str = "") -> None:

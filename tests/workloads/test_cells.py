@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boundary.files import InputError
+from files.reading import InputError
 from workloads.formats.parsing.cells import Cells, read_number, read_tokens
 from workloads.formats.parsing.dates import nanoseconds, read_nanoseconds
 

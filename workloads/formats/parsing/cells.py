@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from boundary.files import InputError, shown
-from boundary.names import shortened
+from files.names import shortened
+from files.reading import InputError, shown
 from workloads.formats.parsing.dates import A_DATE, ONE_ZONE, Zones, nanoseconds
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray
 

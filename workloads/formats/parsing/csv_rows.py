@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from boundary.files import InputError, shown, text_blocks, text_lines
-from boundary.names import one_line, shortened
+from files.names import one_line, shortened
+from files.reading import InputError, shown, text_blocks, text_lines
 from workloads.formats.parsing.cells import Cells
 
 BLANK_LINE = "is empty; only the end of the file may have empty lines"

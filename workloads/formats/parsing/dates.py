@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from boundary.names import shortened
+from files.names import shortened
 from workloads.formats.parsing.rows import Rows
 from workloads.requests import BoolArray, IntArray
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from boundary.files import InputError, shown
-from boundary.names import error_shown, one_line, shortened
+from files.names import error_shown, one_line, shortened
+from files.reading import InputError, shown
 from workloads.formats.parsing.cells import A_NUMBER, A_WHOLE, MOST_NUMBER, tokens_in_words
 from workloads.formats.parsing.dates import A_DATE, Zones
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray

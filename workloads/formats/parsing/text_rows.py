@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from boundary.documents import parse_json
-from boundary.files import InputError, shown, text_lines
-from boundary.names import one_line, shortened
-from boundary.schema import typed
+from files.documents import parse_json
+from files.names import one_line, shortened
+from files.reading import InputError, shown, text_lines
+from files.schema import typed
 from workloads.formats.parsing.cells import Cells
 from workloads.formats.parsing.columns import Source
 
