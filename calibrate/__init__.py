@@ -1,1 +1,1 @@
-"""What real vLLM did: the only place that runs it, reads it or fits to it."""
+"""What real engines did: read from files or recorded, fitted to, and compared with answers."""

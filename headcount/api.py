@@ -18,6 +18,28 @@ from files.arguments import checked
 from files.errors import HeadcountError
 from files.limits import limits_raised
 from headcount.diagnostics import Diagnostic, RefusedError, Severity
+from headcount.inputs.autoscaling import AutoscalingInput
+from headcount.inputs.disaggregation import ComparedPoolsInput, LinkInput
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.load import LoadInput
+from headcount.inputs.measured import MeasuredInput
+from headcount.inputs.people import PeopleInput
+from headcount.inputs.prices import PriceInput
+from headcount.inputs.routing import DeployedInput, ReplicasInput, RoutingInput
+from headcount.inputs.run import RunInput, SeedInput
+from headcount.inputs.run_files import OutputsInput
+from headcount.inputs.search import (
+    CapacitySearch,
+    CompareSearch,
+    HeterogeneousSearch,
+    OptimizeSearch,
+    PlanSearch,
+    PoolsSearch,
+    SweepInput,
+)
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.training import TrainingInput
 from headcount.queries.autoscaling.over_time import AutoscalingResult, simulate_autoscaling
 from headcount.queries.calibrate.check import CheckResult, check
 from headcount.queries.calibrate.check_steps import StepsCheckResult
@@ -55,36 +77,60 @@ from workloads.traces.trace_file import TraceFile
 
 __all__ = [
     "SLO",
+    "AutoscalingInput",
     "AutoscalingResult",
     "CapacityResult",
+    "CapacitySearch",
     "CheckResult",
     "CompareResult",
+    "CompareSearch",
+    "ComparedPoolsInput",
+    "DeployedInput",
     "Deployment",
     "DescribeResult",
     "Diagnostic",
     "DiffResult",
     "DisaggregationResult",
     "EngineArgs",
+    "EngineInput",
     "FitResult",
     "FitTraceResult",
     "Fleet",
     "FleetResult",
     "HeadcountError",
+    "HeterogeneousSearch",
+    "LinkInput",
+    "LoadInput",
+    "MeasuredInput",
     "MemoryComparison",
     "MemoryResult",
     "OptimizeResult",
+    "OptimizeSearch",
+    "OutputsInput",
+    "PeopleInput",
     "PlanResult",
+    "PlanSearch",
     "Pool",
+    "PoolsSearch",
+    "PriceInput",
     "Progress",
     "ReadResult",
     "RefusedError",
+    "ReplicasInput",
     "Result",
+    "RoutingInput",
+    "RunInput",
+    "SLOInput",
+    "SeedInput",
     "Severity",
     "SimulateResult",
     "Simulation",
     "SimulationResult",
     "StepsCheckResult",
+    "SweepInput",
     "TraceFile",
+    "TrafficInput",
+    "TrainingInput",
     "TrainingMemoryResult",
     "Verdict",
     "View",

@@ -6,6 +6,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import click
@@ -29,6 +30,11 @@ LONGEST_PARAGRAPH = 80  # words
 EXACT = re.compile(r"headcount (memory|training-memory|calibrate read)\b")  # a processor's rounding is not seen
 PAIR = "prefill=1,decode=1"
 ADDED = ROOT / "examples" / "mine"
+CODE_PATH = re.compile(r"`((?:[\w.-]+/)*(?:[\w.-]+\.py|[\w.-]+/))`")
+IN_NO_REPOSITORY = {
+    "disagg_proxy_pushconnector_demo.py", "v1/cache_engine.py", "_base_client.py", "_constants.py",  # cited as sources
+    "trace_writers/", "report_sections/",  # folders of HEADCOUNT_PATH
+}  # fmt: skip
 
 
 def name(page: Path) -> str:
@@ -72,6 +78,23 @@ def test_every_link_leads_somewhere_in_the_repository(page: Path) -> None:
         if place and found.suffix == ".md":
             headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
             assert place[1:] in map(anchor, headings), f"{name(page)} → {target}{place}"
+
+
+@cache
+def endings() -> frozenset[str]:
+    """Every way to write a file or a folder of the repository, from the whole path to the name alone."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    files = {path.relative_to(ROOT) for folder in folders for path in folder.rglob("*.*") if path.is_file()}
+    names = {str(path) for path in files} | {f"{folder}/" for path in files for folder in path.parents[:-1]}
+    return frozenset("/".join(name.split("/")[start:]) for name in names for start in range(name.count("/") + 1))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "validation" / "README.md"], ids=name)
+def test_every_path_on_a_page_is_one_of_the_repository(page: Path) -> None:
+    """`NAME.py` stands for a file that somebody adds to a folder which is there."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    written = {re.sub(r"[A-Z]+\.py$", "", path) for path in CODE_PATH.findall(text)} - IN_NO_REPOSITORY - {""}
+    assert sorted(written - endings()) == []
 
 
 def anchor(heading: str) -> str:

@@ -14,7 +14,7 @@ import tempfile
 
 import scheduler_probe
 import vllm
-from apart_loop import BusyLoop, DisaggregatedDeployment
+from disaggregation_loop import BusyLoop, DisaggregatedDeployment
 from engine_loop import POLL_S, Load, Pipeline, name_of, row_of, token_of
 from vllm.config import KVTransferConfig
 from vllm.sampling_params import SamplingParams

@@ -1,1 +1,1 @@
-"""The engines that are simulated, a room for each."""
+"""What an engine is started with: arguments and defaults by release, and the scheduler's settings that follow."""

@@ -20,6 +20,7 @@ from validation.markdown import DOCS, filled
 from validation.pages.api import diagnostic_tables, python_tables, router_tables, scaler_tables
 from validation.pages.catalog import gpu_tables, model_tables
 from validation.pages.fidelity import fidelity_tables
+from validation.pages.inputs import input_tables
 from validation.pages.memory import memory_tables
 from validation.pages.names import (
     change_tables,
@@ -27,13 +28,13 @@ from validation.pages.names import (
     file_format_tables,
     limit_tables,
     release_tables,
-    structure_tables,
     workload_tables,
 )
 from validation.pages.options import option_tables, plan_tables
 from validation.pages.outputs import pages_with_outputs, with_outputs
 from validation.pages.pictures import draw
 from validation.pages.sglang import sglang_tables
+from validation.pages.structure import structure_tables
 from validation.router_ladder import ladder_tables
 from validation.sampling import page_tables as sampling_tables
 
@@ -51,6 +52,7 @@ PAGES = {
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,
     "reference/gpus.md": gpu_tables,
+    "reference/inputs.md": input_tables,
     "reference/limits.md": limit_tables,
     "reference/memory.md": memory_tables,
     "reference/models.md": model_tables,

@@ -1,8 +1,7 @@
-"""The tables of docs pages that list what is found by name: workloads, formats, release rules, rooms."""
+"""The tables of docs pages that list what is found by name: workloads, formats, release rules."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from headcount.text.populations import LIST_COLUMNS, list_row
 from kvcache.releases import Rule, rules
 from simulator.study.slo import PRESETS as SLOS
 from validation.markdown import table
+from validation.pages.structure import first_line
 from workloads.arrivals import PROCESSES
 from workloads.clients import Library
 from workloads.demand import CHAINS, LINKS
@@ -27,8 +27,6 @@ from workloads.traces.trace_format import trace_formats
 from workloads.traffic import TRACE_CHANGES
 from workloads.traffic_changes import CHANGES
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("files", "kvcache", "workloads", "simulator", "calibrate", "headcount")
 Tables = dict[str, Callable[[], str]]
 
 
@@ -68,11 +66,6 @@ def limit_tables() -> Tables:
 def release_tables() -> Tables:
     """Of docs/reference/release-rules.md."""
     return {"rules": _rules}
-
-
-def structure_tables() -> Tables:
-    """Of docs/explanation/structure.md."""
-    return {"rooms": _rooms}
 
 
 def _presets() -> str:
@@ -156,7 +149,7 @@ def _traces() -> str:
 
 
 def _readers() -> str:
-    rows = [(f"`{name}`", reader(name).LOOKS_LIKE, _first_line(path)) for name, path in READERS.files().items()]
+    rows = [(f"`{name}`", reader(name).LOOKS_LIKE, first_line(path)) for name, path in READERS.files().items()]
     return table(("`--format`", "found by", "what"), rows)
 
 
@@ -174,18 +167,3 @@ def _range(rule: Rule) -> str:
     since = f"since {rule.since}" if rule.since else ""
     until = f"before {rule.until}" if rule.until else ""
     return ", ".join(filter(None, (since, until))) or "all"
-
-
-def _rooms() -> str:
-    rows = [(f"`{room.relative_to(ROOT)}/`", _first_line(room / "__init__.py")) for room in _folders()]
-    return table(("room", "what"), rows)
-
-
-def _folders() -> Iterator[Path]:
-    for package in PACKAGES:
-        yield from sorted(path.parent for path in (ROOT / package).rglob("__init__.py"))
-
-
-def _first_line(path: Path) -> str:
-    """The sentence that a file begins with."""
-    return path.read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0].partition("\n")[0].rstrip(".")

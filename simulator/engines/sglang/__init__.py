@@ -1,1 +1,1 @@
-"""SGLang's engine: its scheduler and its radix tree in plain Python, under SGLang's names."""
+"""SGLang's arguments under its own names, its scheduler's settings, and its radix tree in plain Python."""

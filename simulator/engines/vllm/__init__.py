@@ -1,1 +1,1 @@
-"""vLLM's V1 engine: its arguments, its scheduler and its KV-cache manager in plain Python, under vLLM's names."""
+"""vLLM's arguments under its own names, and the settings that its V1 scheduler goes by."""

@@ -1,1 +1,1 @@
-"""The compiled twin of vLLM's KV offloading to host memory."""
+"""vLLM's CPU KV-cache offloading, compiled."""

@@ -1,1 +1,1 @@
-"""What vLLM does for KV that comes from elsewhere: any connector's scheduler, host memory, another engine."""
+"""KV outside of the GPUs: CPU memory, a remote KV cache, another engine; what of it requests find and load."""
