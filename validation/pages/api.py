@@ -1,4 +1,4 @@
-"""The tables of docs/reference/python.md, notes.md, routers.md and autoscalers.md, from the code."""
+"""The tables of docs/reference/python.md, diagnostics.md, routers.md and autoscalers.md, from the code."""
 
 from collections.abc import Callable
 from inspect import getdoc, isfunction
@@ -25,7 +25,7 @@ def python_tables() -> Tables:
 
 def diagnostic_tables() -> Tables:
     """By the names of the page's markers."""
-    return {"notes": _notes}
+    return {"diagnostics": _diagnostics}
 
 
 def router_tables() -> Tables:
@@ -52,12 +52,12 @@ def _names() -> str:
     return table(("name", "what"), rows)
 
 
-def _notes() -> str:
+def _diagnostics() -> str:
     rows = []
     for code in DIAGNOSTICS.names():
-        note = DIAGNOSTICS.load(code)
-        remedy = getattr(note, "REMEDY", "")
-        rows.append((f"`{code.replace('_', '-')}`", str(note.SEVERITY), _first_line(note.__doc__), remedy))
+        diagnostic = DIAGNOSTICS.load(code)
+        remedy = getattr(diagnostic, "REMEDY", "")
+        rows.append((f"`{code.replace('_', '-')}`", str(diagnostic.SEVERITY), _first_line(diagnostic.__doc__), remedy))
     return table(("code", "severity", "when", "refused by `--strict`; what to do"), rows)
 
 
