@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -19,7 +20,10 @@ from validation.pages.outputs import examples, output
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "validation/README.md")
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 HEADCOUNT = str(Path(sys.executable).parent / "headcount")
@@ -89,12 +93,18 @@ def endings() -> frozenset[str]:
     return frozenset("/".join(name.split("/")[start:]) for name in names for start in range(name.count("/") + 1))
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "validation" / "README.md"], ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_path_on_a_page_is_one_of_the_repository(page: Path) -> None:
     """`NAME.py` stands for a file that somebody adds to a folder which is there."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     written = {re.sub(r"[A-Z]+\.py$", "", path) for path in CODE_PATH.findall(text)} - IN_NO_REPOSITORY - {""}
     assert sorted(written - endings()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_module_that_a_page_runs_is_there(page: Path) -> None:
+    run = set(re.findall(r"python -m ((?:validation|conformance)[\w.]*)", page.read_text(encoding="utf-8")))
+    assert [module for module in sorted(run) if find_spec(module) is None] == []
 
 
 def anchor(heading: str) -> str:

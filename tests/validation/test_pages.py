@@ -1,6 +1,7 @@
 """Pages made from code or from stored results are current, and the results say enough."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,18 @@ def test_a_page_and_its_tables_have_the_same_names() -> None:
     assert filled(page, {"one": lambda: "new"}) == page.replace("old", "new")
     with pytest.raises(ValueError, match="disagree about two"):
         filled(page, {"one": str, "two": str})
+
+
+def test_the_readme_of_validation_names_every_command_of_it() -> None:
+    folder = DOCS.parent / "validation"
+    runnable = {
+        ".".join(path.relative_to(DOCS.parent).with_suffix("").parts).removesuffix(".__main__")
+        for path in folder.rglob("*.py")
+        if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
+    }
+    named = set(re.findall(r"python -m (validation[\w.]*)", (folder / "README.md").read_text(encoding="utf-8")))
+    assert len(runnable) >= 20
+    assert named == runnable
 
 
 @pytest.mark.parametrize("result", COMPARISONS, ids=lambda result: result["vllm_version"])
