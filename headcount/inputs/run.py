@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import LARGEST_TEXT, Switch, Text, WholeNumber
-from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
-from simulator.study.running.simulations import Simulations
-from simulator.study.store.store import kept_simulations
+from simulator.study.running import DEFAULT_EXECUTOR
+
+if TYPE_CHECKING:
+    from simulator.study.running.simulations import Simulations
 
 _RUNNING = "Running"
 
@@ -69,11 +70,17 @@ class RunInput(Inputs):
 
     def check(self) -> None:
         """Raise HeadcountError for an executor that is none, before anything is read."""
+        from simulator.study.running.executor import find_executor  # noqa: PLC0415  as below
+
         find_executor(self.executor, self.workers)
 
     @contextmanager
-    def simulations(self) -> Iterator[Simulations]:
+    def simulations(self) -> "Iterator[Simulations]":
         """Where simulations run, and whether they are saved, meanwhile."""
+        from simulator.study.running.executor import find_executor  # noqa: PLC0415  only studies simulate
+        from simulator.study.running.simulations import Simulations  # noqa: PLC0415
+        from simulator.study.store.store import kept_simulations  # noqa: PLC0415
+
         runs_on = find_executor(self.executor, self.workers)
         with Simulations(executor=runs_on, store=kept_simulations() if self.store else None) as found:
             yield found
