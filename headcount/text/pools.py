@@ -39,3 +39,7 @@ def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
         lost = f"{found['lost_requests']:,} requests keep blocks in decode engines for KV that never comes"
         lines.append(Line(f"  {'never written':<18}{lost}"))
     return [*lines, Line(), table]
+
+
+Part = tuple[int, int]
+"""So many servers, and the GPUs of each."""

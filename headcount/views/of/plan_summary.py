@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.plan_progress import nearest_text
 from headcount.queries.plan_rows import SCREENED, FleetRow
-from headcount.queries.report_data.disaggregation import Part
+from headcount.text.pools import Part
 from headcount.text.units import counted, percent, whole_dollars
 from headcount.text.words import PRECISION_REMARK, joined, model_title, sentence
 from headcount.views.of import plan_text

@@ -2,25 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.text.words import joined
 from simulator.deployment import Assumption
-from simulator.study.capacity_table import CapacityQuestion
 from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
 from workloads.traces.trace import Trace
 
+if TYPE_CHECKING:
+    from simulator.study.capacity_table import CapacityQuestion
+
 UNITLESS = ("sigma", "sigmas", "shape", "weights")
 
 
-def workload_rows(question: CapacityQuestion) -> list[Assumption]:
+def workload_rows(question: "CapacityQuestion") -> list[Assumption]:
     """Of a preset or a population, what its file says; of a trace, its statistics."""
     workload = question.workload
     return _trace_rows(workload, question.think_time_s) if isinstance(workload, Trace) else _rows(workload)
 
 
-def workload_text(question: CapacityQuestion) -> str:
+def workload_text(question: "CapacityQuestion") -> str:
     """What users do, in a sentence or two."""
     load = question.workload
     if not isinstance(load, Trace):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.money import price_sources
-from headcount.queries.report_data.disaggregation import Part
+from headcount.text.pools import Part
 from headcount.text.populations import context_text
 from headcount.text.units import counted, percent
 from headcount.text.words import EACH_GETS, precision_text, promise_text
