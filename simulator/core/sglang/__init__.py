@@ -1,1 +1,1 @@
-"""SGLang's scheduler and radix tree, compiled: the twin of `simulator.engines.sglang`."""
+"""SGLang's scheduler and radix tree, compiled: as in `simulator.engines.sglang`."""

@@ -1,4 +1,4 @@
-"""Speculative decoding: what is drafted, and which drafts are accepted, so that every twin agrees."""
+"""Speculative decoding: what is drafted, and which drafts are accepted, so that every implementation agrees."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -178,7 +178,7 @@ def cold_rank(engines: Any, request: Any, parameters: Any, memory: Any, engine: 
     return max(0.0, 1.0 - rank / (num - 1)) if num > 1 else 1.0
 
 
-# -- the readable twin
+# -- the reference implementation
 
 
 class EndpointPicker:

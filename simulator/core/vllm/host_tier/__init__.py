@@ -1,1 +1,1 @@
-"""The compiled twin of vLLM's KV offloading to host memory."""
+"""As compiled code: vLLM's KV offloading to host memory."""
