@@ -37,7 +37,7 @@ class AutoscalingResult(Result):
     The last one is the smallest fixed fleet that meets the SLO, or the largest allowed where none does.
     """
 
-    kind = "over time"
+    kind = "autoscaling"
     view = "autoscaling"
     question: Question
     load: LoadOverTime
