@@ -132,14 +132,15 @@ def engine_options(*, are_lists: bool = False, always_none: bool = False) -> Opt
             option(
                 "--engine",
                 Listed(kind) if are_lists else kind,
-                "The serving engine." if not are_lists else "The serving engine, or both: vllm,sglang.",
+                "Serving engine: vllm or sglang."
+                if not are_lists
+                else ("Serving engine, or both to compare: vllm,sglang."),
                 default=VLLM,
             ),
             option(
                 "--sglang-args",
                 Text(),
-                "A pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options win over "
-                "it.",
+                "Pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options override it.",
                 callback=_load_sglang_args,
                 **EARLY,
             ),
@@ -165,20 +166,20 @@ def _argument_option(name: str, argument: Argument, always_none: bool, default_t
 model_option = option(
     "--model",
     Text(may_be_path=True),
-    "Model name as on Hugging Face, an alias, or a path to a config.json.",
+    "Hugging Face model name, an alias, or a path to a config.json.",
     required=True,
 )
 model_options = section(
     "Deployment",
     model_option,
-    option("--gpu", Text(), "GPU name, such as h100-sxm; see 'headcount gpus'.", required=True),
+    option("--gpu", Text(), "GPU name, such as h100-sxm. See 'headcount gpus'.", required=True),
 )
 _startup_log_option = section(
     "Deployment",
     option(
         "--startup-log",
         FilePath(),
-        "The log of your server's start: gives its settings and its measured KV cache.",
+        "Start-up log of your server. It gives the settings and the measured KV-cache size.",
         callback=_load_startup_log,
         is_eager=True,
     ),
@@ -188,7 +189,7 @@ vllm_args_option = section(
     option(
         "--vllm-args",
         Text(),
-        "A pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options win over it.",
+        "Pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options override it.",
         callback=_load_vllm_args,
         **EARLY,
     ),
@@ -223,8 +224,8 @@ def listed_deployment_options(*, gpus: str, router: Option) -> Option:
         section(
             "Deployment",
             model_option,
-            option("--gpu", Listed(Text()), "GPU names, such as h100-sxm,l40s; see 'headcount gpus'.", required=True),
-            option("--gpus", IntegerList(), "GPUs of each layout, or a list.", default=gpus),
+            option("--gpu", Listed(Text()), "GPU names, such as h100-sxm,l40s. See 'headcount gpus'.", required=True),
+            option("--gpus", IntegerList(), "GPUs of each layout, one number or a list.", default=gpus),
             argument_options(MEMORY, always_none=True, are_lists=True, default_text=tp),
         ),
         vllm_args_option,
@@ -238,8 +239,8 @@ def listed_deployment_options(*, gpus: str, router: Option) -> Option:
 
 cold_start_option = section("Step times", argument_options(COLD_START))
 interpreter_options = all_of(
-    option("--vllm-version", Text(), "An installed release.  [default: the newest]"),
-    option("--python", FilePath(), "Another interpreter that has vLLM."),
+    option("--vllm-version", Text(), "Installed vLLM release.  [default: the newest]"),
+    option("--python", FilePath(), "Python interpreter that has vLLM."),
 )
 traffic_options = all_of(
     section(
@@ -247,7 +248,7 @@ traffic_options = all_of(
         option(
             "--workload",
             Text(may_be_path=True),
-            "A preset (see 'headcount workload list'), a population's TOML file, or a trace.",
+            "Preset (see 'headcount workload list'), TOML file of a population, or a trace.",
             default="chat",
         ),
     ),
@@ -259,7 +260,7 @@ report_options = section(
     option(
         "--report",
         ReportPath(),
-        "Also write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
+        "Write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
     ),
 )
 output_options = all_of(
@@ -268,7 +269,7 @@ output_options = all_of(
     option(
         "--config",
         FilePath(),
-        "Options from a YAML or TOML file, under the same names; the command line wins.",
+        "Read options from a YAML or TOML file with the same names. The command line overrides it.",
         callback=_load_config,
         **EARLY,
     ),

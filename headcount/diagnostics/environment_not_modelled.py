@@ -9,4 +9,4 @@ SEVERITY = Severity.WARNING
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for variable in facts.environment:
-        yield f"{variable} is not modelled: the answer is that without it", ""
+        yield f"{variable} is not modelled: the answer ignores it", ""

@@ -9,4 +9,4 @@ SEVERITY = Severity.WARNING
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.unused_arguments:
-        yield f"of the start-up log's arguments, not used: {', '.join(facts.unused_arguments)}", ""
+        yield f"arguments of the start-up log that are not used: {', '.join(facts.unused_arguments)}", ""

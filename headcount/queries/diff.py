@@ -12,10 +12,15 @@ from headcount.queries.saved_answer import read_answer
 from headcount.text.words import EACH_GETS, SAFE
 
 _ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headroom", "spare_servers", "seed")
-_ENDS = {"low": "users at 95 % confidence", "users": "expected users", "high": "upper end of the 90 % interval of users"}
+_ENDS = {
+    "low": "users at 95 % confidence",
+    "users": "expected users",
+    "high": "upper end of the 90 % interval of users",
+}
 _MEANS = {
     "attainment": "requests within the SLO", "requests_per_s": "requests/s", "kv_usage": "KV blocks used",
-    "prefix_hit_rate": "prompt tokens found in the cache", "host_hit_rate": "prompt tokens found in the offloaded KV cache",
+    "prefix_hit_rate": "prompt tokens found in the cache",
+    "host_hit_rate": "prompt tokens found in the offloaded KV cache",
 }  # fmt: skip
 _SAID = ("buy", "for", EACH_GETS)  # of the question, or said in the answer's own line
 
@@ -124,7 +129,7 @@ def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Whom each row of the first page's table serves; the leading one is told before."""
+    """Whom each row of the summary's table serves; the leading one is told before."""
     for place, column in enumerate(table["columns"]):
         if SAFE in column:
             yield from ((f"{column}: {row[0]} ({table['columns'][0]})", row[place]) for row in table["rows"])

@@ -44,7 +44,7 @@ def read_answer(path: Path) -> Mapping[str, Any]:
     if text.lstrip().startswith("<"):
         found = _INSIDE.search(text)
         if found is None:
-            raise InputError(f"{path}: it is no report of headcount with an answer inside; give an answer's .json")
+            raise InputError(f"{path}: not a Headcount report with a saved answer; give an answer's .json")
         text = found[1]
     answer = _in_today_s_words(parse_json(text, str(path)))
     report = answer.get("report") if isinstance(answer, dict) else None

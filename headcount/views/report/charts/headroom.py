@@ -19,9 +19,21 @@ def headroom(given: Mapping[str, Any] | None) -> str:
     told = f"{low:,} users at 95 % confidence, {users:,} expected, upper end of the 90 % interval {high:,}"
     parts = [
         svg.rect(
-            across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"at 95 % confidence: {low:,} users"
+            across.at(0),
+            30,
+            across.at(low) - across.at(0),
+            20,
+            of="bar marked",
+            tip=f"at 95 % confidence: {low:,} users",
         ),
-        svg.rect(across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"90 % interval, upper end: {high:,}"),
+        svg.rect(
+            across.at(low),
+            30,
+            across.at(high) - across.at(low),
+            20,
+            of="bar pale",
+            tip=f"90 % interval, upper end: {high:,}",
+        ),
         svg.line(across.at(users), 26, across.at(users), 54, of="grid strong"),
         _label(across.at(low), 68, f"at 95 % confidence: {low:,}"),
         _label(across.at(users), 82, f"expected: {users:,}", of="muted"),

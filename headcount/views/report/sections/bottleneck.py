@@ -14,8 +14,8 @@ SHOWN_BY = "headcount capacity --suggest"
 LEAST = 0.0005  # of a step: less is not drawn
 _WHY = (
     "The bottleneck is the limit that requests miss first, with the resource that causes it. TTFT misses come from "
-    "steps with prefill and from waiting; TPOT misses come from long steps. If both limits are close, a small change of "
-    "the load or of the GPU count moves the first miss from one to the other, so adjacent rows may name different ones."
+    "steps with prefill and from waiting; TPOT misses come from long steps. If both limits are close, a small change "
+    "of the load or of the GPU count moves the first miss from one to the other, so adjacent rows may differ."
 )
 
 

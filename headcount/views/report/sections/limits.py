@@ -24,8 +24,10 @@ WORDS = (
         "Share of requests that meet all limits jointly. A request that is unfinished at the end and has already "
         "missed a limit counts as a miss.",
     ),
-    ("expected users", "The largest number of users at which the expected attainment meets the target and no queue "
-     "keeps growing."),
+    (
+        "expected users",
+        "The largest number of users at which the expected attainment meets the target and no queue keeps growing.",
+    ),
     (
         "users at 95 % confidence",
         "Concurrent users that 95 % of such fleets can serve: the lower end of a 90 % interval of the users served. It "
@@ -35,7 +37,7 @@ WORDS = (
     (
         "server",
         "What one command starts. TP4: four GPUs share each layer. DP2: two data-parallel ranks, each an engine with "
-        "its own KV blocks. In a MoE model the ranks share the experts (expert parallelism) and run each step together.",
+        "its own KV blocks. In a MoE model the ranks share the experts and run each step together.",
     ),
     ("bottleneck", "The limit that requests miss first just above the capacity, and the resource that causes it."),
     ("warm-up", "The first quarter of each replication, which starts with empty servers. No figure includes it."),
@@ -46,7 +48,9 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     notes = sorted(answer["diagnostics"], key=lambda note: KINDS.index(note["severity"]))
     if notes:
         rows = [(note["text"], note["severity"], note["source"]) for note in notes]
-        yield Table(title="Diagnostics", columns=("diagnostic", "severity", "source"), rows=rows, text_columns=(0, 1, 2))
+        yield Table(
+            title="Diagnostics", columns=("diagnostic", "severity", "source"), rows=rows, text_columns=(0, 1, 2)
+        )
     if answer["report"].get("limits"):
         yield Text(text="Limits of this answer:", items=answer["report"]["limits"])
     words = Table(title="Glossary", columns=("word", "meaning"), rows=WORDS, text_columns=(0, 1))

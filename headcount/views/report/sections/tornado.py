@@ -24,9 +24,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
                 Bar(name=f"{each['name']} {sign}{swing:.0%}", begin=0, end=change, label=f"{change:+.0%}",
                     kind="plain" if side == "less" else "marked")
             )  # fmt: skip
-    how = (
-        "simulated" if report.get("is_tornado_simulated") else "estimated; headcount whatif --tornado simulates them"
-    )
+    how = "simulated" if report.get("is_tornado_simulated") else "estimated; headcount whatif --tornado simulates them"
     yield Bars(
         title=f"What matters most: {swings[0]['name']}",
         note=f"Users served when one assumption is {swing:.0%} less or more and the others stay the same ({how}).",
