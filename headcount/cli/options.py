@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from files.warn_once import warn_once
 from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
@@ -36,6 +37,7 @@ from simulator.engines.vllm.kv_transfer import KVTransferConfig
 from simulator.engines.vllm.speculation import SpeculativeConfig
 
 _SHARED: Final = tuple(arguments_of(EngineArgs))  # options that serve both engines
+_OLD_FLAGS: Final = {"suggest": "--lifts"}  # names of flags in 0.1, which 0.2 still takes
 
 
 def inputs(kind: type[Inputs], *only: str, without: tuple[str, ...] = (), heading: str = "") -> Option:
@@ -48,7 +50,19 @@ def inputs(kind: type[Inputs], *only: str, without: tuple[str, ...] = (), headin
         for name, each in described(kind).items()
         if (not only or name in only) and name not in without
     ]
-    return all_of(*found)
+    old = [_old_flag(name, each) for name, each in described(kind).items() if name in _OLD_FLAGS]
+    return all_of(*found, *old)
+
+
+def _old_flag(name: str, each: Described) -> Option:
+    """The hidden old name of a flag: it still works, and stderr says what to write instead."""
+
+    def take(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            warn_once(f"{_OLD_FLAGS[name]} is now called --{each.flag_of(name)}; the next release drops the old name")
+            ctx.default_map = {**(ctx.default_map or {}), name: True}
+
+    return flag(_OLD_FLAGS[name], f"Old name of --{each.flag_of(name)}.", hidden=True, callback=take, **EARLY)
 
 
 def _field_option(name: str, each: Described) -> Option:

@@ -90,7 +90,9 @@ def _draft_model(target: Architecture, model: str | None) -> Drafter:
         )
     arch = with_dtype(load_model(model), target.dtype)
     if arch.state_space is not None:
-        raise HeadcountError(f"draft model {arch.name}: models with states are not simulated as drafters; take another")
+        raise HeadcountError(
+            f"draft model {arch.name}: models with SSM state are not simulated as draft models; choose another"
+        )
     return Drafter(kind="draft_model", arch=arch, shares_head=False, quantization=None)
 
 

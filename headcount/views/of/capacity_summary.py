@@ -111,7 +111,7 @@ def _options(answer: "CapacityResult") -> Options:
             for row in rows
         ),
         marked=next((place for place, row in enumerate(rows) if row is answer.best), None),
-        note=f"TTFT and TPOT are simulated with the {SAFE}. {PER_SAFE_MEANING}",
+        note=f"TTFT and TPOT are simulated with the users at 95 % confidence. {PER_SAFE_MEANING}",
     )  # fmt: skip
 
 

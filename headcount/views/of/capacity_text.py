@@ -209,10 +209,10 @@ def _tenants(answer: CapacityResult) -> list[Block]:
 def _legend(answer: CapacityResult) -> list[str]:
     is_trace = isinstance(answer.question.workload, Trace)
     return [
-        f"{safe_meaning(covered(answer.capacity))} {BEST}: the mean. {UPPER}: 5 % of such fleets can serve more. "
-        f"A user is an active session, thinking or waiting. The load (in flight, req/s, tokens/s), the latencies and "
-        f"$/M tokens are simulated with the {SAFE} and the expected step times. On a slower server, or with more "
-        "users, latencies are closer to the limits.",
+        f"{safe_meaning(covered(answer.capacity))} {BEST}: the mean. {UPPER}: the upper end of the 90 % interval; 5 % "
+        "of such fleets can serve more. A user is an active session, thinking or waiting. Load (in flight, req/s, "
+        f"tokens/s), latencies and $/M tokens are simulated with the number of users {AT_CONFIDENCE} and the expected "
+        "step times. On a slower server, or with more users, latencies are closer to the limits.",
         f"think time: {answer.question.think_time_s:.0f} s on average"
         + ("; a trace without sessions has λ (Z + R) users" if is_trace else ""),
         *dict.fromkeys(pool_text(plan.budget) for plan in answer.plans),

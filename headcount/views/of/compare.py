@@ -178,7 +178,7 @@ def legend(answer: CompareResult) -> list[str]:
         shared = f"they differ between GPUs.{lead if answer.sort == 'cost' else ''}"
     screened = f"screened only: estimated to be more than {FAR_BEHIND:g} times worse, so not simulated; see --all."
     is_served = any(layout.row and layout.row.safe_point for layout in answer.layouts)
-    at = f"with the {SAFE}" if is_served else f"with the {BEST}, where they are close to their limits"
+    at = f"with the users {AT_CONFIDENCE}" if is_served else f"with the {BEST}, where they are close to their limits"
     return [
         f"{safe_meaning(COVERED)} {BEST}: the mean. Latencies are simulated {at}. {PER_SAFE_MEANING}",
         *price_lines(

@@ -30,8 +30,8 @@ def summary(answer: MemoryResult) -> Summary:
             (f"conversations of {answer.context.tokens:,} tokens at once", f"{answer.conversations_at_once:,}"),
         ),
         sure=sentence(f"{pool_text(budget)}."),
-        risk=risk_of(answer.diagnostics, "A conversation longer than the mean takes more memory. The latency that users see is "
-                     "another question."),
+        risk=risk_of(answer.diagnostics, "A conversation longer than the mean takes more memory. The latency that "
+                     "users see is another question."),
         words=WORDS,
     )  # fmt: skip
 

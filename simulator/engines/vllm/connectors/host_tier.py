@@ -48,7 +48,7 @@ class HostTier:
 
     @property
     def title(self) -> str:
-        return "LMCache" if self.is_lmcache else "a shared KV store" if self.is_shared else "KV offloading"
+        return "LMCache" if self.is_lmcache else "a remote KV cache" if self.is_shared else "CPU KV-cache offloading"
 
     @property
     def option(self) -> str:
