@@ -55,8 +55,6 @@ def read_answer(path: Path) -> Mapping[str, Any]:
     answer = _in_today_s_words(parse_json(text, str(path)))
     report = answer.get("report") if isinstance(answer, dict) else None
     if not isinstance(report, dict) or not isinstance(report.get("summary"), dict):
-        raise InputError(
-            f"{path}: not a saved answer that a report can be made of; write one with --json, or with --report FILE.json"
-        )
+        raise InputError(f"{path}: not a saved answer with a report; write one with --json, or with --report FILE.json")
     checked: Mapping[str, Any] = answer
     return checked

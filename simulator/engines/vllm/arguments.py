@@ -317,8 +317,8 @@ class EngineArgs(SimulatedArgs):
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
             raise HeadcountError(
-                f"async_scheduling: vLLM refuses it with n-gram draft tokens before "
-                f"{ASYNC_SCHEDULING_WITH_NGRAM.first}; leave --async-scheduling out, or draft with eagle or a draft model"
+                f"async_scheduling: vLLM refuses it with n-gram drafting before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
+                "leave --async-scheduling out, or use eagle or a draft model"
             )
 
     def _read_kv_transfer(self) -> None:
