@@ -93,7 +93,7 @@ def not_served(slo: SLO, point: Point, load: str, *, is_long_run: bool = True) -
     if is_long_run and not point.queue_grows and point.attainment.mean >= slo.attainment:
         close = f"whether {load} meets the SLO is too close to call: {missed} in {len(point.replications)} replications"
         return "; ".join(filter(None, (f"{close}, where {1 - slo.attainment:.2%} may", at, way_out)))
-    return f"even {load} misses the SLO: {'; '.join(filter(None, (missed, at, way_out)))}"
+    return f"not even {load} meets the SLO: {'; '.join(filter(None, (missed, at, way_out)))}"
 
 
 def first_missed(slo: SLO, point: Point) -> str:

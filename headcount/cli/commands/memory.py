@@ -20,7 +20,7 @@ MAX_USERS = 1_000_000
     option(
         "--mean-context",
         TokenCount(),
-        "Tokens of a typical conversation.  [default: mean prompt with answer of the chat preset]",
+        "Tokens of a typical conversation.  [default: mean prompt and answer of the chat preset]",
     ),
     option(
         "--users",

@@ -17,7 +17,7 @@ from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
-NOBODY = "even the smallest load misses the SLO"
+NOBODY = "not even the smallest load meets the SLO"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -103,7 +103,7 @@ def error_lines(row: CapacityRow) -> list[str]:
         )
     if row.step_time_error is not None:
         lines.append(
-            f"90 % interval from step-time error alone (±{row.step_time_error:.0%}, {interval_label(row.plan)}): "
+            f"90 % interval from step-time error alone (±{row.step_time_error:.0%}{interval_label(row.plan)}): "
             f"{row.users_at_step_time_error_high:,} to {row.users_at_step_time_error_low:,} users"
         )
     if row.ttft_error is not None:
@@ -133,10 +133,10 @@ def host_hit_lines(rows: Sequence[CapacityRow]) -> list[str]:
 
 
 def interval_label(plan: Deployment) -> str:
-    """Whom the step-time error covers."""
+    """Whom the step-time error covers, behind the error."""
     if plan.latency.calibrated:
-        return "your server with 90 % probability"
-    return "90 % of measured servers" if plan.latency.is_measured else "estimated for 90 % of servers"
+        return " for your server, with 90 % probability"
+    return " for 90 % of measured servers" if plan.latency.is_measured else ", estimated"
 
 
 def _cells(row: CapacityRow) -> tuple[str, ...]:

@@ -188,11 +188,11 @@ def _formats_text(answer: "PlanResult") -> str:
         return ""
     gains = joined(
         [
-            f"{each['ratio'] - 1:.0%} more with {each['change'].split()[1]} {_OWN_FORMATS[flag]}"
+            f"{each['ratio'] - 1:.0%} more users with {each['change'].split()[1]} {_OWN_FORMATS[flag]}"
             for flag, each in found.items()
         ]
     )
-    return f"Smaller number formats serve more users, estimated {gains}. {sentence(PRECISION_REMARK)}."
+    return f"Estimated gains of smaller number formats: {gains}. {sentence(PRECISION_REMARK)}."
 
 
 def _gpus_title(row: FleetRow) -> str:

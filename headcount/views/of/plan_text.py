@@ -74,8 +74,8 @@ def cost(answer: "PlanResult") -> str:
         return ""
     each = best.usd_per_month / answer.demand.users
     return (
-        f"${best.usd_per_month:,.0f} a month, ${each:,.2f} per user asked for; "
-        f"serves {counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user"
+        f"${best.usd_per_month:,.0f} a month, ${each:,.2f} per user; at full load "
+        f"{counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user"
     )
 
 

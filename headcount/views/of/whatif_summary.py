@@ -127,7 +127,7 @@ def _failure_text(answer: "WhatifResult") -> str:
     bought = answer.fleets if answer.users else answer.cells
     costs = [each.usd_per_month / each.num_servers for each in bought if each.usd_per_month and each.num_servers]
     cost = f"; {_one_more_costs(min(costs), max(costs))}" if costs else ""
-    return f"No case includes a spare server{cost}. In the first case:"
+    return f"No case includes a spare server{cost}. The following is for the first case."
 
 
 def _one_more_costs(least: float, most: float) -> str:
@@ -177,7 +177,7 @@ def _question(answer: "WhatifResult") -> str:
     if not answer.axes:
         return f"Which assumptions about {served} matter most?"
     varied = "; ".join(_values_text(axis, answer) for axis in answer.axes)
-    return sentence(f"{varied}: {f'what do {needed}' if users else f'how many users does {served} serve'}?")
+    return sentence(f"{varied}: {f'what do {needed}' if users else f'what does it change for {served}'}?")
 
 
 def _values_text(axis: Axis, answer: "WhatifResult") -> str:
@@ -269,7 +269,7 @@ def _options(answer: "WhatifResult") -> Options | None:
     shown = answer.cells[:MOST_OPTIONS]
     is_bought = len(answer.users) == 1
     return Options(
-        title="Case by case" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
+        title="Cases" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
         columns=("case", *(_bought_columns(answer) if is_bought else _cell_columns(answer)), *cache_columns(answer)),
         rows=tuple(
             (case_text(cell), *(_bought_row if is_bought else _cell_row)(answer, place), *cache_cells(answer, place))

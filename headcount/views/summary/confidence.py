@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headcount.text.units import counted
-from headcount.text.words import AT_CONFIDENCE, joined
+from headcount.text.words import joined
 
 if TYPE_CHECKING:
     from simulator.study.capacity_table import CapacityRow
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MOST_TO_CONFIRM: Final = 3
 LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
-_MORE: Final = {"step times": "slower, beyond the error already covered"}
+_MORE: Final = {"step times": "slower, in addition to that error"}
 _SPOKEN: Final = {
     "step times": "Speed of the servers",
     "context length": "Length of the context",
@@ -97,9 +97,9 @@ def confidence_text(room: Headroom, row: "CapacityRow | None" = None) -> str:
     elif room.needed is not None:
         more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
     return (
-        f"{counted(room.low, 'user')} {AT_CONFIDENCE}: 95 % of fleets like this one can serve at least that many."
-        f"{more} {room.users:,} are expected, and 5 % of such fleets can serve more than {room.high:,}. This range "
-        f"covers {_covered_text(row)}. It does not cover users who behave differently than assumed."
+        f"95 % of fleets like this one can serve at least {counted(room.low, 'user')}.{more} The expected number is "
+        f"{room.users:,}, and 5 % of such fleets can serve more than {room.high:,}. This range covers "
+        f"{_covered_text(row)}. It does not cover users who behave differently than assumed."
     )
 
 

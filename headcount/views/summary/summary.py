@@ -277,7 +277,7 @@ def money_figures(
 
 def up_to(users: int) -> tuple[str, str]:
     """Whom GPUs serve where nobody asked for so many."""
-    return AT_CONFIDENCE, f"up to {counted(users, 'user')} at once"
+    return f"capacity {AT_CONFIDENCE}", f"up to {counted(users, 'user')} at once"
 
 
 def if_all_come(users: int) -> str:

@@ -164,7 +164,7 @@ def test_models_and_gpus_are_listed_with_their_sources(headcount: Run) -> None:
 @pytest.mark.parametrize(
     ("command", "part"),
     [(("memory", *ON), "KV blocks of 16 tokens"), (SERVE, "every request counts"), (("models",), "max_model_len"),
-     (("gpus",), "bandwidth"), ((*SMALL, "--ttft", "2s"), "safe to promise")],
+     (("gpus",), "bandwidth"), ((*SMALL, "--ttft", "2s"), "95 % confidence")],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )  # fmt: skip
 def test_without_json_the_answer_is_text(headcount: Run, command: tuple[str, ...], part: str) -> None:

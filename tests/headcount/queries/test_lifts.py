@@ -76,7 +76,7 @@ def test_the_command_answers_as_python_does(
 ) -> None:
     report = tmp_path / "lifts.html"
     ran = headcount(
-        "capacity", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--gpus", "1", "--max-num-seqs", "2", "--lifts",
+        "capacity", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--gpus", "1", "--max-num-seqs", "2", "--suggest",
         "--workload", SHORT_ANSWERS, "--latency-model", "constant", "--step-s", "0.01", "--replications", "4",
         "--no-store", "--max-model-len", "4096", "--json", "--report", report,
     )  # fmt: skip

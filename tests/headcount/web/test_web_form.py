@@ -80,7 +80,7 @@ def test_scenarios_that_differ_have_other_keys() -> None:
         ("router=os:system", "run code"),
         ("latency-model=os:system", "run code"),
         ("model=a&model=b", "given twice"),
-        ("lifts=maybe", "neither on nor off"),
+        ("suggest=maybe", "neither on nor off"),
         ("gpu=upload:0123456789abcdef0123456789abcdef/x.toml", "takes no file"),
         ("report=/tmp/x.html", "no field"),
         ("config=x.toml", "no field"),
