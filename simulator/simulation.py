@@ -87,7 +87,7 @@ class Simulation:
                 self._cursor["chosen"] = self._route()
                 continue
             self._flush_log()
-            assert self._cursor["num_unforeseen"] == 0, "a request ended before its engine was looked at"
+            assert self._cursor["num_unforeseen"] == 0, "a request ended before its engine was read"
             if reason == layout.STALLED:
                 raise StalledError(self._stall_message())
             if reason not in (layout.NEED_LOG_SPACE, layout.PAUSED):

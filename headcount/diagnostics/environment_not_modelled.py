@@ -1,4 +1,4 @@
-"""A variable of the server's environment may change what is answered, and is not looked at."""
+"""An environment variable of the server may change the answer, but is not modelled."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A start-up log holds arguments that may change what is answered, and are not looked at."""
+"""A start-up log holds arguments that may change the answer, but are not used."""
 
 from collections.abc import Iterator
 

@@ -69,7 +69,7 @@ class DiffResult(Result):
 
 @question
 def diff(before: str | Path, after: str | Path) -> DiffResult:
-    """What changed in the question from one kept answer to another, and what it did to the answer.
+    """What changed from one saved answer to another, in the question and in the answer.
 
     Both are files that `--json`, `--report FILE.json` or an HTML report wrote. Raises HeadcountError for any other.
     """

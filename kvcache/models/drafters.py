@@ -85,7 +85,7 @@ def find_drafter(
 def _draft_model(target: Architecture, model: str | None) -> Drafter:
     if model is None:
         raise HeadcountError(
-            "speculative method draft_model: 'model' is missing; add the small model that drafts to the JSON, such as "
+            "speculative method draft_model: 'model' is missing; add the draft model to the JSON, such as "
             '"model": "meta-llama/Llama-3.2-1B-Instruct"'
         )
     arch = with_dtype(load_model(model), target.dtype)

@@ -1,1 +1,1 @@
-"""One file for each router: what it sees, its compiled form, its readable twin."""
+"""One file for each router: what it sees, its compiled form, its reference implementation."""

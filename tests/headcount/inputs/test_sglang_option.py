@@ -52,7 +52,7 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--sglang-args", "--ep-size=2"), "expert parallelism is not simulated with SGLang"),
         (("--model", "gemma-3-27b", "--engine", "sglang"), "layers with sliding windows, which google/gemma-3-27b-it"),
         (("--model", "gpt-oss-20b", "--engine", "sglang"), "layers with sliding windows, which openai/gpt-oss-20b"),
-        (("--model", "qwen3-next-80b", "--engine", "sglang"), "layers with states, which Qwen/Qwen3-Next-80B"),
+        (("--model", "qwen3-next-80b", "--engine", "sglang"), "layers with SSM state, which Qwen/Qwen3-Next-80B"),
         (("--sglang-args", "--enable-dp-attention"), "attention data parallelism is not simulated with SGLang"),
         (("--sglang-args", "--enable-lora"), "LoRA is not simulated with SGLang"),
         (("--sglang-args", "--enable-priority-scheduling"), "priority scheduling is not simulated with SGLang"),

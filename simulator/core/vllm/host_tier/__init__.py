@@ -1,1 +1,1 @@
-"""The compiled twin of vLLM's KV offloading to host memory."""
+"""The compiled form of vLLM's CPU KV-cache offloading."""

@@ -39,7 +39,7 @@ class HostTier:
             size = "lmcache.max_local_cpu_size" if self.is_lmcache else self.option
             blocks = "1 block" if self.blocks_per_chunk == 1 else f"{self.blocks_per_chunk} blocks"
             raise HeadcountError(
-                f"the host tier holds {self.num_chunks} chunks; it must hold {blocks} of KV at least: raise {size}"
+                f"the CPU KV cache holds {self.num_chunks} chunks; it must hold {blocks} of KV at least: raise {size}"
             )
         for name in ("chunk_s", "transfer_s", "store_chunk_s"):
             value = getattr(self, name)

@@ -170,7 +170,7 @@ def test_reads_of_one_engine_never_overlap(reads: list[tuple[int, int, int, floa
         ),
         (
             lambda: EngineConfig(**SETTINGS, kv_role=KV_PRODUCER, host_tier=HostTier(num_chunks=9, chunk_s=1.0)),
-            "CPU KV-cache offloading is not simulated with disaggregated prefill/decode; leave --kv-offloading-size out",
+            "CPU KV-cache offloading is not simulated with disaggregated prefill/decode; leave --kv-offloading-size",
         ),
         (lambda: Fleet(pools=pools()[:1]), "disaggregated prefill/decode needs a prefill pool and a decode pool"),
     ],
