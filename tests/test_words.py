@@ -80,7 +80,7 @@ def strings(path: Path) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize(("name", "command"), commands(cli, "headcount"), ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("name", "command"), list(commands(cli, "headcount")), ids=lambda each: str(each)[:40])
 def test_help_is_in_the_field_s_words(name: str, command: click.Command) -> None:
     shown = command.get_help(click.Context(command, info_name=name))
     assert found_in(shown) == []

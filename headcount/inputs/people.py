@@ -37,7 +37,7 @@ class PeopleInput(Inputs):
         Share(), "Share of these with an open session at the peak minute.", heading=_HEADING, default_text="10%"
     )
     requests_per_s: float | None = given(
-        Number("requests per second, such as 12.5"), "Requests at the peak.", heading=_HEADING
+        Number("requests per second, such as 12.5"), "Requests per second at the peak.", heading=_HEADING
     )
     tokens_per_day: float | None = given(
         TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens per day, such as 300M.", heading=_HEADING

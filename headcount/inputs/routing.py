@@ -10,8 +10,8 @@ from simulator.fleet.router import RouterFactory
 from workloads.tenants import Given
 
 ROUTERS: Final = (
-    "least-outstanding, session-affinity, round-robin, llm-d, cache-aware, dynamo-kv …, or your own as module:Name. "
-    "Parameters follow a colon: NAME:key=value. See docs/reference/routers.md."
+    "Router: least-outstanding, session-affinity, round-robin, llm-d, cache-aware, dynamo-kv …, or your own as "
+    "module:Name. Parameters follow a colon: NAME:key=value. See docs/reference/routers.md."
 )
 DEFAULT_ROUTER: Final = "least-outstanding; vllm-dp for one server with -dp"
 

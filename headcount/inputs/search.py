@@ -50,7 +50,7 @@ class CapacitySearch(Inputs):
         Share(),
         "Hourly SLO compliance: share of clock hours that must meet the SLO, such as 95%. Runs are one hour long.",
         heading="Search",
-        default_text="the long run",
+        default_text="the SLO holds over the whole run",
     )
     suggest: bool = given(Switch(has_opposite=False), _MORE_GAIN, heading="Search", default=False)
 
