@@ -19,8 +19,12 @@ def unwatched(_: Any) -> None:
 
 
 def _seed() -> Any:
-    return given(WholeNumber(0, LARGEST_TEXT),
-        "Random seed. The same seed gives the same result.", heading="Other options", default=0)
+    return given(
+        WholeNumber(0, LARGEST_TEXT),
+        "Random seed. The same seed gives the same result.",
+        heading="Other options",
+        default=0,
+    )
 
 
 def _strict() -> Any:
