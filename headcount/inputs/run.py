@@ -20,13 +20,18 @@ def unwatched(_: Any) -> None:
 
 
 def _seed() -> Any:
-    return given(WholeNumber(0, LARGEST_TEXT), "Same seed, same result.", heading="Other options", default=0)
+    return given(
+        WholeNumber(0, LARGEST_TEXT),
+        "Random seed. The same seed gives the same result.",
+        heading="Other options",
+        default=0,
+    )
 
 
 def _strict() -> Any:
     return given(
         Switch(has_opposite=False),
-        "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.",
+        "Refuse answers that depend on assumptions, such as an unknown architecture or an unmeasured GPU.",
         heading="Deployment",
         default=False,
     )
@@ -49,20 +54,20 @@ class RunInput(Inputs):
     strict: bool = _strict()
     store: bool = given(
         Switch(has_opposite=False),
-        "Neither look for finished simulations in the cache folder nor save them there.",
+        "Do not read or write saved simulations in the cache folder.",
         heading=_RUNNING,
         default=True,
         flag="no-store",
     )
     executor: str = given(
         Text(names_code=True),
-        "Where simulations run: threads, processes, ray (on RAY_ADDRESS, if set), or module:Name of your own.",
+        "Where simulations run: threads, processes, ray (at RAY_ADDRESS, if set), or your own as module:Name.",
         heading=_RUNNING,
         default=DEFAULT_EXECUTOR,
     )
     workers: int | None = given(
         WholeNumber(1, 10_000),
-        "Simulations that run side by side.",
+        "Simulations that run in parallel.",
         heading=_RUNNING,
         default_text="one per processor",
     )

@@ -47,7 +47,7 @@ class Progress:
     what: str = ""  # what is counted, where it is not what the command counts
 
 
-SCREENING: Final = "layouts screened by estimate"  # what progress counts before anything is simulated
+SCREENING: Final = "layouts screened"  # what progress counts before anything is simulated
 Watch = Callable[[Progress], None]
 
 

@@ -27,15 +27,15 @@ def workload_text(question: "CapacityQuestion") -> str:
     load = question.workload
     if not isinstance(load, Trace):
         return (
-            f"Users hold one conversation after another, as '{load.name}' describes. Each turn sends the system "
-            "prompt, all that was said before in the conversation, a new message; after the answer the user thinks. "
-            f"Think time: mean {question.think_time_s:,.3g} s."
+            f"Users hold one conversation after another (workload '{load.name}'). Each turn sends the system prompt, "
+            "the conversation so far and a new message. After the answer the user thinks for "
+            f"{question.think_time_s:,.3g} s on average."
         )
     sessions = load.num_sessions < load.num_requests
     return (
-        f"The trace '{load.name}' ({load.format} format) replayed faster or slower: arrival times are divided by a "
-        "factor, order and lengths kept; each replication starts at its own random place, wrapped round. "
-        + ("" if sessions else "The trace has no sessions, so it says nothing of users by itself: ")
+        f"The trace '{load.name}' ({load.format} format) is replayed faster or slower: arrival times are divided by a "
+        "factor; order and lengths stay. Each replication starts at a random place and wraps around. "
+        + ("" if sessions else "The trace has no sessions, so the number of users is derived: ")
         + f"users = λ (Z + R), with requests per second λ, response time R, think time Z = "
         f"{question.think_time_s:,.3g} s."
     )

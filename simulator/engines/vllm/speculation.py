@@ -50,7 +50,7 @@ class Speculation:
             raise HeadcountError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
         if isinstance(self.acceptance_rate, tuple) and len(rates) < self.num_speculative_tokens:
             raise HeadcountError(
-                f"acceptance_rate has {len(rates)} positions for {self.num_speculative_tokens} drafted tokens; give a "
+                f"acceptance_rate has {len(rates)} positions for {self.num_speculative_tokens} draft tokens; give a "
                 "rate for each, or one for all"
             )
         if self.parallel_drafting and self.drafter in ("mtp", None):

@@ -1,1 +1,1 @@
-"""As compiled code: vLLM's KV offloading to host memory."""
+"""The compiled form of vLLM's CPU KV-cache offloading."""

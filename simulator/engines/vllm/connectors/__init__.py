@@ -1,1 +1,1 @@
-"""What vLLM does for KV that comes from elsewhere: any connector's scheduler, host memory, another engine."""
+"""What vLLM does for KV that comes from elsewhere: any connector's scheduler, CPU memory, another engine."""
