@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from files.reading import InputError
 
 T = TypeVar("T")
 
+PLUGINS = "headcount.plugins"  # entry points of installed packages, each a folder as those of HEADCOUNT_PATH
 SEARCH_PATH = "HEADCOUNT_PATH"  # folders, separated as in PATH; a GPU of yours is FOLDER/gpus/NAME.toml
 LONGEST_NAME = 80  # characters; file systems refuse much longer ones
 _ADDABLE = re.compile(r"^[a-z0-9][a-z0-9._-]{0,79}$", re.ASCII)
@@ -29,7 +30,8 @@ class Registry:
     """All things of one kind.
 
     Each is a file `NAME + suffix` in `folder`, or in the folder `section` of a folder named by the environment variable
-    HEADCOUNT_PATH, which wins. Python files are modules of `package`; one outside is also found as `module:Name`.
+    HEADCOUNT_PATH, which wins, or of a package that an installed distribution names under PLUGINS. Python files are
+    modules of `package`; one outside is also found as `module:Name`.
     """
 
     what: str  # in messages, such as "GPU"
@@ -129,8 +131,28 @@ def remembered(find: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def search_path() -> list[Path]:
-    """The user's own folders, the first wins and so comes last. Raises HeadcountError for one that is no folder."""
-    given = os.environ.get(SEARCH_PATH, "")
+    """Folders of installed plug-ins, then the user's own, of which the first wins and so comes last.
+
+    Raises HeadcountError for one that is no folder.
+    """
+    return [*_installed(tuple(sys.path)), *_own_folders(os.environ.get(SEARCH_PATH, ""))]
+
+
+@cache
+def _installed(_: tuple[str, ...]) -> tuple[Path, ...]:
+    """Folders of packages that an installed distribution names under PLUGINS, in the order of their names."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  `headcount --help` needs none of it
+
+    found = []
+    for each in sorted(entry_points(group=PLUGINS), key=lambda each: each.name):
+        spec = find_spec(each.value)
+        if spec is None or not spec.submodule_search_locations:
+            raise HeadcountError(f"the plug-in {each.name!r} names {each.value!r}, which is no package; reinstall it")
+        found.append(Path(spec.submodule_search_locations[0]))
+    return tuple(found)
+
+
+def _own_folders(given: str) -> list[Path]:
     folders = [Path(part).expanduser() for part in reversed(given.split(os.pathsep)) if part]
     wrong = next((folder for folder in folders if not folder.is_dir()), None)
     if wrong is not None:

@@ -34,8 +34,8 @@ _SGLANG_SETTINGS = (
 NO_CACHING: Assumption = (
     "prefix caching",
     "off",
-    "not simulated for models with blocks of unequal size, nor before 0.32 with states; with it vLLM serves as many "
-    "users or more",
+    "not simulated for models with KV blocks of unequal size, nor before 0.32 with SSM state; with prefix caching "
+    "vLLM serves at least as many users",
 )
 
 
@@ -202,7 +202,7 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = No
     if architecture.is_moe and given.data_parallel_size > 1 and budget.host is not None:
         own = "--kv-store-size" if budget.host.is_shared else "--kv-offloading-size"
         raise HeadcountError(
-            "KV in host memory with attention data parallelism is not simulated; leave "
+            "CPU KV-cache offloading with data parallelism is not simulated; leave "
             f"{'--kv-transfer-config' if given.lmcache else own} out"
         )
     served = served_model(architecture, gpu, given, kv_cache_dtype=budget.kv_cache_dtype)
@@ -224,12 +224,12 @@ def _latency_settings(args: AnyArgs) -> dict[str, Any]:
     """What the latency model takes beside the deployment. Raises HeadcountError where it takes nothing."""
     if args.latency_profile is not None:
         if args.latency_model != "physical" or args.step_s is not None:
-            raise HeadcountError("--latency-profile belongs to --latency-model physical; leave out one or the other")
+            raise HeadcountError("--latency-profile needs --latency-model physical; leave out one of them")
         return {"profile": read_profile(args.latency_profile)}
     if args.step_s is None:
         return {}
     if args.latency_model != "constant":
-        raise HeadcountError("--step-s belongs to --latency-model constant; give both or neither")
+        raise HeadcountError("--step-s needs --latency-model constant; give both or neither")
     return {"step_s": args.step_s}
 
 

@@ -26,7 +26,7 @@ DESCRIPTOR_SOURCE = (
 PULL, PUSH = "pull", "push"
 CONNECTORS = {PULL: "NixlConnector", PUSH: "NixlPushConnector"}  # vLLM's: decode engines read, prefill engines write
 DEFAULT_ROUTER = "least-outstanding"
-NOT_WITH_SGLANG = "prefill and decode apart is not simulated with SGLang; leave --pools out, or choose vLLM"
+NOT_WITH_SGLANG = "disaggregated prefill/decode is not simulated with SGLang; leave --pools out, or choose vLLM"
 DISPATCH_S = 0.025
 DISPATCH_SOURCE = (
     "measured: Mooncake answers a prompt of 128 tokens with Qwen3-8B on idle engines in 46 ms, of which some 20 ms are "
@@ -52,7 +52,7 @@ class PoolLink:
     def __post_init__(self) -> None:
         if not 0 < self.bytes_per_s < float("inf"):
             raise HeadcountError(f"the KV transfer's rate is {self.bytes_per_s} bytes/s; it must be above 0")
-        assert self.kv_transfer in CONNECTORS, "who moves the KV has a connector"
+        assert self.kv_transfer in CONNECTORS, "a KV transfer has a connector"
 
     @property
     def pushes(self) -> bool:
@@ -184,11 +184,11 @@ def _checked(plan: Deployment) -> EngineConfig:
         raise HeadcountError(NOT_WITH_SGLANG)
     if not KV_TRANSFER_AS_READ.holds_in(plan.args.vllm_version):
         raise HeadcountError(
-            f"prefill and decode apart is simulated by the rules of vLLM {KV_TRANSFER_AS_READ.first} alone; give "
+            f"disaggregated prefill/decode is simulated only by the rules of vLLM {KV_TRANSFER_AS_READ.first}; give "
             f"--vllm-version {KV_TRANSFER_AS_READ.since}"
         )
     if plan.data_parallel_size > 1:
         raise HeadcountError(
-            "prefill and decode apart is not simulated with --data-parallel-size; give more engines in --pools"
+            "disaggregated prefill/decode is not simulated with --data-parallel-size; give more engines in --pools"
         )
     return plan.engine

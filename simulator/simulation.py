@@ -47,8 +47,8 @@ class Simulation:
             fleet.check_vllm_alone(f"router {router_name(fleet.router)!r}, which reads the engines' caches,")
         if fleet.handover.decider is not None and router.choose is None:
             raise HeadcountError(
-                f"router {router_name(fleet.router)!r} runs in Python, and a decider asks it ahead; choose a shipped "
-                "router, or leave --decider out"
+                f"router {router_name(fleet.router)!r} runs in Python, which does not work with a decider; "
+                "choose a shipped router, or leave --decider out"
             )
         self.arrays = build_arrays(fleet, table, router, log_steps=log_steps, seed=seed)
         self._cursor: Any = self.arrays.cursor[0]
@@ -87,7 +87,7 @@ class Simulation:
                 self._cursor["chosen"] = self._route()
                 continue
             self._flush_log()
-            assert self._cursor["num_unforeseen"] == 0, "a request ended before its engine was looked at"
+            assert self._cursor["num_unforeseen"] == 0, "a request ended before its engine was read"
             if reason == layout.STALLED:
                 raise StalledError(self._stall_message())
             if reason not in (layout.NEED_LOG_SPACE, layout.PAUSED):

@@ -253,3 +253,32 @@ def test_a_writer_of_the_user_s_that_fails_is_told_with_its_file(mine: Path, cod
     with pytest.raises(ValueError, match=re.escape(f"{file}: ") + ".*" + re.escape(told)):
         convert(write(mine, "given.txt", "0|10|20"), mine / "out.bars")
     assert not (mine / "out.bars").exists()
+
+
+def installed(folder: Path, package: str) -> None:
+    """A distribution with a GPU, which names the package under the entry points of plug-ins."""
+    (folder / "acme_plugins" / "gpus").mkdir(parents=True)
+    (folder / "acme_plugins" / "__init__.py").touch()
+    (folder / "acme_plugins" / "gpus" / "acme-installed.toml").write_text(GPU, encoding="utf-8")
+    about = folder / "acme_plugins-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plugins\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[headcount.plugins]\nacme = {package}\n", encoding="utf-8")
+
+
+def test_what_an_installed_distribution_brings_is_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, "acme_plugins")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "acme-installed" in gpu_names()
+    assert find_gpu("acme-installed").memory_bytes == 48_000_000_000
+
+
+def test_an_installed_distribution_that_names_no_package_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, "acme_nothing")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match="the plug-in 'acme' names 'acme_nothing', which is no package; reinstall it"):
+        gpu_names()

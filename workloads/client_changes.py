@@ -18,7 +18,7 @@ from workloads.traffic_changes import CHANGES, Amount
 def _patience(clients: Clients, amount: Amount) -> Clients:
     patience_s = clients.patience_s
     if patience_s is None and amount.is_factor:
-        raise InputError(f"patience {amount}: everybody waits for ever; give a mean time, such as patience=20s")
+        raise InputError(f"patience {amount}: everybody waits forever; give a mean time, such as patience=20s")
     if patience_s is None:
         return replace(clients, patience_s=Exponential(mean_value=_above_zero("patience", amount)))
     return replace(clients, patience_s=scaled(patience_s, amount.factor_of(patience_s.mean(), "patience")))

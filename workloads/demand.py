@@ -14,8 +14,8 @@ SECONDS_PER_HOUR: Final = 3600.0
 _GDS = (
     "Government Digital Service, Microsoft 365 Copilot Experiment: Cross-Government Findings Report, 2025-06 "
     "(gov.uk/government/publications), as reported by idm.net.au: 34 % of 20,000 licence holders used it daily in "
-    "Teams, 33 % in Outlook. Beside it: 13 % of all US employees use AI daily (Gallup, 2026-02), half of JPMorgan's "
-    "200,000 with its own assistant (Wall Street Journal, 2025-03)"
+    "Teams, 33 % in Outlook. For comparison: 13 % of all US employees use AI daily (Gallup, 2026-02), half of "
+    "JPMorgan's 200,000 with its own assistant (Wall Street Journal, 2025-03)"
 )
 _PEAK = (
     "judgement between 6 % and 12 %: JPMorgan's 200,000 use their assistant 1 to 2 hours a week (Wall Street Journal, "
@@ -24,8 +24,8 @@ _PEAK = (
 )
 _BUSIEST_HOUR = (
     "RAGPulse (Wang et al., arXiv 2511.12979; github.com/flashserve/RAGPulse, MIT): 146 requests in the busiest hour "
-    "of a week, 1,015 on its mean day. Beside it: 7.7 % in BurstGPT's busiest hour of the day, averaged over 61 days "
-    "(arXiv 2401.17644)"
+    "of a week, 1,015 on its mean day. For comparison: 7.7 % in BurstGPT's busiest hour of the day, averaged over 61 "
+    "days (arXiv 2401.17644)"
 )
 
 

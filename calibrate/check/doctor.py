@@ -184,7 +184,7 @@ def _stretched(kept: Sequence[tuple[Replay, Checked]], model: LatencyModel) -> E
     for _ in range(REFINEMENTS):
         factor *= _fit(again, model).ratios["tpot"]
         again = [check_run(replace(item, deployment=item.deployment.with_step_times(factor))) for item, _ in kept]
-    cause = "a limit on power or clock, or other work on the GPU" if factor > 1 else "a GPU with higher clocks"
+    cause = "a power or clock limit, or other work on the GPU" if factor > 1 else "a GPU with higher clocks"
     words = f"steps that take {factor:.2f} × as long ({cause})"
     return Explanation(words=words, fit=_fit(again, model), penalty=FREE)
 

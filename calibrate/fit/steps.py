@@ -66,7 +66,7 @@ def steps_of(recording: Recording, served: ServedModel) -> Steps:
     table = recording.steps
     if served.args.data_parallel_size > 1:
         raise HeadcountError(
-            "a step of one attention-parallel rank waits for the others, which are not in it; fit runs"
+            "a step of one data-parallel rank waits for the others, which are not in the recording; fit runs"
         )
     if served.args.pipeline_parallel_size > 1:
         raise HeadcountError(

@@ -80,7 +80,7 @@ def expected_steps(load: Load, limits: Limits) -> Iterator[tuple[int, BatchSums]
     if limits.max_num_seqs > limits.max_num_batched_tokens:
         raise HeadcountError(
             f"max_num_seqs is {limits.max_num_seqs:,}, above max_num_batched_tokens {limits.max_num_batched_tokens:,}: "
-            "some sequences would wait for ever; lower it or raise that"
+            "some sequences would wait forever; lower max_num_seqs or raise max_num_batched_tokens"
         )
     alive: list[_Request] = []
     for number, phase in enumerate(load.phases):

@@ -41,7 +41,7 @@ def check_eviction(python: Path, *, num_cases: int, seed: int) -> EvictionCompar
     """
     cases = [random_eviction_case(seed, number) for number in range(num_cases)]
     records = probe_records(
-        python, "eviction_probe", cases, failure="vLLM's host memory could not be driven", folder=FOLDER
+        python, "eviction_probe", cases, failure="vLLM's CPU KV-cache offloading could not be driven", folder=FOLDER
     )
     found = EvictionComparison(seed=seed, vllm_version=next(records)["vllm_version"])
     for case, theirs in zip(cases, records, strict=True):

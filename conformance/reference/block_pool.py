@@ -1,6 +1,6 @@
 """Which KV-cache blocks are free, held or cached.
 
-The simple twin of the compiled pool: it decides as `vllm.v1.core.block_pool.BlockPool` does (vLLM 0.32).
+The reference of the compiled pool: it decides as `vllm.v1.core.block_pool.BlockPool` does (vLLM 0.32).
 """
 
 from collections import OrderedDict

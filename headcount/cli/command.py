@@ -48,8 +48,8 @@ def _declared(function: Callable[..., Any]) -> list[click.Parameter]:
 
 EARLY: Any = {"expose_value": False, "is_eager": True}  # of options that change how the others are read
 # main() looks for --debug among the words, so that it holds while options are read, too.
-_debug_option = flag("--debug", "Show where an error arose.", **EARLY)
-_LIMITS = "Raise a limit on what is read, such as rows=1G; may be repeated. Names: docs/reference/limits.md."
+_debug_option = flag("--debug", "Show the traceback of an error.", **EARLY)
+_LIMITS = "Raise a limit on input size, such as rows=1G. May be repeated. See docs/reference/limits.md."
 _limit_option = option("--limit", Text("NAME=VALUE"), _LIMITS, multiple=True, **EARLY)
 
 

@@ -16,24 +16,24 @@ from headcount.cli.command_group import NearestGroup
 from headcount.version import __version__
 
 COMMANDS = {
-    "plan": "The cheapest fleet for so many people: which GPUs, how many, what it costs.",
-    "capacity": "How many users each GPU count serves, with an interval.",
-    "compare": "Layouts side by side: GPUs, parallel sizes, formats, limits, routers; ranked by cost per user.",
-    "fleet": "How many users pools of different GPUs serve together behind one router.",
-    "optimize": "The engine arguments that serve the most users, searched and then simulated.",
-    "whatif": "What a longer context, more users or another setting costs: a grid, or a tornado.",
-    "simulate": "Serve one load: latency percentiles, KV use, preemptions.",
-    "memory": "Whether a model fits, where the memory goes, and how many conversations fit at once.",
-    "training-memory": "Memory per GPU in training, and the smallest cluster that holds the run.",
-    "workload": "What users do: the presets and your own files, with every number and its source.",
-    "models": "The models known by name, with their sources.",
-    "gpus": "The GPUs known by name, with their sources.",
-    "web": "The page in the browser: the same questions with progress, sliders, uploads and history.",
-    "emulate": "OpenAI's API at simulated speed, to try gateways, autoscalers and dashboards without a GPU.",
+    "plan": "The cheapest fleet for a number of users: which GPUs, how many, what it costs.",
+    "capacity": "How many users each number of GPUs serves, with an interval.",
+    "compare": "Compare GPUs, parallel layouts, number formats, limits and routers, ranked by cost per user.",
+    "fleet": "How many users a heterogeneous fleet serves: pools of different GPUs behind one router.",
+    "optimize": "Search for the engine arguments that serve the most users.",
+    "whatif": "Parameter sweep or sensitivity analysis: what a longer context, more users or another setting changes.",
+    "simulate": "Simulate one load: latency percentiles, KV-cache use, preemptions.",
+    "memory": "Whether a model fits on GPUs, what uses the memory, and how many conversations fit at once.",
+    "training-memory": "Training memory per GPU, and the smallest cluster that is large enough.",
+    "workload": "List, describe, convert, generate and fit workloads.",
+    "models": "List the models known by name, with sources.",
+    "gpus": "List the GPUs known by name, with prices and sources.",
+    "web": "Serve the web page: the same questions in the browser, with progress, sliders and history.",
+    "emulate": "Serve OpenAI's API at simulated speed, to test gateways, autoscalers and dashboards without a GPU.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
-    "report": "A report of an answer that was kept: HTML, Markdown, PDF, CSV.",
-    "diff": "What changed in the question from one answer to another, and what it did to the answer.",
-    "cache": "What is kept in the cache folder: finished simulations, compiled kernels.",
+    "report": "Write a report of a saved answer: HTML, Markdown, PDF, CSV.",
+    "diff": "Compare two saved answers: what changed in the question and in the answer.",
+    "cache": "Show or clear the cache: saved simulations and answers, compiled kernels.",
     "vllm": "Install and list real vLLM releases to compare with.",
     "sglang": "Install and list real SGLang releases to compare with.",
 }
@@ -78,7 +78,7 @@ class LazyGroup(NearestGroup):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__)
-@click.option("--debug", is_flag=True, expose_value=False, help="Show where an error arose.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def cli() -> None:
     """How many people can these GPUs serve at once, and how many GPUs do these people need?
 
@@ -126,7 +126,7 @@ def main() -> None:
         _debug()
         code = _fail(str(error), exit_code=error.exit_code)
     except MemoryError:
-        code = _fail("the run does not fit this machine's memory; ask for fewer requests, users or GPUs")
+        code = _fail("the run does not fit in this machine's memory; ask for fewer requests, users or GPUs")
     except Exception as error:
         _debug()
         code = _fail_by_fault(error)
@@ -163,7 +163,7 @@ def _fail_by_fault(error: Exception) -> int:
     """Tell what failed, whose fault it is, how to report it."""
     told = f"{type(error).__name__}: {error}".removesuffix(": ")
     more = "the lines above" if _is_debugging() else "what --debug shows"
-    fault = f"this is a fault of Headcount {__version__}, not of your input"
+    fault = f"this is a bug in Headcount {__version__}, not in your input"
     return _fail(f"{shortened(told, 300)}; {fault}: report it with the command, its files and {more}", exit_code=FAULT)
 
 

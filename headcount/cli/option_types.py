@@ -76,4 +76,4 @@ def read_limit(given: str) -> tuple[str, float]:
     return name.strip().replace("-", "_"), number
 
 
-json_option = flag("--json as_json", "One JSON object on stdout.")
+json_option = flag("--json as_json", "Print one JSON object on stdout.")

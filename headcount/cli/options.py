@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from files.warn_once import warn_once
 from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
@@ -36,6 +37,7 @@ from simulator.engines.vllm.kv_transfer import KVTransferConfig
 from simulator.engines.vllm.speculation import SpeculativeConfig
 
 _SHARED: Final = tuple(arguments_of(EngineArgs))  # options that serve both engines
+_OLD_FLAGS: Final = {"suggest": "--lifts"}  # names of flags in 0.1, which 0.2 still takes
 
 
 def inputs(kind: type[Inputs], *only: str, without: tuple[str, ...] = (), heading: str = "") -> Option:
@@ -48,7 +50,19 @@ def inputs(kind: type[Inputs], *only: str, without: tuple[str, ...] = (), headin
         for name, each in described(kind).items()
         if (not only or name in only) and name not in without
     ]
-    return all_of(*found)
+    old = [_old_flag(name, each) for name, each in described(kind).items() if name in _OLD_FLAGS]
+    return all_of(*found, *old)
+
+
+def _old_flag(name: str, each: Described) -> Option:
+    """The hidden old name of a flag: it still works, and stderr says what to write instead."""
+
+    def take(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            warn_once(f"{_OLD_FLAGS[name]} is now called --{each.flag_of(name)}; the next release drops the old name")
+            ctx.default_map = {**(ctx.default_map or {}), name: True}
+
+    return flag(_OLD_FLAGS[name], f"Old name of --{each.flag_of(name)}.", hidden=True, callback=take, **EARLY)
 
 
 def _field_option(name: str, each: Described) -> Option:
@@ -132,14 +146,15 @@ def engine_options(*, are_lists: bool = False, always_none: bool = False) -> Opt
             option(
                 "--engine",
                 Listed(kind) if are_lists else kind,
-                "The serving engine." if not are_lists else "The serving engine, or both: vllm,sglang.",
+                "Serving engine: vllm or sglang."
+                if not are_lists
+                else ("Serving engine, or both to compare: vllm,sglang."),
                 default=VLLM,
             ),
             option(
                 "--sglang-args",
                 Text(),
-                "A pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options win over "
-                "it.",
+                "Pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options override it.",
                 callback=_load_sglang_args,
                 **EARLY,
             ),
@@ -165,20 +180,20 @@ def _argument_option(name: str, argument: Argument, always_none: bool, default_t
 model_option = option(
     "--model",
     Text(may_be_path=True),
-    "Model name as on Hugging Face, an alias, or a path to a config.json.",
+    "Hugging Face model name, an alias, or a path to a config.json.",
     required=True,
 )
 model_options = section(
     "Deployment",
     model_option,
-    option("--gpu", Text(), "GPU name, such as h100-sxm; see 'headcount gpus'.", required=True),
+    option("--gpu", Text(), "GPU name, such as h100-sxm. See 'headcount gpus'.", required=True),
 )
 _startup_log_option = section(
     "Deployment",
     option(
         "--startup-log",
         FilePath(),
-        "The log of your server's start: gives its settings and its measured KV cache.",
+        "Start-up log of your server. It gives the settings and the measured KV-cache size.",
         callback=_load_startup_log,
         is_eager=True,
     ),
@@ -188,7 +203,7 @@ vllm_args_option = section(
     option(
         "--vllm-args",
         Text(),
-        "A pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options win over it.",
+        "Pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options override it.",
         callback=_load_vllm_args,
         **EARLY,
     ),
@@ -223,8 +238,8 @@ def listed_deployment_options(*, gpus: str, router: Option) -> Option:
         section(
             "Deployment",
             model_option,
-            option("--gpu", Listed(Text()), "GPU names, such as h100-sxm,l40s; see 'headcount gpus'.", required=True),
-            option("--gpus", IntegerList(), "GPUs of each layout, or a list.", default=gpus),
+            option("--gpu", Listed(Text()), "GPU names, such as h100-sxm,l40s. See 'headcount gpus'.", required=True),
+            option("--gpus", IntegerList(), "GPUs of each layout, one number or a list.", default=gpus),
             argument_options(MEMORY, always_none=True, are_lists=True, default_text=tp),
         ),
         vllm_args_option,
@@ -238,8 +253,8 @@ def listed_deployment_options(*, gpus: str, router: Option) -> Option:
 
 cold_start_option = section("Step times", argument_options(COLD_START))
 interpreter_options = all_of(
-    option("--vllm-version", Text(), "An installed release.  [default: the newest]"),
-    option("--python", FilePath(), "Another interpreter that has vLLM."),
+    option("--vllm-version", Text(), "Installed vLLM release.  [default: the newest]"),
+    option("--python", FilePath(), "Python interpreter that has vLLM."),
 )
 traffic_options = all_of(
     section(
@@ -247,7 +262,7 @@ traffic_options = all_of(
         option(
             "--workload",
             Text(may_be_path=True),
-            "A preset (see 'headcount workload list'), a population's TOML file, or a trace.",
+            "Preset (see 'headcount workload list'), TOML file of a population, or a trace.",
             default="chat",
         ),
     ),
@@ -259,7 +274,7 @@ report_options = section(
     option(
         "--report",
         ReportPath(),
-        "Also write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
+        "Write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
     ),
 )
 output_options = all_of(
@@ -268,7 +283,7 @@ output_options = all_of(
     option(
         "--config",
         FilePath(),
-        "Options from a YAML or TOML file, under the same names; the command line wins.",
+        "Read options from a YAML or TOML file with the same names. The command line overrides it.",
         callback=_load_config,
         **EARLY,
     ),

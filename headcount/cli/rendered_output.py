@@ -29,7 +29,7 @@ class Shown:
     def show(self, *, as_json: bool) -> int:
         """Print it; the exit code."""
         if as_json:
-            assert self.whole is not None, "an answer is printed as JSON once it is worked out whole"
+            assert self.whole is not None, "an answer is printed as JSON once it is complete"
             print(self.whole)
         else:
             draw(line or table or Line() for line, table in self.lines)

@@ -12,6 +12,6 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
     if model is not None and facts.max_model_len is not None and facts.max_model_len > model.max_position_embeddings:
         yield (
             f"max_model_len {facts.max_model_len:,} is longer than the {model.max_position_embeddings:,} tokens that "
-            f"{model.name} takes: a server refuses to start so, unless --hf-overrides lengthens the model",
+            f"{model.name} supports: a server refuses to start, unless --hf-overrides raises the limit",
             "",
         )

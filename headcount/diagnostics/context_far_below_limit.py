@@ -17,7 +17,7 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
         return
     name = longest_name(engine_of(facts.plans[0].args)) if facts.plans else longest_name("vllm")
     yield (
-        f"{name} {longest:,} only limits requests and makes none of them longer: 99 % have at most {usual:,} tokens of "
-        f"prompt and answer; for longer ones add --traffic context=x{longest // usual}",
+        f"{name} {longest:,} only limits requests; it does not make them longer. 99 % of requests have at most "
+        f"{usual:,} tokens of prompt and answer; for longer requests add --traffic context=x{longest // usual}",
         "",
     )

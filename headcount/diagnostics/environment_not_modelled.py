@@ -1,4 +1,4 @@
-"""A variable of the server's environment may change what is answered, and is not looked at."""
+"""An environment variable of the server may change the answer, but is not modelled."""
 
 from collections.abc import Iterator
 
@@ -9,4 +9,4 @@ SEVERITY = Severity.WARNING
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for variable in facts.environment:
-        yield f"{variable} is not modelled: the answer is that without it", ""
+        yield f"{variable} is not modelled: the answer ignores it", ""

@@ -11,7 +11,7 @@ MEASURED = "docs/measurements/large-fleets.md"
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for simulated, servers in facts.scaled:
         yield (
-            f"users of {servers:,} servers follow from {simulated:,} that were simulated together: as many for each, "
-            "less what prefix caches lose by the estimate",
+            f"users of {servers:,} servers are scaled from {simulated:,} servers that were simulated together, less "
+            "the estimated loss of prefix hits",
             MEASURED,
         )

@@ -1,4 +1,4 @@
-"""KV is copied to and from host memory at a rate that nobody published for the GPU."""
+"""The rate at which KV is copied to and from CPU memory is assumed, since none is published for the GPU."""
 
 from collections.abc import Iterator
 

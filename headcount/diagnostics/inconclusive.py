@@ -9,9 +9,9 @@ SEVERITY = Severity.WARNING
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for whose, precision, replications in facts.imprecise:
-        known = f"known only to ±{precision:.2%}" if precision < 1 else "hardly known"
+        known = f"±{precision:.2%}" if precision < 1 else "more than ±100%"
         yield (
-            f"{whose}: users are {known} after {replications} replications; "
-            "ask for more with --replications, or accept it with --precision",
+            f"{whose}: simulation noise is still {known} of the users after {replications} replications; "
+            "run more with --replications, or accept it with --precision",
             "",
         )

@@ -1,4 +1,4 @@
-"""A start-up log holds arguments that may change what is answered, and are not looked at."""
+"""A start-up log holds arguments that may change the answer, but are not used."""
 
 from collections.abc import Iterator
 
@@ -9,4 +9,4 @@ SEVERITY = Severity.WARNING
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.unused_arguments:
-        yield f"of the start-up log's arguments, not used: {', '.join(facts.unused_arguments)}", ""
+        yield f"arguments of the start-up log that are not used: {', '.join(facts.unused_arguments)}", ""

@@ -6,7 +6,7 @@ from headcount.diagnostics import Facts, Severity
 from simulator.latency.model import steps_outside
 
 SEVERITY = Severity.WARNING
-REMEDY = "fit a profile to such a server and load"
+REMEDY = "fit a profile to a server and load like these"
 
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:

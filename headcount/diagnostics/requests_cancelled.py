@@ -12,6 +12,6 @@ FROM_SHARE = 0.01
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     found = facts.cancelled
     if found is not None and found.cancelled >= FROM_SHARE:
-        others = "each counts as one that missed the SLO; latencies are those of the other requests alone"
-        by = "cancelled by clients" if not found.rejected else "without a whole answer"
+        others = "each counts as an SLO miss; latencies are of the other requests only"
+        by = "cancelled by clients" if not found.rejected else "without a complete answer"
         yield f"{by}: {cancelled_text(found)}; {others}", ""

@@ -7,7 +7,7 @@ from simulator.latency.evidence import EVERY_KERNEL
 from simulator.latency.gpu_constants import KERNELS, measured_text
 
 SEVERITY = Severity.ASSUMPTION
-REMEDY = "take a measured GPU, or give --latency-model constant with your own --step-s"
+REMEDY = "choose a measured GPU, or give --latency-model constant with your own --step-s"
 
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
@@ -18,4 +18,4 @@ def find(facts: Facts) -> Iterator[tuple[str, str]]:
             if parts:
                 yield f"step times of {', '.join(parts)} on {plan.gpu.name}: specifications only; the rest: {text}", ""
             else:
-                yield f"step times of {plan.gpu.name}: {text}{', no whole runs' if text == KERNELS else ''}", ""
+                yield f"step times of {plan.gpu.name}: {text}{', no complete runs' if text == KERNELS else ''}", ""

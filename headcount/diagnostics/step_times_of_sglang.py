@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 SEVERITY = Severity.ASSUMPTION
 TEXT = (
-    "step times of SGLang are vLLM's, which miss the mean TPOT of 201 public settings of SGLang by 8 % in the median; "
-    "the interval covers that. Beside vLLM its users show what the schedulers decide, not whose kernels are faster"
+    "SGLang is simulated with vLLM's step times; their median error on the mean TPOT of 201 public SGLang settings "
+    "is 8 %, which the interval covers. A comparison with vLLM shows what the schedulers do, not whose kernels are "
+    "faster"
 )
 SOURCE = "docs/measurements/sglang.md"
 REMEDY = "fit step times to your SGLang server (headcount calibrate fit --engine sglang), or give your own --step-s"

@@ -10,8 +10,7 @@ SEVERITY = Severity.WARNING
 def find(facts: Facts) -> Iterator[tuple[str, str]]:
     for whose, row in facts.near_limit:
         yield (
-            f"{whose}: {row.users_at_ttft_error_high:,} of {row.users:,} users if TTFT is "
-            f"{row.ttft_error:.0%} longer, as its error allows, because fewer users make "
-            "TTFT little shorter. With a --ttft that is so much longer, far more are safe to promise",
+            f"{whose}: if TTFT is {row.ttft_error:.0%} longer than simulated, which is within its error, capacity "
+            f"falls from {row.users:,} to {row.users_at_ttft_error_high:,} users; relax --ttft",
             "",
         )

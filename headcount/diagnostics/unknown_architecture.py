@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headcount.diagnostics import Facts, Severity
 
 SEVERITY = Severity.ASSUMPTION
-REMEDY = "take a model whose model_type is known, or give the config.json of the checkpoint itself"
+REMEDY = "choose a model whose model_type is known, or give the config.json of the checkpoint itself"
 
 
 def find(facts: Facts) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ def read_arrivals(given: Any) -> Arrivals:
     if not isinstance(given, str):  # read already
         return given  # type: ignore[no-any-return]
     name, _, rest = given.strip().lower().replace("_", "-").partition(":")
-    check_names([name], PROCESSES, "process of arrivals")
+    check_names([name], PROCESSES, "arrival process")
     process = PROCESSES[name]
     found = read_parameters(rest, process, name, usage(name))
     return typed(found, process, f"{name} (written {usage(name)})")  # type: ignore[no-any-return]

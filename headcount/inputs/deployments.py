@@ -73,8 +73,8 @@ def _check_model(log: "StartupLog", asked: Architecture) -> None:
     named = log.options.get("model")
     if isinstance(named, str) and is_other_model(named, asked):
         raise HeadcountError(
-            f"--startup-log: {log.path} is of a server of {named}, not of {asked.name}; its KV blocks say nothing of "
-            "another model: leave the log out, or ask about the log's model"
+            f"--startup-log: {log.path} is of a server of {named}, not of {asked.name}; its KV blocks are not "
+            "valid for another model: leave the log out, or ask about the log's model"
         )
 
 
@@ -83,7 +83,7 @@ def _check_size(log: "StartupLog", args: AnyArgs) -> None:
     if args.tensor_parallel_size != log.tensor_parallel_size:
         raise HeadcountError(
             f"--startup-log: {log.path} is of a server with --tensor-parallel-size {log.tensor_parallel_size}, "
-            f"not {args.tensor_parallel_size}; its KV blocks say nothing of another"
+            f"not {args.tensor_parallel_size}; its KV blocks are not valid for another size"
         )
 
 

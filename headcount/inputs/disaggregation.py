@@ -32,7 +32,7 @@ NO_DECIDER = "none"
 PoolSizesAsked = Mapping[str, Sequence[int]] | str
 
 
-_HEADING: Final = "Prefill and decode apart"
+_HEADING: Final = "Disaggregated prefill/decode"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,25 +41,25 @@ class LinkInput(Inputs):
 
     kv_transfer: str | None = given(
         Text(),
-        "pull: decode engines read it, as with vLLM's NixlConnector. push: prefill engines write it, as with its "
-        "NixlPushConnector.",
+        "How KV moves. pull: decode engines read it (vLLM's NixlConnector). push: prefill engines write it "
+        "(NixlPushConnector).",
         heading=_HEADING,
         default_text="pull",
     )
     kv_transfer_rate: float | None = given(
-        Number("GB/s"), "KV between engines, by one GPU, one way.", heading=_HEADING, default_text="35.5"
+        Number("GB/s"), "KV-transfer rate between engines, per GPU, one way.", heading=_HEADING, default_text="35.5"
     )
     dispatch_s: float | None = given(
         Duration(),
-        "From the end of a prefill to the request's arrival at its decode engine.",
+        "Time from the end of a prefill until its decode engine receives the request.",
         heading=_HEADING,
         default_text="25ms",
         flag="dispatch",
     )
     decider: str | None = given(
         Text(),
-        "Which prompts decode engines compute themselves: by llm-d, prefix-based-pd-decider:nonCachedTokens=512; by "
-        "Dynamo, isl_bounding, prefill_load or isl_or_load.",
+        "Policy that lets decode engines compute prompts themselves. llm-d: "
+        "prefix-based-pd-decider:nonCachedTokens=512. Dynamo: isl_bounding, prefill_load, isl_or_load.",
         heading=_HEADING,
         default_text="none",
     )
@@ -77,8 +77,7 @@ def pools_field() -> Any:
     """Sizes of both pools, as a field."""
     return given(
         PoolSizes(),
-        "Engines that compute prompts and engines that compute answers: prefill=2,decode=6, or with GPUs for each "
-        "prefill=2xtp1,decode=2xtp4.",
+        "Prefill engines and decode engines: prefill=2,decode=6. With GPUs for each: prefill=2xtp1,decode=2xtp4.",
         heading=_HEADING,
     )
 
@@ -96,32 +95,32 @@ class ComparedPoolsInput(Inputs):
 
     pools: str | Sequence[str] | None = given(
         ComparedPools(),
-        "prefill=1,decode=3, or together: --gpus that do both. May be repeated.",
+        "prefill=1,decode=3, or together for --gpus that do both. May be repeated.",
         heading=_HEADING,
         is_many=True,
     )
     kv_transfer: str | Sequence[str] | None = given(
         Text(),
-        "pull: decode engines read it, as with vLLM's NixlConnector. push: prefill engines write it, as with its "
-        "NixlPushConnector.",
+        "How KV moves. pull: decode engines read it (vLLM's NixlConnector). push: prefill engines write it "
+        "(NixlPushConnector).",
         heading=_HEADING,
         default_text="pull",
         is_many=True,
     )
     kv_transfer_rate: float | None = given(
-        Number("GB/s"), "KV between engines, by one GPU, one way.", heading=_HEADING, default_text="35.5"
+        Number("GB/s"), "KV-transfer rate between engines, per GPU, one way.", heading=_HEADING, default_text="35.5"
     )
     dispatch_s: float | None = given(
         Duration(),
-        "From the end of a prefill to the request's arrival at its decode engine.",
+        "Time from the end of a prefill until its decode engine receives the request.",
         heading=_HEADING,
         default_text="25ms",
         flag="dispatch",
     )
     decider: str | Sequence[str] | None = given(
         Text(),
-        "Which prompts decode engines compute themselves: by llm-d, prefix-based-pd-decider:nonCachedTokens=512; by "
-        "Dynamo, isl_bounding, prefill_load or isl_or_load.",
+        "Policy that lets decode engines compute prompts themselves. llm-d: "
+        "prefix-based-pd-decider:nonCachedTokens=512. Dynamo: isl_bounding, prefill_load, isl_or_load.",
         heading=_HEADING,
         default_text="none",
         is_many=True,
@@ -227,7 +226,7 @@ def check_alone(
     }  # fmt: skip
     for name, value in given.items():
         if value is not None:
-            raise HeadcountError(f"{name} lies between two pools; give --pools {pools} with it")
+            raise HeadcountError(f"{name} needs two pools; give --pools {pools} with it")
 
 
 def _read_decider(given: str | None) -> Decider | None:

@@ -40,18 +40,18 @@ class LoadInput(Inputs):
     """Exactly one of `workload`, `users`, `concurrency` and `rate` makes the load; a preset needs `users`, too."""
 
     workload: Source | None = given(
-        Text(may_be_path=True), "A trace to replay, or with --users a preset or a population's TOML file.",
+        Text(may_be_path=True), "A trace to replay. With --users: a preset or a population's TOML file.",
         heading=_HEADING,
     )  # fmt: skip
     users: int | None = given(
         WholeNumber(1), "Closed-loop users; needs --think-time or a preset.", heading=_HEADING
     )  # fmt: skip
     concurrency: int | None = given(
-        WholeNumber(1), "Clients without think time; all start at 0 s.", heading=_HEADING
+        WholeNumber(1), "Clients without think time, all starting at 0 s.", heading=_HEADING
     )  # fmt: skip
-    rate: float | None = given(Number("requests per second, or inf"), "Open arrivals per second.", heading=_HEADING)
+    rate: float | None = given(Number("requests per second, or inf"), "Open-loop arrival rate.", heading=_HEADING)
     arrivals: str | Arrivals | None = given(
-        ArrivalProcess(), f"How open requests arrive: {', '.join(map(usage, PROCESSES))}.", heading=_HEADING,
+        ArrivalProcess(), f"Arrival process of open requests: {', '.join(map(usage, PROCESSES))}.", heading=_HEADING,
         default_text="poisson",
     )  # fmt: skip
     burstiness: float | None = given(
@@ -61,13 +61,17 @@ class LoadInput(Inputs):
     input_len: int | None = given(TokenCount(), "Prompt tokens.", heading=_HEADING)
     output_len: int | None = given(TokenCount(), "Output tokens.", heading=_HEADING)
     length_spread: float | None = given(
-        LENGTH_SPREAD, "0.8: lengths uniform in 0.8–1 × the given ones.", heading=_HEADING, default_text="1"
+        LENGTH_SPREAD,
+        "Spread of lengths. 0.8: uniform from 0.8 to 1 × the given lengths.",
+        heading=_HEADING,
+        default_text="1",
     )
     num_requests: int | None = given(
         COUNT, "Number of requests.", heading=_HEADING, default_text="10 × concurrency, or the whole file"
     )
     runs: int = given(
-        WholeNumber(1, 1000), "So many runs, each with a seed of its own: how sure is the p99?", heading=_HEADING,
+        WholeNumber(1, 1000),
+            "Number of runs, each with its own seed. More runs narrow the interval of the p99.", heading=_HEADING,
         default=1,
     )  # fmt: skip
 
@@ -149,9 +153,9 @@ class AskedLoad:
             table = closed_load(concurrency=load.concurrency, num_requests=count, seed=self.seed, **lengths)
             words = f"{load.concurrency:,} clients without think time, {count:,} requests"
             return self._with_clients(table, "--concurrency"), words, ()
-        assert load.rate is not None, "a load that is neither users nor a trace nor clients is a rate"
+        assert load.rate is not None, "a load without users, trace or clients has a rate"
         if load.num_requests is None:
-            raise HeadcountError("--rate needs --num-requests: an open load has no end of its own")
+            raise HeadcountError("--rate needs --num-requests: an open load does not end by itself")
         table = open_load(
             rate_per_s=load.rate,
             num_requests=load.num_requests,

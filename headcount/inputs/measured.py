@@ -25,26 +25,27 @@ class MeasuredInput(Inputs):
     )
     length_spread: float | None = given(
         LENGTH_SPREAD,
-        "For files with mean lengths only. 0.8: drawn about them, the shortest 0.8 of the longest.",
+        "Spread of lengths, for files with mean lengths only. 0.8: lengths are drawn around the mean, the shortest "
+        "0.8 × the longest.",
         heading=_MEASUREMENTS,
         default_text="1",
     )
     warmup_s: float | None = given(
         Duration(),
-        "Leave out requests sent within that time of the first, when a server is cold.",
+        "Leave out requests sent within this time after the first, when the server is cold.",
         heading=_MEASUREMENTS,
         default_text="0s",
         flag="warmup",
     )
     model: str | None = given(
         Text(may_be_path=True),
-        "As the files name it, where they do.",
+        "Model name, if the files do not give it.",
         heading="Deployment",
         default_text="the files'",
     )
     gpu: str | None = given(
         Text(),
-        "GPU name, such as h100-sxm; recordings name it.",
+        "GPU name, such as h100-sxm, if the files do not give it.",
         heading="Deployment",
         default_text="the files'",
     )

@@ -28,52 +28,61 @@ _HEADING: Final = "People"
 class PeopleInput(Inputs):
     """Exactly one of `users`, `employees`, `requests_per_s` and `tokens_per_day` says how many people there are."""
 
-    users: int | None = given(_PEOPLE, "Sessions open at the peak, thinking or waiting.", heading=_HEADING)
-    employees: int | None = given(_PEOPLE, "Registered people; shares lead from there to users.", heading=_HEADING)
+    users: int | None = given(_PEOPLE, "Users with an open session at the peak, thinking or waiting.", heading=_HEADING)
+    employees: int | None = given(_PEOPLE, "Registered people. Shares of them give the users.", heading=_HEADING)
     active_share: float | None = given(
-        Share(), "Employees who use it on a working day.", heading=_HEADING, default_text="34%"
+        Share(), "Share of employees who use it on a working day.", heading=_HEADING, default_text="34%"
     )
     peak_share: float | None = given(
-        Share(), "Of those, with an open session at the peak minute.", heading=_HEADING, default_text="10%"
+        Share(), "Share of these with an open session at the peak minute.", heading=_HEADING, default_text="10%"
     )
     requests_per_s: float | None = given(
-        Number("requests per second, such as 12.5"), "Requests at the peak.", heading=_HEADING
+        Number("requests per second, such as 12.5"), "Requests per second at the peak.", heading=_HEADING
     )
     tokens_per_day: float | None = given(
-        TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens of a day, such as 300M.", heading=_HEADING
+        TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens per day, such as 300M.", heading=_HEADING
     )
     peak_hour_share: float | None = given(
-        Share(), "A day's requests that come in its busiest hour.", heading=_HEADING, default_text="14.4%"
+        Share(), "Share of a day's requests in its busiest hour.", heading=_HEADING, default_text="14.4%"
     )
     daily_profile: str | Profile | None = given(
         Text(),
-        "Requests by hour, 24 of a day or 168 of a week, separated by commas.",
+        "Requests by hour: 24 numbers for a day or 168 for a week, separated by commas.",
         heading=_HEADING,
         default_text="RAGPulse's day",
     )
     time_zones: str | Mapping[float, float] | None = given(
         Text(),
-        "People by hours ahead of UTC, such as +1=60%,-5=40%.",
+        "Share of people by time zone, in hours ahead of UTC, such as +1=60%,-5=40%.",
         heading=_HEADING,
         default_text="all in one",
     )
     tokens_per_request: float | None = given(
-        TokenCount(), "Prompt and output of a request.", heading=_HEADING, default_text="the workload's mean"
+        TokenCount(),
+        "Mean prompt and output tokens of a request.",
+        heading=_HEADING,
+        default_text="the workload's mean",
     )
     response_time_s: float | None = given(
         Duration(),
-        "From a request to the end of its answer.",
+        "Mean time from a request to the end of its answer.",
         heading=_HEADING,
         default_text="estimated",
         flag="response-time",
     )
-    growth: float = given(Extra(), "Users to add, such as 30%.", heading=_HEADING, default=0.0, default_text="0%")
+    growth: float = given(
+        Extra(), "Expected growth in users, such as 30%.", heading=_HEADING, default=0.0, default_text="0%"
+    )
     headroom: float = given(
-        Extra(), "Users to add on top of these, such as 10%.", heading=_HEADING, default=0.0, default_text="0%"
+        Extra(),
+        "Safety margin in users on top of the growth, such as 10%.",
+        heading=_HEADING,
+        default=0.0,
+        default_text="0%",
     )
     spare: int = given(
         WholeNumber(0, 1000),
-        "Servers that may fail: the rest still serve all users. With --pools so many of each pool.",
+        "Spare servers. The fleet still serves all users with this many down. With --pools: this many of each pool.",
         heading=_HEADING,
         default=0,
     )

@@ -16,12 +16,18 @@ class PriceInput(Inputs):
     """US dollars per GPU and hour, and per million tokens of an API to compare with."""
 
     price: float | Mapping[str, float] | None = given(
-        PriceList(), "Per GPU and hour: of all, or GPU=USD,GPU=USD.", heading=_HEADING, default_text="the catalog's"
+        PriceList(),
+        "Price per GPU and hour: one for all, or GPU=USD,GPU=USD.",
+        heading=_HEADING,
+        default_text="the catalog's",
     )
     api_input_price: float | None = given(
-        _USD, "An API's price of a million input tokens, to compare with.", heading=_HEADING
+        _USD, "Price of a million input tokens of an API to compare with.", heading=_HEADING
     )
-    api_output_price: float | None = given(_USD, "The same of output tokens.", heading=_HEADING)
+    api_output_price: float | None = given(_USD, "Price of a million output tokens of that API.", heading=_HEADING)
     utilization: float | None = given(
-        Share(), "Mean load over the peak's.", heading=_HEADING, default_text="29%, from the peak-hour share"
+        Share(),
+        "Mean load as a share of the peak load.",
+        heading=_HEADING,
+        default_text="29%, from the peak-hour share",
     )

@@ -10,8 +10,8 @@ from simulator.fleet.router import RouterFactory
 from workloads.tenants import Given
 
 ROUTERS: Final = (
-    "least-outstanding, session-affinity, round-robin, llm-d, cache-aware, dynamo-kv …, a name with NAME:key=value, "
-    "or module:Name of your own; see docs/reference/routers.md."
+    "Router: least-outstanding, session-affinity, round-robin, llm-d, cache-aware, dynamo-kv …, or your own as "
+    "module:Name. Parameters follow a colon: NAME:key=value. See docs/reference/routers.md."
 )
 DEFAULT_ROUTER: Final = "least-outstanding; vllm-dp for one server with -dp"
 
@@ -25,8 +25,8 @@ def router_field(help: str = ROUTERS, *, default_text: str = DEFAULT_ROUTER, def
 def _flow_control() -> Any:
     return given(
         Text(names_code=True, takes_parameters=True),
-        "A queue before the router while the fleet is saturated: utilization-detector or concurrency-detector, with "
-        "NAME:key=value; see docs/how-to/tenants-and-quotas.md.",
+        "Gateway queue while the fleet is saturated: utilization-detector or concurrency-detector. Parameters follow "
+        "a colon: NAME:key=value. See docs/how-to/tenants-and-quotas.md.",
         heading="Gateway",
         default_text="none",
     )
@@ -35,7 +35,7 @@ def _flow_control() -> Any:
 def _tenants() -> Any:
     return given(
         FilePath(),
-        "A TOML file with a table [tenants.NAME] for each: its share of the users, priority, rpm_limit, tpm_limit.",
+        "TOML file with a table [tenants.NAME] per tenant: share of the users, priority, rpm_limit, tpm_limit.",
         heading="Gateway",
     )
 

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import LARGEST_TEXT, Switch, Text, WholeNumber
-from simulator.study.running.executor import DEFAULT_EXECUTOR, find_executor
-from simulator.study.running.simulations import Simulations
-from simulator.study.store.store import kept_simulations
+from simulator.study.running import DEFAULT_EXECUTOR
+
+if TYPE_CHECKING:
+    from simulator.study.running.simulations import Simulations
 
 _RUNNING = "Running"
 
@@ -19,13 +20,18 @@ def unwatched(_: Any) -> None:
 
 
 def _seed() -> Any:
-    return given(WholeNumber(0, LARGEST_TEXT), "Same seed, same result.", heading="Other options", default=0)
+    return given(
+        WholeNumber(0, LARGEST_TEXT),
+        "Random seed. The same seed gives the same result.",
+        heading="Other options",
+        default=0,
+    )
 
 
 def _strict() -> Any:
     return given(
         Switch(has_opposite=False),
-        "Refuse answers that rest on assumptions: unknown architectures, unmeasured GPUs.",
+        "Refuse answers that depend on assumptions, such as an unknown architecture or an unmeasured GPU.",
         heading="Deployment",
         default=False,
     )
@@ -48,20 +54,20 @@ class RunInput(Inputs):
     strict: bool = _strict()
     store: bool = given(
         Switch(has_opposite=False),
-        "Neither look for finished simulations in the cache folder nor save them there.",
+        "Do not read or write saved simulations in the cache folder.",
         heading=_RUNNING,
         default=True,
         flag="no-store",
     )
     executor: str = given(
         Text(names_code=True),
-        "Where simulations run: threads, processes, ray (on RAY_ADDRESS, if set), or module:Name of your own.",
+        "Where simulations run: threads, processes, ray (at RAY_ADDRESS, if set), or your own as module:Name.",
         heading=_RUNNING,
         default=DEFAULT_EXECUTOR,
     )
     workers: int | None = given(
         WholeNumber(1, 10_000),
-        "Simulations that run side by side.",
+        "Simulations that run in parallel.",
         heading=_RUNNING,
         default_text="one per processor",
     )
@@ -69,11 +75,17 @@ class RunInput(Inputs):
 
     def check(self) -> None:
         """Raise HeadcountError for an executor that is none, before anything is read."""
+        from simulator.study.running.executor import find_executor  # noqa: PLC0415  as below
+
         find_executor(self.executor, self.workers)
 
     @contextmanager
-    def simulations(self) -> Iterator[Simulations]:
+    def simulations(self) -> "Iterator[Simulations]":
         """Where simulations run, and whether they are saved, meanwhile."""
+        from simulator.study.running.executor import find_executor  # noqa: PLC0415  only studies simulate
+        from simulator.study.running.simulations import Simulations  # noqa: PLC0415
+        from simulator.study.store.store import kept_simulations  # noqa: PLC0415
+
         runs_on = find_executor(self.executor, self.workers)
         with Simulations(executor=runs_on, store=kept_simulations() if self.store else None) as found:
             yield found

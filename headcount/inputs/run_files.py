@@ -51,8 +51,10 @@ class Outputs:
 class OutputsInput(Inputs):
     """Which files are asked for."""
 
-    requests_out: Path | None = given(OutPath(), "CSV with every request's times.", heading="Output")
-    steps_out: Path | None = given(OutPath(), "JSON lines with every step's decisions.", heading="Output")
+    requests_out: Path | None = given(OutPath(), "Write a CSV file with the times of each request.", heading="Output")
+    steps_out: Path | None = given(
+        OutPath(), "Write a JSON Lines file with the decisions of each step.", heading="Output"
+    )
 
     def files(self) -> Outputs:
         return Outputs(requests=self.requests_out, steps=self.steps_out)

@@ -17,12 +17,14 @@ COMPARED_PRECISION: Final = 0.05
 TRIALS: Final = 200
 FINALISTS: Final = 6
 SORTS: Final = ("cost", "users", "ttft", "tpot", "month")
-_MORE_GAIN: Final = "Also try what gains most: one setting changed at a time, simulated with the same users."
+_MORE_GAIN: Final = (
+    "Suggest settings that serve more users. One setting is changed at a time and simulated with the same users."
+)
 
 
 def _precision(
     default: float,
-    help: str = "Half of the sampling interval, as a share of the users.",
+    help: str = "Half-width of the simulation-noise interval, as a share of the users.",
     heading: str = "Search",
 ) -> Any:
     return given(Share(), help, heading=heading, default=default, default_text=f"{default:.0%}")
@@ -30,7 +32,7 @@ def _precision(
 
 def _replications(heading: str = "Search") -> Any:
     return given(
-        WholeNumber(2, 10_000), "Independent runs of a load.", heading=heading,
+        WholeNumber(2, 10_000), "Independent runs per load.", heading=heading,
         default_text="as many as --precision takes",
     )  # fmt: skip
 
@@ -40,15 +42,15 @@ class CapacitySearch(Inputs):
     """GPU counts to answer for, and how exactly."""
 
     gpus: Sequence[int] = given(
-        IntegerList(), "GPU counts to answer for.", heading="Search", default=(1, 2, 4, 8), default_text="1,2,4,8"
+        IntegerList(), "GPU counts to evaluate.", heading="Search", default=(1, 2, 4, 8), default_text="1,2,4,8"
     )
     precision: float = _precision(PRECISION)
     replications: int | None = _replications()
     hours_met: float | None = given(
         Share(),
-        "Share of clock hours that have to meet the SLO, such as 95%; runs are an hour long.",
+        "Hourly SLO compliance: share of clock hours that must meet the SLO, such as 95%. Runs are one hour long.",
         heading="Search",
-        default_text="the long run",
+        default_text="the SLO holds over the whole run",
     )
     suggest: bool = given(Switch(has_opposite=False), _MORE_GAIN, heading="Search", default=False)
 
@@ -76,11 +78,11 @@ class CompareSearch(Inputs):
     """How layouts are ranked, and which of them are simulated."""
 
     sort: str = given(
-        Text(), "Rank by: cost (per user), users, ttft, tpot, or month (cost per month).", heading="Ranking",
+        Text(), "Rank by cost (per user), users, ttft, tpot or month (cost per month).", heading="Ranking",
         default="cost",
     )  # fmt: skip
     simulate_all: bool = given(
-        Switch(has_opposite=False), "Also simulate layouts that are far behind by their estimate.", heading="Ranking",
+        Switch(has_opposite=False), "Also simulate layouts that are estimated to be much worse.", heading="Ranking",
         default=False, flag="all",
     )  # fmt: skip
     precision: float = _precision(COMPARED_PRECISION, heading="Ranking")
@@ -97,12 +99,13 @@ class SweepInput(Inputs):
 
     vary: Mapping[str, Any] | None = None
     tornado: bool = given(
-        Switch(has_opposite=False), "Also each assumption, 20 % less and 20 % more, the largest effect first.",
+        Switch(has_opposite=False),
+            "Add a sensitivity analysis: each assumption 20 % lower and 20 % higher, largest effect first.",
         heading="What if", default=False,
     )  # fmt: skip
-    users: int | None = given(COUNT, "Answer with the GPUs and dollars that so many users need.", heading="What if")
+    users: int | None = given(COUNT, "Answer with the GPUs and the cost that this many users need.", heading="What if")
     gpus: int | None = given(
-        COUNT, "GPUs that are simulated.", heading="What if", default_text="the fewest that hold the model"
+        COUNT, "GPUs to simulate.", heading="What if", default_text="the fewest that hold the model"
     )
     precision: float = _precision(COMPARED_PRECISION, heading="What if")
     replications: int | None = _replications("What if")
@@ -116,12 +119,12 @@ class OptimizeSearch(Inputs):
     gpus: int = given(COUNT, "GPUs to serve on.", heading="Search", default=1)
     search: Mapping[str, Any] | None = None
     trials: int = given(
-        WholeNumber(1, 10_000), "Choices that are looked at by an estimate, in ms each.", heading="Search",
+        WholeNumber(1, 10_000), "Candidates to screen by an estimate, which takes milliseconds each.", heading="Search",
         default=TRIALS,
     )  # fmt: skip
-    finalists: int = given(WholeNumber(1, 100), "Choices that are simulated.", heading="Search", default=FINALISTS)
+    finalists: int = given(WholeNumber(1, 100), "Candidates to simulate.", heading="Search", default=FINALISTS)
     router: str | RouterFactory | None = router_field(
-        "A router that is kept.", default_text="searched, beginning with compare's"
+        "Router to use for all candidates.", default_text="searched, starting with compare's"
     )
 
 
@@ -131,7 +134,7 @@ class PlanSearch(Inputs):
 
     gpu: str | Sequence[str] | None = given(
         Listed(Text()), "GPUs to choose from.", heading="Choice",
-        default_text="each with a price, and runs or kernels measured",
+        default_text="all that have a price and measured runs or kernels",
     )  # fmt: skip
     quantization: str | Sequence[str] | None = given(
         Listed(Text()), "Weight formats to choose from.", heading="Choice", default_text="the checkpoint's", short="q"
@@ -140,20 +143,22 @@ class PlanSearch(Inputs):
         Listed(Text()), "KV-cache formats to choose from.", heading="Choice", default_text="auto"
     )
     router: str | RouterFactory | None = router_field(
-        default_text="least-outstanding, or session-affinity where that should cost clearly less"
+        default_text="least-outstanding, or session-affinity where that is estimated to cost less"
     )
     pools: PoolSizesAsked | None = given(
         PoolChoices(),
-        "Also try engines that compute prompts apart from engines that compute answers: prefill,decode, or with "
-        "tensor-parallel sizes to choose from prefill=tp1,decode=tp1/tp2.",
-        heading="Prefill and decode apart",
+        "Also try disaggregated prefill/decode: prefill,decode. With tensor-parallel sizes to choose from: "
+        "prefill=tp1,decode=tp1/tp2.",
+        heading="Disaggregated prefill/decode",
     )
-    precision: float = _precision(layouts.PRECISION, "Half of the sampling interval of the best fleet's users.")
+    precision: float = _precision(
+        layouts.PRECISION, "Half-width of the simulation-noise interval of the best fleet's users."
+    )
     replications: int = given(
-        WholeNumber(2, 10_000), "At most so many independent runs of a load.", heading="Search",
+        WholeNumber(2, 10_000), "Most independent runs per load.", heading="Search",
         default=layouts.MAX_REPLICATIONS,
     )  # fmt: skip
     explain: bool = given(
-        Switch(has_opposite=False), "Also show every layout, with the reason why it was dropped.", heading="Output",
+        Switch(has_opposite=False), "Also show every layout and why it was dropped.", heading="Output",
         default=False,
     )  # fmt: skip

@@ -13,7 +13,7 @@ _HEADING = "SLO"
 class SLOInput(Inputs):
     """A named SLO, or limits of one's own."""
 
-    slo: str = given(Text(), "A named SLO; the options below change it.", heading=_HEADING, default="chat")
+    slo: str = given(Text(), "Named SLO. The options below override its limits.", heading=_HEADING, default="chat")
     ttft_s: float | None = given(
         Duration(), "Limit on the time to first token.", heading=_HEADING, default_text="chat: 1s", flag="ttft"
     )
@@ -21,7 +21,7 @@ class SLOInput(Inputs):
         Duration(), "Limit on the time per output token.", heading=_HEADING, default_text="chat: 50ms", flag="tpot"
     )
     attainment: float | None = given(
-        Number("a share between 0 and 1, such as 0.95"), "Share of requests that must meet both.",
+        Number("a share between 0 and 1, such as 0.95"), "Share of requests that must meet both limits.",
         heading=_HEADING, default_text="chat: 0.95",
     )  # fmt: skip
 

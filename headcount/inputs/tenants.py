@@ -25,5 +25,5 @@ def of_tenants(clients: Clients, given: Given) -> Clients:
     """Those of a load whose prompts are given as a whole."""
     tenants = read_tenants(given)
     if tenants.longest_system_prompt:
-        raise HeadcountError("tenants have system_prompt_tokens, which go with users of a population; leave them out")
+        raise HeadcountError("system_prompt_tokens of a tenant needs a population with users; leave it out")
     return replace(clients, tenants=tenants)

@@ -34,37 +34,41 @@ class TrafficInput(Inputs):
     """Of a trace, how it is read and at which times; of every workload, what differs from it."""
 
     trace_block_size: int | None = given(
-        TokenCount(), "Tokens per block id of a trace.", heading=_HEADING, default_text="as its format has it"
+        TokenCount(), "Tokens per block id of a trace.", heading=_HEADING, default_text="the format's own"
     )
     trace_format: str | None = given(
-        Text(), "Format of a trace, by name.", heading=_HEADING, default_text="found from its content"
+        Text(), "Trace format, by name.", heading=_HEADING, default_text="found from its content"
     )
     columns: str | Mapping[str, str] | None = given(
         Text("NAME=COLUMN,…"),
-        "Columns of a CSV, Parquet or JSON lines trace in no known format: prompt, output, and, if there, time, "
-        "session, think, priority, tenant; such as "
+        "Columns of a CSV, Parquet or JSON Lines trace in an unknown format: prompt, output and, if present, time, "
+        "session, think, priority, tenant. Example: "
         "time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens.",
         heading=_HEADING,
     )
     log_pattern: str | None = given(
         Text("REGEX"),
-        "Regular expression for the lines of a log, with groups of the names of --columns: (?P<prompt>\\d+) …",
+        "Regular expression for the lines of a log. Groups are named like --columns: (?P<prompt>\\d+) …",
         heading=_HEADING,
     )
     spread_ticks: bool = given(
         Switch(has_opposite=False),
-        "Spread times of a trace that are rounded, such as to 3 s, evenly over what they stand for.",
+        "Spread rounded times of a trace evenly over the rounding interval, such as 3 s.",
         heading=_HEADING,
         default=False,
     )
     splice: Sequence[str | Path] = given(
-        FilePath(), "Another trace that follows this one; may be repeated.", heading=_HEADING, default=(), is_many=True
+        FilePath(), "Append another trace. May be repeated.", heading=_HEADING, default=(), is_many=True
     )
     stretch: float | None = given(
-        Number("a factor"), "Multiply all times of a trace, think times too: 2 is half as fast.", heading=_HEADING
+        Number("a factor"),
+        "Multiply all times of a trace, including think times. 2 means half the speed.",
+        heading=_HEADING,
     )
     rate_scale: float | None = given(
-        Number("a factor"), "So many times a trace's sessions in the same time, such as 2 or 0.5.", heading=_HEADING
+        Number("a factor"),
+        "Multiply the number of a trace's sessions in the same time, such as 2 or 0.5.",
+        heading=_HEADING,
     )
     think_time_s: float | None = given(
         Duration(),
@@ -75,31 +79,34 @@ class TrafficInput(Inputs):
     )
     system_prompt: str | None = given(
         Text("TOKENS"),
-        "Tokens that all conversations begin with.",
+        "Tokens of the system prompt that all conversations share.",
         heading=_HEADING,
         default_text="the workload's",
     )
     context_scale: float | None = given(
-        Number("a factor"), "So many times as long prompts with their answers, on average.", heading=_HEADING
+        Number("a factor"), "Multiply the mean tokens of prompt and answer together.", heading=_HEADING
     )
-    output_scale: float | None = given(Number("a factor"), "So many times as long answers.", heading=_HEADING)
+    output_scale: float | None = given(Number("a factor"), "Multiply the tokens of answers.", heading=_HEADING)
     turns: str | None = given(
         Text("NUMBER"), "Mean turns of a conversation.", heading=_HEADING, default_text="the workload's"
     )
     traffic: TrafficChanges = given(
         TRAFFIC_CHANGES,
-        "Changes of the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
-        "long-prompts=10%:32K; separated by commas.",
+        "Changes to the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
+        "long-prompts=10%:32K. Separate several by commas.",
         heading=_HEADING,
     )
     patience: str | None = given(
-        Text("TIME"), "Mean time that users wait for the first token.", heading=_HEADING, default_text="for ever"
+        Text("TIME"),
+        "Mean time that users wait for the first token before they give up.",
+        heading=_HEADING,
+        default_text="forever",
     )
     client_timeout: str | None = given(
         Text("TIME"), "Time after which clients cancel an unfinished answer.", heading=_HEADING, default_text="none"
     )
     retries: str | None = given(
-        Text("N"), "Attempts that follow time-outs.", heading=_HEADING, default_text="2, as openai-python has it"
+        Text("N"), "Retries after a time-out.", heading=_HEADING, default_text="2, openai-python's default"
     )
 
     @property

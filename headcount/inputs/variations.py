@@ -39,17 +39,17 @@ _SHORT: Final = {
     "kv_transfer_config": "{}",
 }
 _NONE: Final = {
-    "speculation": "no drafts",
+    "speculation": "no speculative decoding",
     "quantization": "the checkpoint's weights",
-    "kv_offloading_size": "no KV in host memory",
-    "kv_store_size": "no shared KV store",
-    "kv_store_rate": "a store as fast as the network",
-    "kv_transfer_config": "host memory by LRU",
+    "kv_offloading_size": "no CPU KV-cache offloading",
+    "kv_store_size": "no remote KV cache",
+    "kv_store_rate": "remote KV cache as fast as the network",
+    "kv_transfer_config": "offloading with LRU eviction",
 }
 _SIZES: Final = {
-    "kv_offloading_size": "{:,g} GiB of KV in host memory",
-    "kv_store_size": "a shared KV store of {:,g} GiB",
-    "kv_store_rate": "a store of {:,g} GB/s",
+    "kv_offloading_size": "CPU KV-cache offloading, {:,g} GiB",
+    "kv_store_size": "remote KV cache, {:,g} GiB",
+    "kv_store_rate": "remote KV cache at {:,g} GB/s",
 }
 OWN_FORMATS: Final = (None, "none", "auto")  # the checkpoint's
 FORMATS: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality

@@ -248,7 +248,7 @@ def _watched(
         progress(Progress(done=len(rows), total=len(asked.gpus), note=note))
 
     def estimated(gpus: int, users: int) -> None:
-        about = f"{counted(gpus, 'GPU')}: about {users:,} users by estimate"
+        about = f"{counted(gpus, 'GPU')}: about {users:,} users (estimated)"
         progress(Progress(done=len(rows), total=len(asked.gpus), note=about, is_estimate=True))
 
     progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))

@@ -41,7 +41,8 @@ from workloads.traces.trace_file import Source
 MOST_LAYOUTS = 1000
 SHOWN_CUT = 0.01  # of conversations, prompts or answers, from which on a table has a column for it
 HITS_LEGEND = (
-    "prefix hits: share of prompt tokens found in GPU memory, and in host memory or a KV store where KV is kept there."
+    "prefix hits: share of prompt tokens found in GPU memory, and in CPU memory or a remote KV cache if KV is "
+    "offloaded there."
 )
 DECIDE_HITS = frozenset({"router", "kv_offloading_size", "kv_store_size", "enable_prefix_caching"})
 

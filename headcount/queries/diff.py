@@ -12,10 +12,15 @@ from headcount.queries.saved_answer import read_answer
 from headcount.text.words import EACH_GETS, SAFE
 
 _ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headroom", "spare_servers", "seed")
-_ENDS = {"low": "users safe to promise", "users": "best estimate of users", "high": "upper end of users"}
+_ENDS = {
+    "low": "users at 95 % confidence",
+    "users": "expected users",
+    "high": "upper end of the 90 % interval of users",
+}
 _MEANS = {
     "attainment": "requests within the SLO", "requests_per_s": "requests/s", "kv_usage": "KV blocks used",
-    "prefix_hit_rate": "prompt tokens found in the cache", "host_hit_rate": "prompt tokens found in host memory",
+    "prefix_hit_rate": "prompt tokens found in the cache",
+    "host_hit_rate": "prompt tokens found in the offloaded KV cache",
 }  # fmt: skip
 _SAID = ("buy", "for", EACH_GETS)  # of the question, or said in the answer's own line
 
@@ -64,7 +69,7 @@ class DiffResult(Result):
 
 @question
 def diff(before: str | Path, after: str | Path) -> DiffResult:
-    """What changed in the question from one kept answer to another, and what it did to the answer.
+    """What changed from one saved answer to another, in the question and in the answer.
 
     Both are files that `--json`, `--report FILE.json` or an HTML report wrote. Raises HeadcountError for any other.
     """
@@ -116,7 +121,7 @@ def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from ((said, room[name]) for name, said in _ENDS.items() if name in room)
     yield from ((name, figure) for name, figure in page["figures"] if name not in _SAID)
     yield from _options(page["options"] or {"columns": (), "rows": ()})
-    yield "what binds", report.get("binding")
+    yield "bottleneck", report.get("binding")
     for load in report.get("loads", ()):
         if load["share"] in (None, 1.0):
             yield from ((said, load[name]) for name, said in _MEANS.items() if name in load)
@@ -124,7 +129,7 @@ def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Whom each row of the first page's table serves; the leading one is told before."""
+    """Whom each row of the summary's table serves; the leading one is told before."""
     for place, column in enumerate(table["columns"]):
         if SAFE in column:
             yield from ((f"{column}: {row[0]} ({table['columns'][0]})", row[place]) for row in table["rows"])

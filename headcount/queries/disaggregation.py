@@ -34,7 +34,7 @@ from workloads.traces.trace_file import Source
 class DisaggregationResult(PooledResult):
     """Users of engines that compute prompts and engines that compute answers."""
 
-    kind = "apart"
+    kind = "disaggregation"
     view = "disaggregation"
     apart: DisaggregatedDeployment
     served: Mapping[str, Any]  # the pools and handovers in one run at the capacity

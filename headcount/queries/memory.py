@@ -206,7 +206,7 @@ def mean_context(given: int | None, max_model_len: int, longest: str = "max_mode
         tokens = round(equilibrium(load_preset(PRESET), max_model_len).context)
     except InputError:
         return MeanContext(tokens=max_model_len, source=f"{longest}, too short for the {PRESET} preset")
-    return MeanContext(tokens=tokens, source=f"mean prompt with answer of the {PRESET} preset")
+    return MeanContext(tokens=tokens, source=f"mean prompt and answer of the {PRESET} preset")
 
 
 def is_doubtful(budget: MemoryBudget) -> bool:

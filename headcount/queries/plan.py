@@ -311,7 +311,7 @@ class _Planning:
 
     def _nearest(self, race: FleetSearch, progress: Watch, simulations: Simulations) -> Iterator[Nearest]:
         """What would serve the users, told as it is found."""
-        found = "no fleet serves these users; looking for what would"
+        found = "no fleet serves these users; searching for a change that would"
         progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
         for each in nearest_fleets(self.question, read_offers((), None), simulations=simulations):
             progress(Progress(done=0, total=1, found=plan_progress.nearest_text(each)))

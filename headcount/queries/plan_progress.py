@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from headcount.queries.plan_rows import DROPPED, FleetRow, rows_of, sized_row
 from headcount.text.units import counted
+from headcount.text.words import AT_CONFIDENCE
 from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
 from simulator.study.fleets.search import FleetSearch
@@ -19,13 +20,13 @@ def gpus_text(row: FleetRow) -> str:
 
 def server_text(layout: Layout, users: float) -> str:
     """About how many users one server of a layout serves."""
-    return f"a server with {layout.plan.gpus} × {layout.offer.gpu.name}: about {users:,.0f} users by estimate"
+    return f"a server with {layout.plan.gpus} × {layout.offer.gpu.name}: about {users:,.0f} users (estimated)"
 
 
 def nearest_text(each: Nearest) -> str:
     """A change under which a fleet serves the users."""
     row = sized_row(each.sized)
-    return f"with {each.change}: {gpus_text(row)}, {row.layout}, would serve them for ${row.usd_per_month:,.0f} a month"
+    return f"with {each.change}: {gpus_text(row)}, {row.layout}, serves them for ${row.usd_per_month:,.0f} a month"
 
 
 def found_line(race: FleetSearch, before: FleetSearch | None = None) -> str:
@@ -38,17 +39,17 @@ def found_line(race: FleetSearch, before: FleetSearch | None = None) -> str:
     if not row.runs:
         return f"{row.gpu}, {row.layout}: {row.reason}"
     again = ", confirmed with more replications" if before and before.is_sized(race.sized[-1].screened) else ""
-    found = f"{gpus_text(row)}, {row.layout}: {row.users_low:,} users safe to promise"
+    found = f"{gpus_text(row)}, {row.layout}: {counted(row.users_low or 0, 'user')} {AT_CONFIDENCE}"
     return f"{found}, ${row.usd_per_month:,.0f} a month{again}"
 
 
 def _screening(race: FleetSearch) -> str:
     count = len(race.screened) + len(race.dropped)
     if not race.screened:
-        return f"screened {counted(count, 'layout')}: none should serve the users"
+        return f"screened {counted(count, 'layout')}: none is estimated to serve the users"
     rows = [row for row in rows_of(race) if row.runs][:3]
     named = ", ".join(f"{gpus_text(row)} (≈ ${row.usd_per_month:,.0f} a month)" for row in rows)
-    return f"screened {counted(count, 'layout')}; the cheapest, as estimated: {named}"
+    return f"screened {counted(count, 'layout')}; cheapest by estimate: {named}"
 
 
 def why_missed(race: FleetSearch) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted
-from headcount.text.words import layout_text, pools_text
+from headcount.text.words import AT_CONFIDENCE, layout_text, pools_text
 from simulator.fleet.router import router_name
 from simulator.study.fleets.layouts import Dropped, Layout, layout_kind
 from simulator.study.fleets.screening import Screened
@@ -33,7 +33,7 @@ class FleetRow:
     router: str | None = None
     spare_servers: int | None = None
     simulated_servers: int | None = None  # together
-    users_low: int | None = None  # safe to promise with the spare servers down
+    users_low: int | None = None  # at 95 % confidence with the spare servers down
     users: int | None = None
     users_high: int | None = None
     precision: float | None = None
@@ -51,13 +51,13 @@ class FleetRow:
     binding: str | None = None  # what keeps it from serving more
     reason: str | None = None  # why it was dropped, or is only screened
     serve_line: str | None = None
-    prefill_tp: int | None = None  # where prefill and decode are apart: `tp` and `serve_line` are of decode engines
+    prefill_tp: int | None = None  # of disaggregated prefill/decode: `tp` and `serve_line` are of decode engines
     prefill_servers: int | None = None  # of `servers`, spare ones included
     prefill_serve_line: str | None = None
 
     @property
     def kind(self) -> str:
-        """The GPU, and whether prefill and decode are apart on it."""
+        """The GPU, and whether it runs disaggregated prefill/decode."""
         return layout_kind(self.gpu, is_apart=self.prefill_tp is not None)
 
     @property
@@ -144,7 +144,7 @@ def _screened_row(each: Screened) -> FleetRow:
         state=SCREENED,
         gpus=each.layout.gpus(*each.bought),
         binding=each.estimate.binding,
-        reason="estimated, not simulated: it cannot win",
+        reason="estimated, not simulated: another layout costs less",
     )
 
 
@@ -188,6 +188,6 @@ def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float
 
 def _no_number(sized: Sized) -> str:
     row = sized.row
-    less = "less than one user a server is" if row.users_low else "no number is"
-    begins = f"its interval begins at {counted(row.users_low, 'user')}"
-    return f"{less} safe to promise on {row.replicas} × TP{row.tp}: {begins}"
+    less = "less than one user per server" if row.users_low else "no users"
+    begins = f"the 90 % interval begins at {counted(row.users_low, 'user')}"
+    return f"{less} {AT_CONFIDENCE} on {row.replicas} × TP{row.tp}: {begins}"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from files.outputs import check_out_files
 from headcount.diagnostics import Diagnostic, Severity
-from headcount.queries.report_data.study import Study, study_figures
 from headcount.text.units import finite
 from headcount.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from headcount.queries.report_data.study import Study
     from simulator.study.running.simulations import Simulations
 
 _VIEWS: Final = "headcount.views.shown"  # by name: views import results, results no views
@@ -47,7 +47,7 @@ class Progress:
     what: str = ""  # what is counted, where it is not what the command counts
 
 
-SCREENING: Final = "layouts screened by estimate"  # what progress counts before anything is simulated
+SCREENING: Final = "layouts screened"  # what progress counts before anything is simulated
 Watch = Callable[[Progress], None]
 
 
@@ -76,12 +76,16 @@ class Result(ABC):
         """The figures that form a table."""
 
     @property
-    def study(self) -> Study | None:
+    def study(self) -> "Study | None":
         """The deployment that a report is about; None where nothing was searched or nothing runs."""
         return None
 
     def report_figures(self) -> dict[str, Any]:
         """What a report shows beyond the figures, simulated and estimated around the study: some seconds."""
+        if self.study is None:
+            return {}
+        from headcount.queries.report_data.study import study_figures  # noqa: PLC0415  of studies alone
+
         return study_figures(self.study, self.simulations)
 
     def complete(self) -> Self:

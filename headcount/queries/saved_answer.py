@@ -25,11 +25,17 @@ _SCHEMA_1 = {  # keys of answers by 0.1, which 0.2 still reads, and what they ar
 }
 
 
+_KINDS_1 = {"apart": "disaggregation", "over time": "autoscaling"}  # kinds of questions in 0.1
+
+
 def _in_today_s_words(answer: Any) -> Any:
     """An answer of schema 1 under the keys of today; any other as it is."""
     if not isinstance(answer, dict) or answer.get("schema_version") != 1:
         return answer
-    return _renamed(answer)
+    found = _renamed(answer)
+    if isinstance(report := found.get("report"), dict) and report.get("kind") in _KINDS_1:
+        report["kind"] = _KINDS_1[report["kind"]]
+    return found
 
 
 def _renamed(value: Any) -> Any:
@@ -44,14 +50,11 @@ def read_answer(path: Path) -> Mapping[str, Any]:
     if text.lstrip().startswith("<"):
         found = _INSIDE.search(text)
         if found is None:
-            raise InputError(f"{path}: it is no report of headcount with an answer inside; give an answer's .json")
+            raise InputError(f"{path}: not a Headcount report with a saved answer; give an answer's .json")
         text = found[1]
     answer = _in_today_s_words(parse_json(text, str(path)))
     report = answer.get("report") if isinstance(answer, dict) else None
     if not isinstance(report, dict) or not isinstance(report.get("summary"), dict):
-        raise InputError(
-            f"{path}: it is no answer of headcount that a report can be made of; write one with --json, or with "
-            "--report FILE.json"
-        )
+        raise InputError(f"{path}: not a saved answer with a report; write one with --json, or with --report FILE.json")
     checked: Mapping[str, Any] = answer
     return checked

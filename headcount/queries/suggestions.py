@@ -1,4 +1,4 @@
-"""What lifts the users that were found: changes of one setting, each tried with the same users."""
+"""Suggestions: changes of one setting that serve more users, each tried with the same users."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import noted
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent
-from headcount.text.words import BEST, PRECISION_REMARK, SAFE, ratio_text
+from headcount.text.words import AT_CONFIDENCE, BEST, PRECISION_REMARK, ratio_text
 from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import Interval
@@ -19,20 +19,20 @@ from simulator.study.variations.ratios import users_ratio
 from simulator.study.variations.variation import screen, simulated
 
 MOST_TRIED: Final = 3
-TRIED: Final = "changes of one setting tried"  # what progress counts
+TRIED: Final = "suggestions simulated"  # what progress counts
 MOST_TOLD: Final = 3
 LEAST_FOUND: Final = 0.01  # more of the prompt tokens in a cache: with less, that is not why
-PREFILL: Final = "prefill"  # in what binds
+PREFILL: Final = "prefill"  # in a bottleneck
 WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
 LIFTS_LEGEND: Final = (
-    "what lifts it: one setting changed at a time, the most promising simulated with the same users; then how the "
-    "best estimate changes, with its 95 % interval."
+    "suggestions: one setting is changed at a time; the most promising changes are simulated with the same users. The "
+    "percentage is the change of the expected users, with its 95 % interval."
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Suggestion:
-    """One setting changed, simulated beside the row whose number leads."""
+    """One setting changed, simulated and compared with the row whose number leads."""
 
     argument: str
     value: Any
@@ -55,17 +55,18 @@ class Suggestion:
         return change_text(self.argument, self.value)
 
     def __str__(self) -> str:
-        said = f"{self.base.users_low:,} → {self.layout.users:,} users {SAFE}; {BEST} {ratio_text(self.ratio)}"
+        said = f"{self.base.users_low:,} → {self.layout.users:,} users {AT_CONFIDENCE}"
+        said = f"{said}; {BEST} {ratio_text(self.ratio)}"
         return "; ".join(filter(None, (said, self.why, self.remark)))
 
     @property
     def why(self) -> str:
-        """That fewer prompt tokens are computed, where computing them binds and more are found in a cache."""
+        """That fewer prompt tokens are computed, where they are the bottleneck and more are found in a cache."""
         before, after = (_share_found(row) for row in (self.base, self.layout.row))
         if after < before + LEAST_FOUND or PREFILL not in (self.base.binding or ""):
             return ""
-        found = f"{percent(round(after, 2))} of prompt tokens are found in a cache, not {percent(round(before, 2))}"
-        return f"{found}: fewer are computed"
+        found = f"{percent(round(after, 2))} of prompt tokens are found in a cache instead of"
+        return f"{found} {percent(round(before, 2))}"
 
     @property
     def remark(self) -> str:
@@ -86,7 +87,7 @@ class Suggestion:
 
 
 def _share_found(row: CapacityRow | None) -> float:
-    """Of prompt tokens, in GPU or host memory."""
+    """Of prompt tokens, in GPU memory or offloaded."""
     if row is None or row.point is None:
         return 0.0
     return row.point.mean("prefix_hit_rate") + (row.point.host_hit_rate or 0.0)
@@ -122,17 +123,17 @@ def _looked(here: CapacityQuestion, base: CapacityRow, argument: str, value: Any
 
 
 def _simulated(lift: Suggestion, how: RunContext) -> Suggestion:
-    assert lift.layout.looked is not None, "a change is looked at before it is simulated"
+    assert lift.layout.looked is not None, "a change is screened before it is simulated"
     return replace(lift, layout=replace(lift.layout, row=simulated(lift.layout.looked, how)))
 
 
 def suggestion_lines(suggestions: Sequence[Suggestion], row: CapacityRow) -> list[Line]:
     """The changes that gain most, then those that were tried and do not."""
     if not suggestions:
-        return [Line("what lifts it: by their estimates no change of one setting gains")]
+        return [Line("suggestions: none; no single setting is estimated to serve more users")]
     gaining = [lift for lift in suggestions if lift.gains]
     others = [f"{lift.change} {ratio_text(lift.ratio)}" for lift in suggestions if not lift.gains]
-    where = f"on {counted(row.gpus, 'GPU')}, where {row.binding} binds"
-    said = [Line(f"what lifts it {where}: {'' if gaining else 'nothing that was tried'}".rstrip(": "))]
+    where = f"on {counted(row.gpus, 'GPU')} (bottleneck {row.binding})"
+    said = [Line(f"suggestions {where}: {'' if gaining else 'none of the changes tried helps'}".rstrip(": "))]
     said += [Line(f": {lift}", bold=f"  {lift.change}") for lift in gaining[:MOST_TOLD]]
     return [*said, Line(f"tried without gain: {', '.join(others)}")] if others else said

@@ -164,7 +164,7 @@ def whatif(
     """
     router, progress = sweep.router, run.progress
     if not sweep.vary and not sweep.tornado:
-        raise HeadcountError("nothing is varied; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
+        raise HeadcountError("nothing to vary; give --vary NAME=VALUE,VALUE, such as context=x1,x2,x4, or --tornado")
     axes, counts, asked = _grid(sweep.vary or {}, sweep.users)
     for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
         check_router(each)

@@ -29,11 +29,11 @@ def no_capacity_reason(row: CapacityRow) -> str:
     if row.users_low_sampling and row.users_at_kv_cache_low == 0 and row.plan is not None:
         return _no_start_reason(row.plan)
     if row.users_low_sampling and row.users_at_step_time_error_high and row.users_at_ttft_error_high == 0:
-        return f"not even one user is served where TTFT is {row.ttft_error:.0%} longer, which its error allows"
+        return f"if TTFT is {row.ttft_error:.0%} longer than simulated, which is within its error, no user is served"
     if row.users_low_sampling and row.step_time_error is not None:
-        longer = f"{row.step_time_error:.0%} longer, which their error allows"
-        return f"not even one user is served where steps take {longer}; a latency profile narrows it"
-    return "the interval over the replications is too wide; a larger --replications narrows it"
+        longer = f"{row.step_time_error:.0%} longer than simulated, which is within their error"
+        return f"if steps take {longer}, no user is served; a latency profile reduces the error"
+    return "the interval over the replications is too wide; more replications narrow it"
 
 
 def _no_start_reason(plan: Deployment) -> str:
@@ -43,11 +43,11 @@ def _no_start_reason(plan: Deployment) -> str:
     low = budget.kv_cache_tokens_low if is_sglang else budget.num_gpu_blocks_low
     end = f"at the low end of the KV {'tokens' if is_sglang else 'blocks'}' interval ({low:,})"
     if is_sglang or starts_with_fewest(plan):
-        return f"{end} no users are served; narrow it with --startup-log"
+        return f"{end}, no users are served; narrow the interval with --startup-log"
     longest = longest_fit(plan.architecture, plan.gpu, budget, plan.given)
     shorter = f"lower --max-model-len to {longest} or " if longest else ""
     return (
-        f"{end} vLLM would not start: they do not hold one request of max_model_len {budget.max_model_len:,}; "
+        f"{end}, vLLM would not start: the blocks do not hold one request of max_model_len {budget.max_model_len:,}; "
         f"{shorter}narrow the interval with --startup-log"
     )
 

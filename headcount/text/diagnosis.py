@@ -13,37 +13,38 @@ def diagnosis_lines(diagnosis: Diagnosis | None) -> list[str]:
     if diagnosis.fit.is_expected:
         return lines
     if not diagnosis.explanations:
-        return [*lines, f"  none of {diagnosis.tried} settings that were tried explains it; look at each run below"]
+        return [*lines, f"  none of the {diagnosis.tried} settings tried explains it; check each run below"]
     first, *others = diagnosis.explanations
     lines.append(f"  best explanation of {diagnosis.tried} tried: {_explained(first)}")
-    return [*lines, *(f"  as good: {_explained(each)}" for each in others)]
+    return [*lines, *(f"  equally good: {_explained(each)}" for each in others)]
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
     fit, gpu = diagnosis.fit, diagnosis.gpu
     if fit.is_expected:
-        return f"your server is as fast as one with {gpu} should be"
+        return f"your server is as fast as expected for {gpu}"
     if not fit.outside:
         run, name, ratio = fit.worst
         return (
-            f"your server is as it should be in the median, but {_NAMES[name]} of {run} is {ratio:.2f} × the simulated"
+            f"your server is as fast as expected in the median, but {_NAMES[name]} of {run} is {ratio:.2f} × simulated"
         )
     lead = fit.outside[0]
     ratio = fit.ratios[lead]
+    speed = "slower" if ratio > 1 else "faster"
+    change = f"{abs(ratio - 1):.0%} {'higher' if ratio > 1 else 'lower'}"
     if lead == "ttft":
-        return f"your server's TTFT is {ratio:.2g} × what it should be with {gpu}, its TPOT as it should be"
-    speed = f"{ratio:.1f} × slower" if ratio > 1 else f"{1 / ratio:.1f} × faster"
-    return f"your server is {speed} than one with {gpu} should be"
+        return f"your server is {speed} than expected for {gpu}: TTFT is {change}, TPOT is as expected"
+    return f"your server is {speed} than expected for {gpu}: {_NAMES[lead]} is {change}"
 
 
 def _figures(fit: Fit) -> str:
     limits = " and ".join(f"±{limit - 1:.0%} ({_NAMES[name]})" for name, limit in fit.limits.items())
-    return f"measured over simulated, median of runs: {_ratios(fit)}; here 90 % of servers lie within {limits}"
+    return f"measured / simulated, median over runs: {_ratios(fit)}; 90 % of servers lie within {limits}"
 
 
 def _explained(explanation: Explanation) -> str:
-    rest = "" if explanation.fit.is_expected else "; the rest stays unexplained"
-    return f"{explanation.words}; then {_ratios(explanation.fit)}{rest}"
+    rest = "" if explanation.fit.is_expected else "; the rest remains unexplained"
+    return f"{explanation.words}: then {_ratios(explanation.fit)}{rest}"
 
 
 def _ratios(fit: Fit) -> str:

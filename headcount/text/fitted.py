@@ -12,7 +12,7 @@ from workloads.fitted.fitted_trace import FittedTrace
 
 _TITLES: Final = {
     "new": "share nothing",
-    "goes_on": "go on where an earlier one ended",
+    "goes_on": "continue where an earlier one ended",
     "branches": "begin like an earlier one",
     "turns": "further turns of a session",
 }

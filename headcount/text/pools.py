@@ -6,7 +6,7 @@ from typing import Any
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import milliseconds, percent
 
-COLUMNS = ("pool", "engines", "GPUs", "KV blocks", "busy", "running", "waiting", "KV used", "KV used at most")
+COLUMNS = ("pool", "engines", "GPUs", "KV blocks", "busy", "running", "waiting", "KV used", "max KV used")
 
 
 def pool_cells(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
@@ -31,11 +31,15 @@ def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
     if not found:
         return []
     table = Table(columns=COLUMNS, rows=pool_cells(found["pools"]), text_columns=(0,))
-    lines = [Line(f"  {'handover':<18}{handover_text(found['handover_s'])}")]
+    lines = [Line(f"  {'KV transfer':<18}{handover_text(found['handover_s'])}")]
     if "decider" in found:
         share = percent(round(found["local_prefill_share"], 3))
         lines.append(Line(f"  {'local prefill':<18}{share} of prompts, by {found['decider']}"))
     if found.get("lost_requests"):
-        lost = f"{found['lost_requests']:,} requests keep blocks in decode engines for KV that never comes"
+        lost = f"{found['lost_requests']:,} requests hold blocks in decode engines, but their KV never arrives"
         lines.append(Line(f"  {'never written':<18}{lost}"))
     return [*lines, Line(), table]
+
+
+Part = tuple[int, int]
+"""So many servers, and the GPUs of each."""

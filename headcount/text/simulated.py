@@ -34,7 +34,7 @@ def tenant_row(tenant: "TenantFigures") -> tuple[str, ...]:
 
 def _host_hits(result: "SimulationResult") -> str:
     host = result.host_hit_rate
-    return "" if host is None else f" in GPU memory, {host:.1%} in host memory"
+    return "" if host is None else f" in GPU memory, {host:.1%} offloaded"
 
 
 def rates(result: "SimulationResult", preempted: str) -> list[tuple[str, str]]:
@@ -48,7 +48,7 @@ def rates(result: "SimulationResult", preempted: str) -> list[tuple[str, str]]:
         ),
         ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
         ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
-        ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at most"),
+        ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at the peak"),
         ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{_host_hits(result)}"),
         (preempted, f"{result.num_preemptions:,}"),
     ]

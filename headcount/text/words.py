@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from simulator.study.statistics import Interval
     from workloads.effects import TrafficEffects
 
-SAFE, BEST, UPPER = "safe to promise", "best estimate", "upper end"
-"""What people read of users_low, users and users_high."""
-PER_SAFE_USER: Final = "$/safe user"
-PER_SAFE_MEANING: Final = f"{PER_SAFE_USER}: a month, for each user who is safe to promise."
+SAFE, BEST, UPPER = "users (95 % conf.)", "expected users", "upper end (90 %)"
+"""The columns of users_low, users and users_high."""
+AT_CONFIDENCE: Final = "at 95 % confidence"
+"""Of users_low, in a sentence."""
+PER_SAFE_USER: Final = "$/user"
+PER_SAFE_MEANING: Final = f"{PER_SAFE_USER}: dollars per month per user {AT_CONFIDENCE}."
 """The one meaning of a cost per user: a month's dollars by users_low."""
-PRECISION_REMARK: Final = "answers change with the format: test their quality"
+PRECISION_REMARK: Final = "a smaller number format can change the model's answers: test their quality"
 STEP_TIME_ERROR: Final = "step-time error"
-TTFT_ERROR: Final = "TTFT's own error"
-KV_CACHE_ERROR: Final = "the error of the KV cache's size"
+TTFT_ERROR: Final = "TTFT error"
+KV_CACHE_ERROR: Final = "KV-cache size error"
 COVERED: Final = f"simulation noise, {STEP_TIME_ERROR}, {TTFT_ERROR} and {KV_CACHE_ERROR}"
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
@@ -47,7 +49,7 @@ def pools_text(counts: Sequence[int], sizes: Sequence[int]) -> str:
 
 def pool_owner(budget: "MemoryBudget") -> str:
     """Whose the budget's KV blocks are."""
-    return "attention replica" if budget.data_parallel_size > 1 and budget.engine == "vllm" else "replica"
+    return "data-parallel rank" if budget.data_parallel_size > 1 and budget.engine == "vllm" else "replica"
 
 
 def pool_text(budget: "MemoryBudget") -> str:
@@ -63,27 +65,27 @@ def pool_text(budget: "MemoryBudget") -> str:
 
 
 def host_text(budget: "MemoryBudget") -> str:
-    """What host memory holds of a server's KV, or a store of all servers'; "" where none is kept there."""
+    """How much KV the CPU memory of a server or a remote cache of all servers holds; "" without them."""
     host, ranks = budget.host, budget.data_parallel_size
     if host is None:
         return ""
     held = f"{host.num_tokens:,} tokens of KV in {host.num_chunks:,} chunks"
-    each = f" for each of {ranks} attention replicas" if ranks > 1 else ""
+    each = f" for each of {ranks} data-parallel ranks" if ranks > 1 else ""
     if host.is_shared:
         whole = "" if host.store_bytes_per_s is None else f", {host.store_bytes_per_s / 1e9:,.4g} GB/s in all"
         return (
-            f"KV store of all servers: {held}, {host.num_bytes / GIB:,.1f} GiB; read and written at "
+            f"remote KV cache of all servers: {held}, {host.num_bytes / GIB:,.1f} GiB; read and written at "
             f"{host.copied_bytes_per_s / 1e9:,.3g} GB/s one way per GPU{whole}"
         )
     return (
-        f"host memory: {held}, {host.num_bytes / GIB:,.1f} GiB{each}; copied at "
+        f"CPU KV-cache offloading: {held}, {host.num_bytes / GIB:,.1f} GiB{each}; copied at "
         f"{host.copied_bytes_per_s / 1e9:,.3g} GB/s one way per GPU"
     )
 
 
 def hits_text(gpu: float, host: float | None) -> str:
-    """Shares of prompt tokens by where they were found, such as `52 % + 30 % host`."""
-    return percent(round(gpu, 2)) + ("" if host is None else f" + {percent(round(host, 2))} host")
+    """Shares of prompt tokens by where they were found, such as `52 % GPU + 30 % offloaded`."""
+    return percent(round(gpu, 2)) + ("" if host is None else f" GPU + {percent(round(host, 2))} offloaded")
 
 
 def settings_text(plan: "Deployment") -> str:
@@ -120,13 +122,13 @@ def longest_name(engine: str) -> str:
 def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> str:
     """How far the step times may be off with so many sequences running."""
     if latency.is_given:
-        return "every step takes the time that was given: the engine decides as simulated, the times are yours"
+        return "every step takes the time that you gave; the scheduler's decisions are simulated"
     errors = latency.tpot_log_error, latency.ttft_log_error
     tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
     within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT) of the simulated ones"
     within += f", with {ERROR_SEQUENCES} sequences running" if sequences is None else ""
     if not latency.is_measured:
-        return f"no runs of this deployment were measured; by judgement, {within}"
+        return f"no runs of this deployment were measured; estimated: {within}"
     if latency.calibrated:
         count = len(latency.warnings)
         outside = f"; {counted(count, 'setting')} {'lies' if count == 1 else 'lie'} outside it" if count else ""
@@ -151,9 +153,9 @@ def cancelled_text(found: "Cancellations") -> str:
 def traffic_text(effects: "TrafficEffects", plans: Sequence["Deployment"]) -> str:
     """What the longest context makes of the load, each share above 0; the first plan's engine names it."""
     found = (
-        (effects.conversations_cut, "conversations are cut"),
-        (effects.conversations_truncated, "conversations go on without the oldest of what was said"),
-        (effects.conversations_summarized, "conversations wait for a summary of what was said"),
+        (effects.conversations_cut, "conversations end early"),
+        (effects.conversations_truncated, "conversations drop their oldest messages"),
+        (effects.conversations_summarized, "conversations are summarized"),
         (effects.messages_shortened, "messages are shortened"),
         (effects.prompts_refused, "prompts are refused"),
         (effects.answers_cut, "answers are cut"),
@@ -174,14 +176,19 @@ def sentence(text: str) -> str:
 
 def found_text(low: int, mean: int, high: int) -> str:
     """Users that were found just now."""
-    return f"{low:,} users {SAFE}, {BEST} {mean:,}, {UPPER} {high:,}"
+    return f"{low:,} users {AT_CONFIDENCE} {interval_text(low, mean, high)}"
+
+
+def interval_text(low: int, mean: int, high: int) -> str:
+    """The mean and the interval, such as `(474 expected, 90 % interval 412 to 540)`."""
+    return f"({mean:,} expected, 90 % interval {low:,} to {high:,})"
 
 
 def safe_meaning(covered: str) -> str:
-    """What users safe to promise are; `covered` are the errors that their interval covers."""
+    """What users at 95 % confidence are; `covered` are the errors that their interval covers."""
     return (
-        f"{SAFE}: users at once whom 19 of 20 real fleets like this one should serve, the lower end of a 90 % interval "
-        f"that covers {covered}."
+        f"{SAFE}: concurrent users that 95 % of such fleets can serve. It is the lower end of a 90 % interval, which "
+        f"covers {covered}."
     )
 
 
@@ -203,20 +210,20 @@ def _digits(value: float, digits: int) -> str:
 
 
 def promise_text(slo: "SLO") -> str:
-    """The SLO without abbreviations: `95 % of answers begin within 1 s and go on at 15 words/s or more`."""
+    """The SLO without abbreviations: `95 % of answers begin within 1 s and continue at 15 words/s or more`."""
     parts = [f"begin within {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
     if slo.tpot_s is not None:
         tokens = 1 / slo.tpot_s
-        parts.append(f"go on at {pace_text(tokens)} or more")
+        parts.append(f"continue at {pace_text(tokens)} or more")
     return f"{percent(slo.attainment)} of answers {' and '.join(parts)}"
 
 
 def reached_text(ttft_s: float | None, tpot_s: float | None) -> str:
-    """Such as `95 % of answers begin within 1.2 s; 95 % go on at 33 words/s (44 tokens/s) or more`."""
+    """Such as `95 % of answers begin within 1.2 s; 95 % continue at 33 words/s (44 tokens/s) or more`."""
     said = [] if ttft_s is None else [f"of answers begin within {seconds(ttft_s)}"]
     if tpot_s:
         of = "" if said else "of answers "
-        said.append(f"{of}go on at {pace_text(1 / tpot_s)} or more")
+        said.append(f"{of}continue at {pace_text(1 / tpot_s)} or more")
     return "; ".join(f"95 % {text}" for text in said) or "No request was answered"
 
 
@@ -251,17 +258,17 @@ def kv_cache_text(plan: "Deployment") -> str:
 def ratio_text(ratio: "Interval | None") -> str:
     """Such as `+40 % (+35 to +46)`."""
     if ratio is None:
-        return "serves nobody before it or with it"
+        return "serves no users with or without it"
     if max(ratio.mean, ratio.high) >= 10:  # beyond 1,000 % a factor reads better
         return f"× {ratio.mean:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
     mean, low, high = (100 * (value - 1) for value in (ratio.mean, ratio.low, ratio.high))
     return f"{mean:+.0f} % ({low:+.0f} to {high:+.0f})"
 
 
-EACH_GETS: Final = "what each user gets"
+EACH_GETS: Final = "service level"
 
 
 GPUS_REMARK: Final = (
-    "A cost per user is that at full load of these GPUs. Which GPUs are the cheapest for N users, in whole servers, "
-    "may differ: ask headcount plan --users N."
+    "The cost per user assumes a fully loaded fleet. For a given number of users, whole servers of another GPU may "
+    "cost less: see headcount plan."
 )

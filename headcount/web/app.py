@@ -181,7 +181,7 @@ def _add_answers(app: FastAPI, desk: Desk) -> None:
     def report(key: str) -> Response:
         found = desk.history.report(key)
         if found is None:
-            raise HTTPException(404, "no such answer is kept; ask again")
+            raise HTTPException(404, "this answer is not saved; ask again")
         sizing = pages.render("report_size.html")
         return HTMLResponse(found + sizing, headers={"content-security-policy": REPORT_POLICY})
 
@@ -230,5 +230,5 @@ def _add_lists(app: FastAPI, desk: Desk) -> None:
             raise HTTPException(400, f"choose 2 to {MOST} answers of the history")
         answers = [kept for key in keys if (kept := desk.history.find(key)) is not None]
         if len(answers) < len(keys):
-            raise HTTPException(404, "one of these answers is no longer kept; ask again")
+            raise HTTPException(404, "one of these answers is no longer saved; ask again")
         return HTMLResponse(pages.render("side_by_side.html", answers=answers, compared=compared(answers)))

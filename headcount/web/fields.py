@@ -154,4 +154,4 @@ def fields_of(question: str) -> tuple[Field, ...]:
 
 def _is_asked(parameter: click.Parameter) -> bool:
     is_out = isinstance(parameter.type, Reads) and isinstance(parameter.type.kind, OutPath | ReportPath)
-    return not is_out and parameter.name not in _NOT_ASKED
+    return not is_out and parameter.name not in _NOT_ASKED and not getattr(parameter, "hidden", False)

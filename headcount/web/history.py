@@ -45,7 +45,7 @@ class History:
                 write_whole(folder / f"{key}.html", found.report)
                 write_whole(folder / f"{key}.json", msgspec.json.encode(found.kept).decode())
             except (OSError, ValueError) as error:
-                warn_once(f"answers cannot be kept: {error}")
+                warn_once(f"answers cannot be saved: {error}")
                 self._unwritten[key] = found.report
             while len(self._kept) > MOST_KEPT:
                 self._forget(next(iter(self._kept)))

@@ -11,14 +11,15 @@ from headcount.web.scenario import Scenario
 
 FIGURES: Final = {  # the keys of --json that are shown beside one another, with their names for people
     "gpu": "GPU", "gpus": "GPUs", "layout": "layout", "servers": "servers", "replicas": "replicas", "tp": "TP",
-    "users_low": "users safe to promise", "users": "users, best estimate", "users_high": "users, upper end",
-    "usd_per_month": "US dollars a month", "usd_per_user_month": "US dollars per user safe to promise and month",
+    "users_low": "users at 95 % confidence", "users": "expected users",
+    "users_high": "upper end of the 90 % interval of users",
+    "usd_per_month": "US dollars a month", "usd_per_user_month": "US dollars per user and month",
     "requests_per_s": "requests per second", "output_tokens_per_s": "output tokens per second",
     "in_flight": "requests in flight", "kv_usage": "KV cache in use",
     "ttft_s.p50": "TTFT p50", "ttft_s.p95": "TTFT p95", "tpot_s.p50": "TPOT p50", "tpot_s.p95": "TPOT p95",
     "e2e_s.p50": "whole answer p50", "e2e_s.p95": "whole answer p95",
-    "attainment.mean": "requests within the SLO", "binding": "what binds", "num_gpu_blocks": "KV blocks or pages",
-    "kv_cache_tokens": "tokens that the KV cache holds", "model_fits": "the model fits",
+    "attainment.mean": "requests within the SLO", "binding": "bottleneck", "num_gpu_blocks": "KV blocks or pages",
+    "kv_cache_tokens": "KV-cache tokens", "model_fits": "the model fits",
 }  # fmt: skip
 _LOADS: Final = {"at_users_low": True, "at_users_to_serve": True, "at_users": False}  # whether it is shown
 _SHARES: Final = ("attainment.mean", "kv_usage")

@@ -95,7 +95,7 @@ def _answered(scenario: Scenario, folder: Path, pipe: Connection) -> Answered | 
     except click.ClickException as error:
         return Refused(one_line(error.format_message()))
     except MemoryError:
-        return Refused("the run does not fit the memory of a job; ask for fewer requests, users or GPUs")
+        return Refused("the run does not fit in the memory of a job; ask for fewer requests, users or GPUs")
     except OSError as error:
         return Refused(f"{error.filename or 'the machine'}: {error.strerror or error}")
     except HeadcountError as error:

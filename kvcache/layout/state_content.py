@@ -86,5 +86,5 @@ def _share(width: int, tp: int, space: StateSpace) -> int:
 
 def _bytes_of(dtype: str) -> int:
     if dtype not in _DTYPE_BYTES:
-        raise HeadcountError(f"states of dtype {dtype!r} are not known; allowed: {', '.join(_DTYPE_BYTES)}")
+        raise HeadcountError(f"SSM state of dtype {dtype!r} is not known; allowed: {', '.join(_DTYPE_BYTES)}")
     return _DTYPE_BYTES[dtype]

@@ -33,7 +33,7 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
     rows += _format_assumptions(placed)
     rows += _draft_assumptions(placed)
     if placed.layout.mamba_cache_mode is not None:
-        rows.append(("state cache", _state_cache(placed), STATE_SOURCE))
+        rows.append(("SSM / linear-attention state cache", _state_cache(placed), STATE_SOURCE))
     if (newer := newer_than_known(placed.settings.vllm_version)) is not None:
         rows.append(("vLLM release", NEWEST_RELEASE, newer))
     if has_unequal_blocks(placed.layout.groups) and not UNEQUAL_BLOCKS_AS_READ.holds_in(placed.settings.vllm_version):
@@ -48,7 +48,11 @@ def _draft_assumptions(placed: Placement) -> Iterator[Assumption]:
         return
     kept = placed.layout.draft_block_bytes / placed.layout.block_size / 1024
     held = f"{placed.drafter_bytes / GIB:.2f} GiB of the weights, {kept:.1f} KiB of each token's KV cache"
-    yield ("drafter's memory", held, f"counted tensor by tensor: {drafter.arch.name}; no start-up log with drafts")
+    yield (
+        "drafter's memory",
+        held,
+        f"counted tensor by tensor: {drafter.arch.name}; no start-up log with speculative decoding",
+    )
     yield from drafter.assumptions
 
 

@@ -91,12 +91,12 @@ CONDITIONS = {
     "older_release": "a release before 0.11",
     "newer_release": "a release after 0.20 (no start-up log shows its graph estimate or model runner)",
     "ranks": "more than four ranks, or several pipeline stages",
-    "replicas": "attention replicas or expert parallelism (their graphs and buffers vary without bound)",
+    "replicas": "data or expert parallelism (their graphs and buffers vary without bound)",
     "packed_experts": "experts in a packed format",
     "format": "a weight format without start-up logs",
     "batch": "max_num_batched_tokens outside 2,048–8,192 or max_num_seqs outside 128–1,024",
     "latent": "latent attention (logs of two small models show weights 0.1–1.1 % above the count)",
-    "state_layers": "layers with a state",
+    "state_layers": "SSM / linear-attention layers",
 }
 
 

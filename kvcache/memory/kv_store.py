@@ -13,11 +13,12 @@ TRANSFER_S = 0.54e-3
 TRANSFER_SOURCE = "measured: what Mooncake takes for the smallest of its transfers, 20 MB"
 RATE_GIVEN = "given"
 RULES = (
-    "decisions of the KV store",
-    "those of vLLM's MooncakeStoreConnector; what is least recently used goes first",
-    "compared with vLLM 0.32's own connector, with a store that is never full; Mooncake's leases and eviction were not",
+    "policy of the remote KV cache",
+    "that of vLLM's MooncakeStoreConnector, with LRU eviction",
+    "compared with vLLM 0.32's connector and a cache that is never full; Mooncake's leases and eviction were not "
+    "compared",
 )
-RATE_ASSUMED = "assumed: the store serves all engines at the rate of their network cards; --kv-store-rate changes it"
+RATE_ASSUMED = "assumed: it serves all engines at the rate of their network cards; --kv-store-rate changes it"
 
 
 def kv_store(layout: KVLayout, arch: Architecture, gpu: GPU, settings: MemorySettings) -> HostMemory | None:
@@ -45,9 +46,9 @@ def kv_store(layout: KVLayout, arch: Architecture, gpu: GPU, settings: MemorySet
         store_chunk_s=0.0 if in_all is None else rank_bytes * ranks / in_all,
         link=way,
         more_links=(
-            ("start of a transfer to the KV store", f"{1e3 * TRANSFER_S:.3g} ms", TRANSFER_SOURCE),
+            ("start of a transfer to the remote KV cache", f"{1e3 * TRANSFER_S:.3g} ms", TRANSFER_SOURCE),
             (
-                "KV store",
+                "remote KV cache",
                 "not limited" if in_all is None else f"{in_all / 1e9:,.4g} GB/s one way, for all engines",
                 RATE_ASSUMED if in_all is None else RATE_GIVEN,
             ),
@@ -60,6 +61,10 @@ def _way(gpu: GPU) -> tuple[float, Link]:
     """At which rate a GPU reads, or writes: that of its network card, or of its host link where that is slower."""
     card, (slower, link) = REACHED_SHARE * NIC_BYTES_PER_S, host_link(gpu)
     if slower < card:
-        return slower, ("way to the KV store", link[1], f"its host link is slower than a 400 Gb/s card: {link[2]}")
+        return slower, (
+            ("link to the remote KV cache"),
+            link[1],
+            f"its host link is slower than a 400 Gb/s card: {link[2]}",
+        )
     value = f"KV read and written at {card / 1e9:.3g} GB/s one way per GPU"
-    return card, ("way to the KV store", value, f"{REACHED_SHARE:.0%} of a 400 Gb/s card, {REACHED_SOURCE}")
+    return card, ("link to the remote KV cache", value, f"{REACHED_SHARE:.0%} of a 400 Gb/s card, {REACHED_SOURCE}")

@@ -186,7 +186,7 @@ def _layout(arch: Architecture, page: int, token_bytes: int) -> KVLayout:
 def refuse_windows_and_states(arch: Architecture) -> None:
     """Raise HeadcountError for layers whose caches are not simulated."""
     if arch.windows or arch.state_space is not None:
-        kind = "states" if arch.state_space is not None else "sliding windows"
+        kind = "SSM state" if arch.state_space is not None else "sliding windows"
         raise HeadcountError(
             f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; leave --engine sglang "
             "out to ask about vLLM, or choose another model"

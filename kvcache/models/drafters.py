@@ -85,12 +85,14 @@ def find_drafter(
 def _draft_model(target: Architecture, model: str | None) -> Drafter:
     if model is None:
         raise HeadcountError(
-            "speculative method draft_model: 'model' is missing; add the small model that drafts to the JSON, such as "
+            "speculative method draft_model: 'model' is missing; add the draft model to the JSON, such as "
             '"model": "meta-llama/Llama-3.2-1B-Instruct"'
         )
     arch = with_dtype(load_model(model), target.dtype)
     if arch.state_space is not None:
-        raise HeadcountError(f"draft model {arch.name}: models with states are not simulated as drafters; take another")
+        raise HeadcountError(
+            f"draft model {arch.name}: models with SSM state are not simulated as draft models; choose another"
+        )
     return Drafter(kind="draft_model", arch=arch, shares_head=False, quantization=None)
 
 

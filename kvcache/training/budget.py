@@ -253,8 +253,8 @@ def _refuse_unequal_layers(arch: Architecture) -> None:
     """Activations are known for layers of attention with an MLP."""
     if arch.extra_tensors or not all(_is_modelled(arch, layer) for layer in arch.layers):
         raise HeadcountError(
-            f"model {arch.name!r}: training memory is modelled for layers of attention with an MLP, not for states, "
-            "shared caches or heads that differ between layers; take another model"
+            f"model {arch.name!r}: training memory is modelled for layers of attention with an MLP, not for SSM "
+            "state, shared caches or heads that differ between layers; take another model"
         )
 
 

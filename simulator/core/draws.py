@@ -8,7 +8,7 @@ from simulator.core.layout import COUNT, SEED
 
 @kernel
 def draft_hash(request: int, position: int) -> int:
-    """The twin of `simulator.engines.vllm.speculation.draft_hash`."""
+    """As in `simulator.engines.vllm.speculation.draft_hash`."""
     mixed = (int(request) * 0x1E3779B1 + int(position) * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
     mixed ^= mixed >> 16
     mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
@@ -19,6 +19,6 @@ def draft_hash(request: int, position: int) -> int:
 
 @kernel
 def draw(memory: Any, limit: int) -> int:
-    """The next of a router's random numbers, in [0, limit); the twin of `simulator.fleet.router.Draws.below`."""
+    """The next of a router's random numbers, in [0, limit); as in `simulator.fleet.router.Draws.below`."""
     memory[COUNT] += 1
     return draft_hash(memory[SEED], memory[COUNT]) * limit >> 32

@@ -74,27 +74,27 @@ class SimulatedArgs:
 
     latency_model: str = argument(
         Text(names_code=True),
-        "Step times: physical, constant, or a form of your own by name.",
+        "Step-time model: physical, constant, or your own by name.",
         decides=STEP_TIME,
         default="physical",
         is_engine_s=False,
     )
     step_s: float | None = argument(
         Number("seconds, such as 0.01"),
-        "Seconds per step, with --latency-model constant.",
+        "Seconds per step. Needs --latency-model constant.",
         decides=STEP_TIME,
         default_text="0.01",
         is_engine_s=False,
     )
     latency_profile: Path | None = argument(
         FilePath(),
-        "Step times fitted to your server: a file that 'headcount calibrate fit' wrote.",
+        "Latency profile with step times fitted to your server, from 'headcount calibrate fit'.",
         decides=STEP_TIME,
         is_engine_s=False,
     )
     cold_start_s: float = argument(
         Duration(),  # first requests of H100 servers waited so long (docs/explanation/step-times.md)
-        "Extra time of a cold server's first step: 0.1 to 1.2 s on H100.",
+        "Extra time of a cold server's first step, 0.1 to 1.2 s on H100.",
         decides=COLD_START,
         default=0.0,
         default_text="0s",

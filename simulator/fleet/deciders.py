@@ -1,6 +1,6 @@
 """Who computes a request's prompt where prefill and decode are apart: a prefill engine, or its decode engine itself.
 
-The compiled twin is `simulator.core.vllm.disaggregation.deciding`.
+Compiled, it is `simulator.core.vllm.disaggregation.deciding`.
 """
 
 from collections.abc import Callable, Mapping

@@ -38,13 +38,11 @@ class Pool:
         if self.data_parallel_size < 1:
             raise HeadcountError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
         if self.data_parallel_size > 1 and self.engine.pipeline_parallel_size > 1:
-            raise HeadcountError(
-                "attention data parallelism with pipeline parallelism is not simulated; choose one of them"
-            )
+            raise HeadcountError("data parallelism with pipeline parallelism is not simulated; choose one of them")
         if self.data_parallel_size > 1 and isinstance(self.engine, SGLangConfig):
-            raise HeadcountError("SGLang with attention data parallelism is not simulated; choose one of them")
+            raise HeadcountError("SGLang with data parallelism is not simulated; choose one of them")
         if self.data_parallel_size > 1 and self.engine.host_tier:
-            raise HeadcountError("KV in host memory with attention data parallelism is not simulated; leave it out")
+            raise HeadcountError("CPU KV-cache offloading with data parallelism is not simulated; leave it out")
         if not 0 < self.weight < math.inf:
             raise HeadcountError(f"weight is {self.weight:g}; a pool's weight is above 0")
         if self.role not in ROLES:
@@ -55,10 +53,10 @@ class Pool:
     def _check_apart(self) -> None:
         if isinstance(self.engine, SGLangConfig):
             raise HeadcountError(
-                "prefill and decode apart is not simulated with SGLang; choose vLLM, or serve both alike"
+                "disaggregated prefill/decode is not simulated with SGLang; choose vLLM, or leave --pools out"
             )
         if self.data_parallel_size > 1:
-            raise HeadcountError("prefill and decode apart is not simulated with attention data parallelism")
+            raise HeadcountError("disaggregated prefill/decode is not simulated with data parallelism")
         assert self.nic is not None, "engines that read each other's KV have a network between them"
         roles = {PREFILL: (KV_PRODUCER, KV_BOTH), DECODE: (KV_CONSUMER, KV_BOTH)}[self.role]
         assert self.engine.kv_role in roles, f"a {self.role} pool's engines have a kv_role of {roles}"
@@ -98,12 +96,11 @@ class Handover:
                 raise HeadcountError(f"{name} is {shortened(repr(value))}; it must be a finite time of 0 s or more")
         if self.pushes and self.decider is not None:
             raise HeadcountError(
-                "which prompts decode engines compute themselves is not simulated where prefill engines push; leave "
-                "--decider out, or give --kv-transfer pull"
+                "a decider is not simulated where prefill engines push; leave --decider out, or give --kv-transfer pull"
             )
         if self.dispatch_s >= self.lease_s:
             raise HeadcountError(
-                f"a handover takes {self.dispatch_s} s, and blocks are kept for {self.lease_s} s: all are lost before "
+                f"dispatch takes {self.dispatch_s} s, and blocks are kept for {self.lease_s} s: all are lost before "
                 "they are read; it must take less"
             )
 
@@ -126,12 +123,14 @@ class Fleet:
             raise HeadcountError("a fleet has at least one pool")
         roles = [pool.role for pool in self.pools]
         if self.is_apart and sorted(set(roles)) != sorted((PREFILL, DECODE)):
-            raise HeadcountError("prefill and decode apart needs a pool of either, and none that does both")
-        assert roles == sorted(roles, reverse=True), "prefill pools stand before decode pools"
+            raise HeadcountError(
+                "disaggregated prefill/decode needs a prefill pool and a decode pool, and no pool that does both"
+            )
+        assert roles == sorted(roles, reverse=True), "prefill pools come before decode pools"
         if self.shares_kv_store and len({_kept(pool) for pool in self.pools}) > 1:
             raise HeadcountError(
-                "engines share a KV store whose blocks are alike; leave --kv-store-size out, or give all pools the "
-                "same model, KV cache dtype and block size"
+                "engines that share a remote KV cache need equal blocks; leave --kv-store-size out, or give all "
+                "pools the same model, KV-cache dtype and block size"
             )
         check_router(self.router)
 

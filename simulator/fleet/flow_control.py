@@ -56,10 +56,10 @@ _QUEUE: Final = {
         default=_OURS.band_max_requests, is_whole=True, least=1, what="requests of one priority that may wait"
     ),
     "defaultRequestTTL": Parameter(
-        default=_OURS.default_request_ttl_s, what="seconds that a request may wait, 0: for ever"
+        default=_OURS.default_request_ttl_s, what="seconds that a request may wait, 0: no limit"
     ),
     "noEndpointRequestTTL": Parameter(
-        default=-1, least=-1, what="the same while no replica is ready, 0: for ever, -1: as defaultRequestTTL"
+        default=-1, least=-1, what="the same while no replica is ready, 0: no limit, -1: as defaultRequestTTL"
     ),
 }
 DETECTORS: Final[Mapping[str, Mapping[str, Parameter]]] = {

@@ -2,8 +2,8 @@
 
 A built-in router is a file in `routers/`: `SEES`, what it reads of its view; `PARAMETERS` by the names of the original,
 if it has any, and `upkeep`, what they mean for the view; `choose`, the form that the core compiles; `Router`, the
-readable twin. One outside, as `module:Name` or in a folder of HEADCOUNT_PATH, may have the twin alone: the core then
-comes back at every arrival.
+reference implementation. One outside, as `module:Name` or in a folder of HEADCOUNT_PATH, may have the reference
+alone: the core then comes back at every arrival.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -201,7 +201,7 @@ def router_names() -> tuple[str, ...]:
 
 
 class Draws:
-    """A random stream; the compiled twin is `simulator.core.draws.draw`."""
+    """A random stream; compiled, it is `simulator.core.draws.draw`."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

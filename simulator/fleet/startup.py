@@ -149,5 +149,5 @@ def read_startup(given: str | Startup | None) -> Startup:
     """`weights-from=nfs,node=0s,image=2s`. Raises HeadcountError."""
     if isinstance(given, Startup):
         return given
-    found: dict[str, Any] = read_parameters(given or "", Startup, "a replica's start", "weights-from=nfs,node=0s")
-    return typed(found, Startup, "a replica's start")
+    found: dict[str, Any] = read_parameters(given or "", Startup, "start-up of a replica", "weights-from=nfs,node=0s")
+    return typed(found, Startup, "start-up of a replica")

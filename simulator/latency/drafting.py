@@ -83,7 +83,7 @@ def _passes(rank: Rank) -> "_Passes | None":
 
 
 def _by_ngrams(rank: Rank) -> Drafting:
-    row = ("n-gram drafts", f"{NGRAM_SEQUENCE_S * 1e6:g} µs per sequence on the host", "assumed")
+    row = ("n-gram draft tokens", f"{NGRAM_SEQUENCE_S * 1e6:g} µs per sequence on the host", "assumed")
     if rank.args.async_scheduling:
         return Drafting(host_sequence_s=NGRAM_SEQUENCE_S, assumptions=(row,))
     sampled = np.arange(rank.args.max_num_seqs + 1, dtype=np.float64)
@@ -168,7 +168,7 @@ class _Passes:
 
     def _assumptions(self) -> tuple[tuple[str, str, str], ...]:
         passes = f"{self.speculation.num_passes} {'passes' if self.num_later else 'pass'} of the {self.drafter.name}"
-        why = "counted as the model's layers are; no fitted run drafts"
+        why = "counted as the model's layers are; no fitted run has speculative decoding"
         waits = f"{1e3 * self.launch_s:g} ms per pass" if self.launch_s else "whole passes are replayed as CUDA graphs"
-        launched = ("launching drafts", waits, "by published step times (vllm issue 20780)")
+        launched = ("launching draft passes", waits, "by published step times (vllm issue 20780)")
         return (("drafting", passes, why), launched, *self.drafter.assumptions)

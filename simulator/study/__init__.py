@@ -1,1 +1,1 @@
-"""From loads to an answer: replications, the search for the capacity, its interval, what binds."""
+"""From loads to an answer: replications, the search for the capacity, its interval, the bottleneck."""

@@ -54,7 +54,7 @@ def test_the_interval_is_that_of_the_stored_result_and_the_note_tells_it() -> No
     stored = json.loads(RESULT.read_text(encoding="utf-8"))
     assert stored["tpot"]["log_error"] == asdict(SGLANG_TPOT)
     assert stored["ttft"]["log_error"] == asdict(SGLANG_TTFT)
-    assert f"{stored['tpot']['n']} public settings of SGLang by {stored['tpot']['median_percent']:.0f} %" in (
+    assert f"{stored['tpot']['n']} public SGLang settings is {stored['tpot']['median_percent']:.0f} %" in (
         step_times_of_sglang.TEXT
     )
 

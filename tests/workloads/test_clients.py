@@ -111,7 +111,7 @@ def test_clients_that_wait_for_ever_leave_the_table_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("patience=x2", "everybody waits for ever; give a mean time"),
+        ("patience=x2", "everybody waits forever; give a mean time"),
         ("patience=0s", "give a time above 0"),
         ("client-timeout=x2", "there is none; give a time"),
         ("client-timeout=0s", "give a time above 0"),

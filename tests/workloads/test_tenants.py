@@ -174,5 +174,5 @@ def test_own_system_prompts_need_users_and_a_prompt_that_they_replace(tmp_path: 
     population = load_preset("chat")
     with pytest.raises(InputError, match="has no system prompt that a tenant's own could replace"):
         replace(population, system_prompt_tokens=0, clients=replace(population.clients, tenants=read_tenants(given)))
-    with pytest.raises(ValueError, match="system_prompt_tokens, which go with users of a population"):
+    with pytest.raises(ValueError, match="system_prompt_tokens of a tenant needs a population with users"):
         with_tenants(trace_of(tmp_path), given)

@@ -39,7 +39,7 @@ BARS = (  # part, figure, the most it may be in %
     (("held-out", "releases", "ttft_median"), "TTFT, model × GPU × release left out of the fit", 11.0),
     (("held-out", "knees", "median"), "largest concurrency under a TPOT limit, the same left out", 15.0),
     (("held-out", "knees", "optimistic"), "limits whose largest concurrency is over 20 % too many", 5.0),
-    (("held-out", "knees", "low_optimistic"), "the same of the lower end, which answers call safe", 5.0),
+    (("held-out", "knees", "low_optimistic"), "the same of the users at 95 % confidence", 5.0),
     (("closed-loops", "shipped", "tpot_median"), "TPOT, shipped constants", 8.0),
     (("closed-loops", "shipped", "ttft_median"), "TTFT, shipped constants", 15.0),
     (("held-out", "other_runs", "tpot_median"), "TPOT, runs left out of the fit", 8.0),
@@ -51,7 +51,7 @@ BARS = (  # part, figure, the most it may be in %
     (("calibrated", "tpot_median"), "TPOT, 5 runs fitted", 3.0),
     (("calibrated", "ttft_median"), "TTFT, 5 runs fitted", 8.0),
     (("cycles", "all", "decode_mean"), "decode cycles, fitted to other stretches, mean", 2.0),
-    (("drafts", "worst"), "TPOT with drafts, 12 published runs, worst", 5.0),
+    (("drafts", "worst"), "TPOT with speculative decoding, 12 published runs, worst", 5.0),
     (("h100", "all", "e2e_median"), "H100 requests, mean E2E", 4.0),
     (("h100", "all", "ttft_median"), "H100 requests, mean TTFT", 8.0),
     (("h100-tails", "all", "e2e_median"), "H100 requests, p99 of E2E, cold first seconds counted", 8.0),
@@ -96,7 +96,11 @@ def verdicts(results: Results) -> list[tuple[str, float, float]]:
         found.append((what, float(value), bar))
     unseen, tables = results["held-out"]["releases"], results["closed-loops"]["prior"]
     return found + [
-        (f"{name}, left out of the fit, beside kernel tables alone", float(unseen[key]), round(float(tables[key]), 1))
+        (
+            f"{name}, left out of the fit, compared with kernel tables alone",
+            float(unseen[key]),
+            round(float(tables[key]), 1),
+        )
         for name, key in (("TPOT", "tpot_median"), ("mean of TPOT", "tpot_mean"))
     ]
 
@@ -204,18 +208,18 @@ def _models(results: Results) -> str:
 KINDS = {
     "all": "all",
     "dense": "dense",
-    "experts": "mixture of experts",
-    "dp-experts": "mixture of experts, attention data parallel",
-    "old-experts": "mixture of experts before vLLM 0.15",
+    "experts": "MoE",
+    "dp-experts": "MoE, data parallel",
+    "old-experts": "MoE before vLLM 0.15",
 }
 
 
 def _intervals(results: Results) -> str:
     held = results["held-out"]
     parts = (
-        ("not measured: constants know no run of its model, GPU and release", held["intervals"]),
-        ("another model: neither constants nor the spread know it", held["intervals_of_other_models"]),
-        ("measured: constants know other runs of the deployment", held["intervals_of_other_runs"]),
+        ("not measured: no run of the model, GPU and release in the fit", held["intervals"]),
+        ("another model: in neither the fit nor the spread", held["intervals_of_other_models"]),
+        ("measured: other runs of the deployment in the fit", held["intervals_of_other_runs"]),
         ("as shipped, every deployment measured", results["intervals"]),
         ("as typed, launch settings unknown", results["outsider"]["intervals"]),
     )
@@ -287,7 +291,7 @@ def _drafts(results: Results) -> str:
     for count in sorted({drafts for _, drafts in found} - {0}):
         both = (_tpot(found[name, count], best[name]) for name in ("eagle", "eagle3"))
         lines.append((f"{count}", *(cell for cells in both for cell in cells)))
-    heads = ("drafts", "EAGLE, measured", "simulated", "error", "EAGLE-3, measured", "simulated", "error")
+    heads = ("draft tokens", "EAGLE, measured", "simulated", "error", "EAGLE-3, measured", "simulated", "error")
     return table(heads, lines)
 
 
@@ -352,13 +356,14 @@ def _trust(results: Results) -> str:
         ("TPOT, TTFT, each model × GPU × release left out of the fit",
          f"{shipped['n']} measured settings of six models on H100, H200, B200, B300", _rounded(held["releases"])),
         ("the same, as shipped", "", _rounded(shipped)),
-        ("largest concurrency within a TPOT limit, left out likewise", f"{held['knees']['n']} measured limits",
+        ("largest concurrency within a TPOT limit, each model × GPU × release left out of the fit",
+         f"{held['knees']['n']} measured limits",
          f"{held['knees']['median']:.0f} %; over 20 % too many at {_share(held['knees']['optimistic'])} of the limits"),
-        ("the same, of the figure called safe to promise", "",
+        ("the same, at 95 % confidence", "",
          f"too many at {_share(held['knees']['low_over'])} of the limits"),
         ("KV-cache size, each model held out", f"{servers['pools']} start-up logs", f"{servers['mean']:.1f} % (mean)"),
         ("scheduling decisions", "vLLM 0.33's, 0.32's and 0.27's own scheduler, 2,000 random cases each; 1,000 with "
-         "states beside 0.33 and 0.32; SGLang 0.5.23's own, 2,200 cases", "no difference"),
+         "SSM state on 0.33 and 0.32; SGLang 0.5.23's own scheduler, 2,200 cases", "no difference"),
     ]  # fmt: skip
     return table(("what", "compared with", "median error"), lines)
 

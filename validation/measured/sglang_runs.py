@@ -57,7 +57,7 @@ def read_sglang_settings(clone: Path) -> tuple[list[Setting], dict[str, int]]:
     measured = source.str.extract(r"measured=(\d{4}-\d\d-\d\d)")[0]
     concurrency = source.str.extract(r"silicon_concurrency=(\d+)")[0].astype(float)
     skipped = {
-        "prefill and decode apart": rows["mode"] != "agg",
+        "disaggregated prefill/decode": rows["mode"] != "agg",
         "windows, states or sparse attention": rows["model_path"].isin(_STATES_OR_WINDOWS),
         "expert parallelism, or more than 8 GPUs": (rows["moe_ep_size"].fillna(1) > 1) | (rows["tp_size"] > MOST_GPUS),
         "the client did not warm the server up": measured < WARM_SINCE,

@@ -1,4 +1,4 @@
-"""Estimates beside searches: `python -m validation.screening [--search]`.
+"""Estimates compared with searches: `python -m validation.screening [--search]`.
 
 Without --search the searches are those stored in docs/measurements/results/screening.json; with it they are done anew
 and stored there, which takes ten minutes.
@@ -81,8 +81,8 @@ def summary(compared: list[Compared]) -> str:
         ("within ±50 %", within(0.5, 1.5)),
         ("within a factor of 1.6", within(1 / 1.6, 1.6)),
         ("largest", f"{max(ratios):.2f}"),
-        ("pairs of layouts ranked rightly by cost per user", f"{right} of {ranked}"),
-        ("layouts that serve nobody, and are told so", f"{said} of {len(none)}"),
+        ("pairs of layouts ranked correctly by cost per user", f"{right} of {ranked}"),
+        ("layouts that serve nobody, and are estimated so", f"{said} of {len(none)}"),
         ("median time of an estimate", f"{1e3 * statistics.median(found.seconds for found in compared):.0f} ms"),
     ]
     return table(("measure", "value"), rows)
@@ -112,7 +112,7 @@ def layouts(compared: Iterable[Compared]) -> str:
         )
         for found in compared
     ]
-    return table(("layout", "search", "estimate", "ratio", "search: binds", "estimate: binds"), rows)
+    return table(("layout", "search", "estimate", "ratio", "bottleneck by search", "bottleneck by estimate"), rows)
 
 
 def main() -> None:

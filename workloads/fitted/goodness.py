@@ -100,10 +100,13 @@ class Goodness:
 
 def _never_held(trace: Description, model: Description) -> Iterator[str]:
     if trace.arrivals is not None:
-        yield "Which request follows which: within a window of the recording, only neighbours' new tokens go together."
-        yield "Times beyond the recording: a longer draw repeats its busy and quiet times."
+        yield (
+            "Which request follows which. Within a window of the recording, only the new tokens of neighbours are "
+            "correlated."
+        )
+        yield "Times beyond the recording. A longer draw repeats its busy and quiet times."
     if trace.reuse is not None and trace.sessions is None:
-        yield "Which requests are of one user: only how much of a prompt was sent before, and how long ago."
+        yield "Which requests belong to one user. It holds only how much of a prompt was sent before, and how long ago."
     if trace.sessions is not None and model.sessions is None:
         yield f"Later turns of sessions: the trace has fewer than {FEWEST}."
     if trace.table.priority.any():

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @click.group("cache", cls=NearestGroup)
 def command() -> None:
-    """Finished simulations, answers and compiled kernels, kept in the cache folder.
+    """Saved simulations, answers and compiled kernels in the cache folder.
 
     The folder is that of the environment variable HEADCOUNT_CACHE_DIR, or the user's own.
     """
 
 
-@command.command("info", cls=Command, short_help="Say where the cache is, and how large.")
+@command.command("info", cls=Command, short_help="Show where the cache is and how large it is.")
 @json_option
 def info_command(as_json: bool) -> int:
-    """Say where finished simulations, answers and compiled kernels are kept, how many there are and what they take."""
+    """Show the cache folder, and the number and size of saved simulations, answers and compiled kernels."""
     from files.cache.private_folder import folder_bytes  # noqa: PLC0415
     from files.outputs import cache_folder  # noqa: PLC0415  imported once the command runs
     from headcount.cli.output import print_json  # noqa: PLC0415
@@ -49,9 +49,9 @@ def info_command(as_json: bool) -> int:
 
 
 @command.command("clear", cls=Command, short_help="Delete finished simulations and answers.")
-@flag("--kernels", "Delete the compiled kernels, too; the next run compiles them again.")
+@flag("--kernels", "Also delete the compiled kernels. The next run compiles them again.")
 def clear_command(kernels: bool) -> int:
-    """Delete finished simulations and answers. They are computed again where a question needs them."""
+    """Delete saved simulations and answers. They are computed again when a question needs them."""
     import shutil  # noqa: PLC0415  imported once the command runs
 
     from files.cache.private_folder import folder_bytes  # noqa: PLC0415

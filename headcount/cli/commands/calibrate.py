@@ -28,7 +28,7 @@ for each in (fit_command, check_command, record_command, check_scheduler_command
 @command.command("read", cls=Command)
 @click.argument("files", nargs=-1, required=True, type=Reads(FilePath()))
 @inputs(MeasuredInput, "format_name", heading=OTHER)
-@option("--before", FilePath(), "The /metrics snapshot taken before the run.")
+@option("--before", FilePath(), "The /metrics snapshot from before the run.")
 @option("--out", OutPath(suffixes=(".csv", ".parquet")), "Write all requests as a table: .csv or .parquet.")
 @json_option
 def read_command(
@@ -36,8 +36,8 @@ def read_command(
 ) -> int:
     """Show what benchmark results, traces, logs and metrics of real servers contain.
 
-    Tool, load, latencies computed from the requests and as the tool reports them, what was left out and why. Figures
-    that differ by more than 1 % are listed.
+    The output lists the tool, the load, and the latencies computed from the requests and as reported by the tool. It
+    also lists what was left out and why, and figures that differ by more than 1 %.
     """
     from headcount.cli.output import show  # noqa: PLC0415
     from headcount.queries.calibrate.read import check_table, read  # noqa: PLC0415  imported once the command runs

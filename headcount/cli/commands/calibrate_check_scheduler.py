@@ -15,13 +15,13 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 @option("--engine", Text(), f"Engine to compare with: {' or '.join(ENGINES)}.", default=VLLM)
 @option(
     "--about", Text(),
-    "What the cases are about. vllm: all, states, cancelled, offloading, lmcache, store, apart, push, balancer; "
-    "sglang: all, cancelled, radix-tree.",
+    "Topic of the cases. vllm: all, states, cancelled, offloading, lmcache, store, apart, push, balancer; sglang: "
+    "all, cancelled, radix-tree.",
     default="all",
 )  # fmt: skip
 @option("--cases", COUNT, "Random cases.", default=200)
-@option("--seed", WholeNumber(0), "Of the cases.  [default: a new one, printed]")
-@option("--version", Text(), "An installed release.  [default: the newest]")
+@option("--seed", WholeNumber(0), "Seed of the cases.  [default: a new one, printed]")
+@option("--version", Text(), "Installed release to compare with.  [default: the newest]")
 @option("--python", FilePath(), "Another Python interpreter that has the engine.")
 @json_option
 def check_scheduler_command(
@@ -29,8 +29,8 @@ def check_scheduler_command(
 ) -> int:
     """Compare our scheduler's decisions with the real engine's own scheduler, on random cases.
 
-    The engine's own classes decide in an interpreter that 'headcount vllm install' or 'headcount sglang install'
-    builds, without a GPU: every step, what is scheduled, preempted, cached, free. Exit code 1 on any difference.
+    The engine's own classes run without a GPU, in an interpreter from 'headcount vllm install' or 'headcount sglang
+    install'. Each step is compared: what is scheduled, preempted, cached and free. Exit code 1 on any difference.
     """
     from calibrate.interpreters.interpreters import interpreter_for  # noqa: PLC0415
     from calibrate.interpreters.recipe import PACKAGES  # noqa: PLC0415

@@ -38,7 +38,7 @@ _measured = all_of(
     "Output",
     option("--out", OutPath(example="profile.toml"), "The latency profile to write (TOML).", required=True),
     option("--name", Text(), "Name of the profile.  [default: the file's]"),
-    flag("--force", "Write the profile even if it misses the very data that it was fitted to."),
+    flag("--force", "Write the profile even if it does not match the data that it was fitted to."),
 )
 @report_options
 @output_options
@@ -46,7 +46,7 @@ def fit_command(given: Given) -> int:
     """Fit step times to measurements of a deployment; writes a profile for --latency-profile.
 
     PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
-    them. Options given here win over what the files say of the server. Overloaded runs are left out.
+    them. Options given here override the server settings in the files. Overloaded runs are left out.
     """
     from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.cli.progress import watched  # noqa: PLC0415
@@ -70,21 +70,25 @@ def fit_command(given: Given) -> int:
 @_measured
 @section(
     "Limits",
-    option("--ttft", Duration(), "Limit on the mean time to first token: which load reaches it?  [default: 1s]"),
+    option(
+        "--ttft",
+        Duration(),
+        "Limit on the mean time to first token. The check compares the load that reaches it.  [default: 1s]",
+    ),
     option("--tpot", Duration(), "Limit on the mean time per output token.  [default: 50ms]"),
 )
 @report_options
 @output_options
 def check_command(given: Given) -> int:
-    """Simulate measured runs as they were sent, and say whether the server is as fast as it should be.
+    """Simulate measured runs as they were sent, and check whether the server is as fast as expected.
 
-    PATHS are results of benchmark clients, servers' logs, or recordings of engine steps (headcount calibrate record):
-    the time of each recorded batch then stands beside the simulator's.
+    PATHS are results of benchmark clients, server logs, or recordings of engine steps (headcount calibrate record).
+    For a recording, the time of each recorded batch is compared with the simulated one.
 
-    Each latency stands beside the measured one. Where they lie further apart than servers differ, the runs are
-    simulated again with eager mode, other GPUs, formats and limits, and the best explanation is named.
+    Each simulated latency is compared with the measured one. If the error is larger than servers usually differ, the
+    runs are simulated again with eager mode, other GPUs, formats and limits, and the best explanation is shown.
 
-    Overloaded runs (requests that failed, a queue that grew, a rate that was not served) are listed apart and excluded
+    Overloaded runs (failed requests, a growing queue, a rate that was not reached) are listed separately and excluded
     from the averages.
     """
     from headcount.cli.output import finish  # noqa: PLC0415

@@ -20,10 +20,12 @@ from simulator.engines.vllm.arguments import EngineArgs
 @click.command("record", cls=Command)
 @section(
     "Deployment",
-    option("--model", Text(), "Model name as on Hugging Face, a config.json or its folder; tiny to try it out."),
+    option("--model", Text(), "Hugging Face model name, a config.json or its folder; tiny to try it out."),
     argument_options(MEMORY, always_none=True, without=("vllm_version", "data_parallel_size", "environment")),
     option(
-        "--load-format", Text(), "auto loads the weights of a model's folder; dummy: random ones.  [default: dummy]"
+        "--load-format",
+        Text(),
+        "auto: load the weights in the model's folder. dummy: use random weights.  [default: dummy]",
     ),
     interpreter_options,
 )
@@ -32,31 +34,31 @@ from simulator.engines.vllm.arguments import EngineArgs
     option(
         "--precision",
         Number("a share such as 0.03"),
-        "Wanted relative standard error of a step's time, at the worst composition.",
+        "Target relative standard error of a step's time, for the worst batch composition.",
         default=0.03,
     ),
-    option("--max-seconds", Number("seconds, such as 600"), "Time for the loads once the engine has started."),
+    option("--max-seconds", Number("seconds, such as 600"), "Time limit for the loads after the engine has started."),
     flag("--plan-only", "Print a plan without starting an engine."),
     option("--temperature", Number("a number from 0"), "Sampling temperature.", default=0.0),
 )
 @section(
-    "A live server instead",
-    option("--url", Text(), "Its address, such as http://host:8000: its /metrics over time."),
+    "Or a live server",
+    option("--url", Text(), "Address of a server, such as http://host:8000. Its /metrics are recorded over time."),
     option("--seconds", Number("seconds"), "Total time.", default=300.0),
     option("--interval", Number("seconds"), "Time between readings.", default=5.0),
     option("--log", FilePath(), "The server's log, for its iteration details."),
 )
 @section(
     "Output",
-    option("--out", FilePath(), "Folder of the recording; repeat the command to continue in it."),
+    option("--out", FilePath(), "Folder of the recording. Repeat the command to continue it."),
     json_option,
 )
 def record_command(**values: Any) -> int:
     """Record the steps of a real vLLM engine, or the metrics of a live server.
 
-    With --model, vLLM runs here, with random weights, through loads that separate prefill, decode, context, batch
-    size and mixed steps; every step's composition and time is kept. If it is stopped, repeat the command to continue.
-    Exit code 3 if the precision is not reached.
+    With --model, vLLM runs here with random weights. The loads separate prefill, decode, context, batch size and mixed
+    steps; the composition and time of each step are recorded. If it is stopped, repeat the command to continue. Exit
+    code 3 if the precision is not reached.
 
     With --url, only the /metrics of a server with its own traffic are read.
     """
@@ -64,9 +66,7 @@ def record_command(**values: Any) -> int:
         raise HeadcountError("give either --model, to run an engine here, or --url, to watch a live server")
     if values["url"] is not None:
         if values["plan_only"]:
-            raise HeadcountError(
-                "--plan-only goes with --model; a live server at --url is only watched, without a plan"
-            )
+            raise HeadcountError("--plan-only needs --model; a live server at --url is only watched, without a plan")
         return _record_server(values)
     return _plan_only(values) if values["plan_only"] else _record_engine(values)
 

@@ -39,11 +39,11 @@ from headcount.inputs.traffic_input import TrafficInput
 def command(given: Given) -> int:
     """Find how many concurrent users each GPU count serves within the SLO.
 
-    Users are active sessions, thinking or waiting. For each GPU count every tensor-parallel size that holds the
-    model is tried. Loads around the capacity are simulated again and again, until it is known to --precision, but no
-    more than 300 times; the exit code is 3 where that does not suffice.
+    Users are active sessions, thinking or waiting. For each GPU count, every tensor-parallel size that holds the model
+    is tried. Loads around the capacity are simulated repeatedly until it is known to --precision, at most 300 times.
+    Exit code 3 if that is not enough.
 
-    With --pools the answer is for those engines: some compute prompts, the others compute answers.
+    With --pools the answer is for disaggregated prefill/decode: some engines compute prompts, others compute answers.
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.queries.capacity import capacity  # noqa: PLC0415

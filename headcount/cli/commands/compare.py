@@ -29,11 +29,10 @@ from headcount.inputs.traffic_input import TrafficInput
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Compare layouts: --gpu, --gpus, --router and every engine option may be a list, such as -tp 1,2,4.
+    """Compare layouts. --gpu, --gpus, --router and each engine option may be a list, such as -tp 1,2,4.
 
-    Every combination is screened by an estimate; those that are not far behind are simulated with the same users and
-    requests in each. The first value of every list is the base. The output shows what each change from the base to the
-    best layout gains.
+    Each combination is screened by an estimate. The promising ones are simulated with the same users and requests. The
+    first value of each list is the base. The output shows the gain of each change from the base to the best layout.
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.queries.compare import compare  # noqa: PLC0415

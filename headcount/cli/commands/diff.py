@@ -16,7 +16,7 @@ from simulator.engines.values import FilePath
 @report_options
 @json_option
 def command(before: Path, after: Path, report: Path | None, as_json: bool) -> int:
-    """Show what changed in the question from one answer to another, and what it did to the answer.
+    """Compare two saved answers: what changed in the question, and what changed in the answer.
 
     Both are files that --json or --report wrote. Nothing is simulated.
     """

@@ -31,21 +31,24 @@ _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
 @section(
     "Server",
     option("--port", WholeNumber(1, 65535), "Port of the endpoint.", default=8000),
-    option("--host", Text(), "Address of the endpoint; another than 127.0.0.1 needs a key.", default="127.0.0.1"),
+    option("--host", Text(), "Address of the endpoint. Any address except 127.0.0.1 needs a key.", default="127.0.0.1"),
     option("--api-key", Text(), f"Key that clients must send.  [default: {API_KEY}, if set]"),
-    option("--speed", Number("a number, such as 10"), "Simulated seconds in one second.", default=1.0),
+    option("--speed", Number("a number, such as 10"), "Simulated seconds per real second.", default=1.0),
     option(
-        "--max-concurrent", WholeNumber(1, 100_000), "Requests in flight; more are refused with 503.", default=10_000
+        "--max-concurrent",
+        WholeNumber(1, 100_000),
+        "Most requests in flight. More are refused with 503.",
+        default=10_000,
     ),
-    option("--max-body", TokenCount("BYTES", most=2**31, is_decimal=True), "Largest body of a request.", default="32M"),
+    option("--max-body", TokenCount("BYTES", most=2**31, is_decimal=True), "Largest request body.", default="32M"),
 )
 @section(
     "Answers",
     option(
-        "--workload", Text(may_be_path=True), "Preset or TOML file whose answers' lengths are drawn.", default="chat"
+        "--workload", Text(may_be_path=True), "Preset or TOML file from which answer lengths are drawn.", default="chat"
     ),
-    option("--output-len", TokenCount(), "Tokens of every answer that ends by itself, instead."),
-    option("--tokenizer", FilePath(), "The model's tokenizer.json.  [default: four bytes are a token]"),
+    option("--output-len", TokenCount(), "Fixed answer length in tokens, instead of --workload."),
+    option("--tokenizer", FilePath(), "The model's tokenizer.json.  [default: four bytes per token]"),
 )
 @scheduler_options(inputs(ReplicasInput, "router"))
 @cold_start_option
@@ -60,8 +63,8 @@ def command(
     /v1/completions, /v1/chat/completions (streaming and not), /v1/models, /tokenize, /detokenize,
     /health, /version, /metrics; with --engine sglang also /generate, /model_info, /server_info
 
-    Answers are filler, as long as asked for with max_tokens and ignore_eos, else drawn. Queueing, batching, preemption,
-    prefix caching and step times are those of 'headcount simulate'. Ctrl-C ends it, and tells how late its tokens left.
+    Answers are filler text. Their length is max_tokens with ignore_eos, else drawn. Queueing, batching, preemption,
+    prefix caching and step times are those of 'headcount simulate'. Ctrl-C stops it and prints the delay of its tokens.
     Needs headcount[web].
     """
     if missing := [name for name in _NEEDS if find_spec(name) is None]:

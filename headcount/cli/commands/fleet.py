@@ -30,7 +30,7 @@ from simulator.engines.values import GPUCounts
     "Deployment",
     model_option,
     option(
-        "--pools", GPUCounts(), "GPUs of each pool, such as h100-sxm=4,l40s=8; see 'headcount gpus'.", required=True
+        "--pools", GPUCounts(), "GPUs of each pool, such as h100-sxm=4,l40s=8. See 'headcount gpus'.", required=True
     ),
     argument_options(MEMORY, default_text={"tensor_parallel_size": "the best that fits, pool by pool"}),
 )
@@ -44,10 +44,10 @@ from simulator.engines.values import GPUCounts
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Find how many users pools of different GPUs serve together, such as old servers beside new ones.
+    """Find how many users a heterogeneous fleet serves: pools of different GPUs, such as old and new servers.
 
-    Each pool is searched alone first, as `headcount capacity` does, then all of them behind one router. Unless
-    --router says otherwise it sends a request where the fewest are outstanding for what an engine serves.
+    Each pool is searched alone first, as with `headcount capacity`, then all of them behind one router. The default
+    router sends a request to the engine with the fewest outstanding requests relative to its capacity.
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.queries.heterogeneous_fleet import fleet  # noqa: PLC0415

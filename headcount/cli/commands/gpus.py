@@ -7,9 +7,9 @@ from headcount.cli.option_types import flag
 
 
 @click.command("gpus", cls=Command)
-@flag("--json as_json", "One JSON object on stdout, with every source.")
+@flag("--json as_json", "Print one JSON object on stdout, with all sources.")
 def command(as_json: bool) -> int:
-    """The GPUs known by name, with memory, bandwidth, FLOP/s, interconnect and price."""
+    """List the GPUs known by name, with memory, bandwidth, FLOP/s, interconnect and price."""
     from dataclasses import asdict  # noqa: PLC0415
 
     from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs

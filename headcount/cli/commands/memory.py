@@ -20,12 +20,12 @@ MAX_USERS = 1_000_000
     option(
         "--mean-context",
         TokenCount(),
-        "Tokens of a typical conversation.  [default: mean prompt with answer of the chat preset]",
+        "Tokens of a typical conversation.  [default: mean prompt and answer of the chat preset]",
     ),
     option(
         "--users",
         IntegerList("numbers of users", MAX_USERS),
-        "Numbers of users: show how many tokens each can hold at once.",
+        "Numbers of users. The answer shows how many tokens each can hold at once.",
         default="1,10,100,1000",
     ),
 )
@@ -33,15 +33,16 @@ MAX_USERS = 1_000_000
     "Output",
     flag(
         "--compare",
-        "Compare tensor-parallel sizes, weight formats and KV-cache formats in a table; those given stay fixed.",
+        "Compare tensor-parallel sizes, weight formats and KV-cache formats in a table. Those that you give stay "
+        "fixed.",
     ),
 )
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Whether a model fits on a GPU under vLLM, where the memory goes, how many conversations its KV blocks hold.
+    """Show whether a model fits on a GPU, what uses the memory, and how many conversations the KV cache holds.
 
-    Exit code 2 where it does not fit, with what is missing and what to change.
+    If it does not fit, the output says what is missing and what to change, and the exit code is 2.
     """
     from headcount.cli.output import finish  # noqa: PLC0415  imported once the command runs
     from headcount.queries.memory import memory  # noqa: PLC0415
@@ -66,6 +67,6 @@ def _check_users() -> None:
     source = click.get_current_context().get_parameter_source("users")
     if source is not ParameterSource.DEFAULT:
         raise HeadcountError(
-            "--users: the table of --compare does not say what each user can hold; leave out one of the two, or say "
-            "with --mean-context how long a conversation is"
+            "--users does not go with --compare; leave out one of them, or give the length of a conversation with "
+            "--mean-context"
         )

@@ -11,7 +11,7 @@ from headcount.cli.option_types import json_option
 @click.command("models", cls=Command)
 @json_option
 def command(as_json: bool) -> int:
-    """The models known by name. Any other is read from its config.json."""
+    """List the models known by name. Any other model is read from its config.json."""
     from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
     from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415
     from kvcache.shape.parameters import active_parameters, total_parameters  # noqa: PLC0415

@@ -33,10 +33,10 @@ from simulator.engines.values import Text
     option(
         "--search",
         Text("NAME=VALUE,VALUE,…"),
-        "What is searched instead of the default; may be repeated: any engine option, or router.  [default: "
-        "max-num-batched-tokens, max-num-seqs, kv-cache-dtype, quantization, gpu-memory-utilization and router; of "
-        "SGLang chunked-prefill-size, max-running-requests, enable-mixed-chunk, kv-cache-dtype, quantization, "
-        "schedule-policy, schedule-conservativeness and router; apart from those that are given]",
+        "Argument to search: any engine option, or router. May be repeated.  [default: max-num-batched-tokens, "
+        "max-num-seqs, kv-cache-dtype, quantization, gpu-memory-utilization and router; for SGLang "
+        "chunked-prefill-size, max-running-requests, enable-mixed-chunk, kv-cache-dtype, quantization, "
+        "schedule-policy, schedule-conservativeness and router; without those that you give]",
         multiple=True,
     ),
 )
@@ -56,11 +56,11 @@ from simulator.engines.values import Text
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Search the engine arguments that serve the most users: what is not given is searched.
+    """Search for the engine arguments that serve the most users. Arguments that you give stay fixed.
 
-    Optuna proposes choices, an estimate of each takes milliseconds. The best are simulated with the same users: briefly
-    at first, then again and again those that are close. The answer is what surely gains over the arguments as given,
-    with the line that starts the server, and the frontier of users, TTFT and TPOT. Needs headcount[optimize].
+    Optuna proposes candidates, which are screened by an estimate. The best are simulated with the same users: briefly
+    at first, then those that are close with more replications. The output shows the best arguments, the command that
+    starts the server, and the Pareto frontier of users, TTFT and TPOT. Needs headcount[optimize].
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.inputs.variations import read_varied  # noqa: PLC0415

@@ -52,12 +52,12 @@ from simulator.engines.argument import MEMORY
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Find the cheapest fleet that serves so many people within the SLO.
+    """Find the cheapest fleet that serves a number of users within the SLO.
 
-    Give one of --users, --employees, --requests-per-s and --tokens-per-day. Every layout of every GPU is estimated
-    first; the cheapest of each GPU are then simulated, with as few servers as serve all users.
+    Give one of --users, --employees, --requests-per-s and --tokens-per-day. Each layout of each GPU is screened by an
+    estimate first. The cheapest of each GPU are then simulated, with as few servers as serve all users.
 
-    With --pools the cheapest numbers of engines that compute prompts and of engines that compute answers are found too.
+    With --pools, disaggregated prefill/decode is searched as well: the numbers of prefill engines and decode engines.
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.queries.plan import plan  # noqa: PLC0415

@@ -13,9 +13,9 @@ from simulator.engines.values import FilePath
 @click.argument("answer", metavar="ANSWER", type=Reads(FilePath()))
 @section("Output", option("--out -o", ReportPath(), "The report to write.", required=True))
 def command(answer: Path, out: Path) -> int:
-    """Make a report of an answer that --json or --report FILE.json wrote, or that stands in an .html report.
+    """Write a report of a saved answer: a file from --json or --report FILE.json, or an .html report.
 
-    The end of the report's name says its format: .html, .md, .pdf, .csv, .json, or .svg for its first chart. Nothing is
+    The file extension sets the format: .html, .md, .pdf, .csv, .json, or .svg for the first chart. Nothing is
     simulated.
     """
     from headcount.views.report.source import report_file  # noqa: PLC0415  imported once the command runs

@@ -41,7 +41,7 @@ from headcount.inputs.traffic_input import TrafficInput
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Serve one load and report latency percentiles, throughput, KV use.
+    """Simulate one load and report latency percentiles, throughput and KV-cache use.
 
     \b
     Loads:  --workload FILE                          replay a trace as it is
@@ -50,7 +50,7 @@ def command(given: Given) -> int:
             --input-len I --output-len O --concurrency C
             --input-len I --output-len O --rate R --num-requests N
     \b
-    Fleets that change, beside one that does not:
+    Autoscaling and failures, compared with a fixed fleet:
             --workload chat --users 1000 --daily-profile day --autoscaler hpa --min-replicas 1 --max-replicas 4
             --workload chat --users 1000 --replicas 3 --event crash@10min
     """

@@ -30,9 +30,9 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
     _option("tensor_parallel_size", "-tp", says="GPUs that share each layer."),
     _option("pipeline_parallel_size", "-pp", says="Pipeline stages."),
     _option("data_parallel_size", "-dp", says="Copies of the model that split the batch."),
-    _option("expert_parallel_size", "-ep", says="Data-parallel ranks that divide the experts."),
-    _option("virtual_pipeline_stages", says="Chunks of layers per pipeline stage: the interleaved schedule."),
-    _option("zero_stage", kind=WholeNumber(0), says="What data-parallel ranks shard: ZeRO 0–3. 3 is FSDP."),
+    _option("expert_parallel_size", "-ep", says="Data-parallel ranks that share the experts."),
+    _option("virtual_pipeline_stages", says="Chunks of layers per pipeline stage, for the interleaved schedule."),
+    _option("zero_stage", kind=WholeNumber(0), says="ZeRO stage 0–3: what data-parallel ranks shard. 3 is FSDP."),
 )
 @section(
     "Training",
@@ -41,18 +41,18 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
     _option("optimizer", kind=Text(), says=f"{', '.join(optimizer_names())}."),
     _option("micro_batch_size", says="Sequences in one forward pass of a rank."),
     _option("sequence_length", kind=TokenCount(), says="Tokens per sequence."),
-    _option("gradient_accumulation", says="Micro-batches per optimizer step; they fill the pipeline."),
-    _option("recompute", kind=Text(), says="Activations computed again in backward: none, selective, full."),
-    _option("sequence_parallel", says="Tensor-parallel ranks split norms and dropout by tokens."),
-    _option("flash_attention", says="Attention scores are never stored."),
-    _option("fused_kernels", says="Fused norms, SwiGLU and softmax; without them, as in eager transformers."),
+    _option("gradient_accumulation", says="Micro-batches per optimizer step. They fill the pipeline."),
+    _option("recompute", kind=Text(), says="Activation recomputation: none, selective, full."),
+    _option("sequence_parallel", says="Sequence parallelism: tensor-parallel ranks split norms and dropout by tokens."),
+    _option("flash_attention", says="FlashAttention: attention scores are not stored."),
+    _option("fused_kernels", says="Fused norms, SwiGLU and softmax. Off: eager transformers."),
     _option("dropout", says="The model is trained with dropout."),
 )
 @section(
     "Adapters",
-    _option("lora_rank", kind=WholeNumber(0), says="Rank of the trained adapters; 0 trains every weight."),
+    _option("lora_rank", kind=WholeNumber(0), says="Rank of the trained adapters. 0 trains all weights."),
     _option("lora_targets", kind=Text(), says=f"{', '.join(LORA_TARGETS)}."),
-    _option("qlora", says="The frozen weights are packed to NF4; needs --lora-rank."),
+    _option("qlora", says="QLoRA: frozen weights are packed to NF4. Needs --lora-rank."),
 )
 @section(
     "Search",
@@ -60,13 +60,14 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
     option(
         "--num-gpus",
         AT_LEAST_ONE,
-        "Search for the smallest cluster of at most this many GPUs; given -tp, -pp, -dp, -ep, --zero stay fixed.",
+        "Search for the smallest cluster with at most this many GPUs. -tp, -pp, -dp, -ep and --zero stay fixed if "
+        "given.",
     ),
 )
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Show memory per GPU in training, whether the run fits, and the smallest cluster that holds it."""
+    """Show the memory per GPU in training, whether the run fits, and the smallest cluster that is large enough."""
     training = given.training
     left_open = [name for name in training.arguments if not _was_given(name)]
     answer = training_memory(

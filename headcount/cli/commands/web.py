@@ -21,21 +21,21 @@ _NEEDS = ("fastapi", "uvicorn", "jinja2", "python_multipart")
 @section(
     "Server",
     option("--port", WholeNumber(1, 65535), "Port of the page.", default=8600),
-    option("--host", Text(), "Address of the page; another than 127.0.0.1 needs a token.", default="127.0.0.1"),
+    option("--host", Text(), "Address of the page. Any address except 127.0.0.1 needs a token.", default="127.0.0.1"),
 )
 @section(
     "Limits",
-    option("--jobs", WholeNumber(1, 64), "Questions that are answered side by side.", default=1),
-    option("--job-time", Duration(), "Longest time of a question.", default="15min"),
-    option("--job-memory", WholeNumber(1, 4096), "Most memory of a question, in GB.", default=4),
-    option("--max-upload", TokenCount("BYTES", most=2**40, is_decimal=True), "Largest upload.", default="64M"),
+    option("--jobs", WholeNumber(1, 64), "Questions that run in parallel.", default=1),
+    option("--job-time", Duration(), "Time limit of a question.", default="15min"),
+    option("--job-memory", WholeNumber(1, 4096), "Memory limit of a question, in GB.", default=4),
+    option("--max-upload", TokenCount("BYTES", most=2**40, is_decimal=True), "Size limit of an upload.", default="64M"),
 )
 def command(*, port: int, host: str, jobs: int, job_time: float, job_memory: int, max_upload: int) -> int:
-    """Serve the page: the same questions in a browser, with progress, sliders, history and uploads.
+    """Serve the web page: the same questions in the browser, with progress, sliders, history and uploads.
 
-    The page is for this machine alone. With --host ADDRESS everybody there who has the token can ask: the link that is
-    printed holds it. Set it with the environment variable HEADCOUNT_WEB_TOKEN, else it is drawn at each start. Ctrl-C
-    ends the server and its running questions. Needs headcount[web].
+    By default only this machine can open the page. With --host ADDRESS, everyone who has the token can; the printed
+    link contains it. The environment variable HEADCOUNT_WEB_TOKEN sets the token; else it is random at each start.
+    Ctrl-C stops the server and its running questions. Needs headcount[web].
     """
     if missing := [name for name in _NEEDS if find_spec(name) is None]:
         raise HeadcountError(f"the page needs {', '.join(missing)}; install headcount[web]")

@@ -32,8 +32,8 @@ from simulator.engines.values import Text
     option(
         "--vary",
         Text("NAME=VALUE,VALUE,…"),
-        "What is varied; may be repeated. context, output, think-time, turns, system-prompt, retrieved or "
-        "long-prompts; users, gpu, gpus, router, ttft, tpot, step-times; any engine option.",
+        "What to vary: context, output, think-time, turns, system-prompt, retrieved or long-prompts; users, gpu, "
+        "gpus, router, ttft, tpot, step-times; any engine option. May be repeated.",
         multiple=True,
     ),
     inputs(SweepInput, without=("router",)),
@@ -53,10 +53,10 @@ from simulator.engines.values import Text
 @report_options
 @output_options
 def command(given: Given) -> int:
-    """Find what a longer context, more users or another setting costs: --vary context=x1,x2,x4 --vary users=250,500.
+    """Run a parameter sweep: what a longer context, more users or another setting changes.
 
-    Every cell is simulated with the same random numbers, and told beside the first one. With users its answer is GPUs
-    and dollars, else users safe to promise.
+    Example: --vary context=x1,x2,x4 --vary users=250,500. Each combination is simulated with the same random numbers
+    and compared with the first one. With users, the answer is GPUs and dollars, else users at 95 % confidence.
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
     from headcount.inputs.variations import read_varied  # noqa: PLC0415

@@ -15,7 +15,7 @@ from simulator.engines.values import Text
 
 @click.group("workload", cls=NearestGroup)
 def command() -> None:
-    """What users do: the presets, populations in files of your own, traces."""
+    """List, describe, convert, generate and fit workloads: presets, populations in your own files, traces."""
 
 
 for each in (describe_command, fit_command, convert_command, generate_command):

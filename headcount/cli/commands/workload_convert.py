@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headcount.queries.workloads.convert import Written
 
 written_options = all_of(
-    option("--to", Text(), "A format, or a client that reads it: vllm, guidellm, …  [default: by the file's ending]"),
+    option("--to", Text(), "Format, or a client that reads it: vllm, guidellm, …  [default: by the file's ending]"),
     option("--block-size", TokenCount(), "Tokens per block id in the written file.", default=512),
 )
 
@@ -37,9 +37,9 @@ written_options = all_of(
 @click.argument("out", metavar="OUT", type=Reads(OutPath()))
 @written_options
 @inputs(TrafficInput, *TRACE_FIELDS, heading=OTHER)
-@option("--num-requests", COUNT, "Only the first rows.  [default: all]")
+@option("--num-requests", COUNT, "Number of rows to convert, from the first.  [default: all]")
 def convert_command(given: Given) -> int:
-    """Write a trace in another format, and say what that format cannot hold."""
+    """Write a trace in another format, and report what that format cannot hold."""
     from headcount.queries.workloads.convert import convert  # noqa: PLC0415  imported once the command runs
 
     trace, out, traffic = given.path("trace") or Path(), given.path("out") or Path(), given.input(TrafficInput)
@@ -60,12 +60,12 @@ def convert_command(given: Given) -> int:
 @click.argument("out", metavar="OUT", type=Reads(OutPath()))
 @section(
     "Traffic",
-    option("--users", WholeNumber(1), "So many users, who think between turns; answers take no time."),
-    option("--duration duration_s", Duration(), "What they send within this time, such as 1h."),
+    option("--users", WholeNumber(1), "Number of users, who think between turns. Answers take no time."),
+    option("--duration duration_s", Duration(), "Duration of the trace, such as 1h."),
     option("--rate", Number("requests per second"), "Requests per second, instead of users."),
-    option("--num-requests", COUNT, "Requests at that rate.  [default: 10,000]"),
-    option("--arrivals", ArrivalProcess(), "How they arrive: poisson, gamma:cv=2, …  [default: poisson]"),
-    option("--max-model-len", TokenCount(), "Longest prompt with its answer.  [default: none]"),
+    option("--num-requests", COUNT, "Number of requests at --rate.  [default: 10,000]"),
+    option("--arrivals", ArrivalProcess(), "Arrival process: poisson, gamma:cv=2, …  [default: poisson]"),
+    option("--max-model-len", TokenCount(), "Longest prompt and answer together.  [default: none]"),
     inputs(TrafficInput, *CHANGE_FIELDS),
 )
 @section("Output", written_options)

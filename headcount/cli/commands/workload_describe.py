@@ -30,11 +30,11 @@ cache_options = all_of(
 @inputs(TrafficInput, *CHANGE_FIELDS)
 @cache_options
 @option("--users", WholeNumber(1, 100_000), "Users of a population that share the prefix cache.", default=1000)
-@option("--seed", WholeNumber(0, LARGEST_TEXT), "Of a population's draw.", default=0)
+@option("--seed", WholeNumber(0, LARGEST_TEXT), "Seed for a population's draw.", default=0)
 @report_options
 @json_option
 def describe_command(given: Given) -> int:
-    """Show rates, bursts, lengths, sessions and prefix reuse of a trace or a population, and what it does not tell."""
+    """Show rates, bursts, lengths, sessions and prefix reuse of a trace or a population, and what it leaves open."""
     from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.queries.workloads.describe import describe  # noqa: PLC0415  imported once the command runs
 

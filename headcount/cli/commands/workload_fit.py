@@ -18,13 +18,13 @@ from simulator.engines.values import COUNT, FilePath
 @click.argument("trace", metavar="TRACE", type=Reads(FilePath()))
 @click.argument("out", metavar="OUT.toml", type=Reads(OutPath(suffixes=(".toml",))))
 @inputs(TrafficInput, *TRACE_FIELDS, heading=OTHER)
-@option("--num-requests", COUNT, "Only the trace's first rows.  [default: all]")
+@option("--num-requests", COUNT, "Number of rows to read, from the first.  [default: all]")
 @cache_options
 @json_option
 def fit_command(given: Given) -> int:
-    """Fit a model to a trace: arrivals, lengths, sessions, shared prefixes. It holds none of the trace's requests.
+    """Fit a model to a trace: arrivals, lengths, sessions, shared prefixes. It contains no request of the trace.
 
-    Take it as --workload OUT.toml, like a trace.
+    Use it as --workload OUT.toml, like a trace.
     """
     from headcount.cli.output import show  # noqa: PLC0415
     from headcount.queries.workloads.fit import fit_trace  # noqa: PLC0415  imported once the command runs

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AutoscalingResult(Result):
-    """One load on fleets that change, then on fixed ones: attainment, replicas over time, GPU-hours, cost.
+    """One load on autoscaled fleets, then on fixed ones: attainment, replicas over time, GPU-hours, cost.
 
     The last one is the smallest fixed fleet that meets the SLO, or the largest allowed where none does.
     """
 
-    kind = "over time"
+    kind = "autoscaling"
     view = "autoscaling"
     question: Question
     load: LoadOverTime

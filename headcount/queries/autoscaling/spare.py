@@ -39,16 +39,16 @@ class SpareTried:
         return asdict(self)
 
     def __str__(self) -> str:
-        held = "too few, and not enough again within 30 min"
+        held = "too few, and not recovered within 30 min"
         if self.recovered_after_s is not None:
             after_s = self.recovered_after_s
-            held = "still enough" if after_s == 0 else f"too few, but enough again after {after_s / 60:.0f} min"
+            held = "still enough" if after_s == 0 else f"too few, but recovered after {after_s / 60:.0f} min"
         worst = percent(round(self.attainment_lowest_minute, 3))
         fails, back = ("fails", "is") if self.failed_servers == 1 else ("fail at once", "are")
         return (
             f"simulated: {self.failed_servers:,} of {counted(self.servers, 'server')} {fails} and {back} back after "
             f"{self.restarted_after_s / 60:.0f} min; in the worst minute {worst} of answers are within the limits, "
-            f"{held}; requests cut off by the failure, and sent again: {self.requests_interrupted:,}"
+            f"{held}; interrupted requests, sent again: {self.requests_interrupted:,}"
         )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from headcount.text.pools import Part
 from headcount.text.words import pools_text
 from simulator.core import layout
 from simulator.core.layout import NONE
@@ -11,9 +12,6 @@ from simulator.disaggregation import DisaggregatedDeployment
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.simulation import Simulation
 from simulator.study.statistics import summary
-
-Part = tuple[int, int]
-"""So many servers, and the GPUs of each."""
 
 
 def apart_text(apart: DisaggregatedDeployment) -> str:

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from headcount.text.units import milliseconds, seconds
 from simulator.study.statistics import percentile_error, summary, t_interval
 
-P99_COLUMN: Final = "p99, from this run"
-P99_MEANING: Final = "p99, from this run: by step-time error and the noise within the run; seeds differ more: --runs 8"
+P99_COLUMN: Final = "p99 interval"
+P99_MEANING: Final = (
+    "p99 interval: covers step-time error and noise within this run. Runs with other seeds differ more; see --runs"
+)
 PERCENTILES: Final = (*range(0, 100, 5), 97, 98, 99, 99.5, 99.9)
 
 

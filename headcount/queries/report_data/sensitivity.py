@@ -114,10 +114,10 @@ def speed_source(plans: Sequence[Deployment], error: float | None = None) -> str
     if latencies and all(latency.calibrated for latency in latencies):
         return "from your latency profile"
     if error is None:
-        return "simulated, not measured on yours"
+        return "simulated, not measured on your servers"
     if not all(latency.is_measured for latency in latencies):
-        return f"simulated; no runs of such a server were measured, by judgement it is within ±{error:.0%}"
-    return f"simulated, not measured on yours; 9 of 10 measured servers are within ±{error:.0%} of it"
+        return f"simulated; no such server was measured; the estimated error is ±{error:.0%}"
+    return f"simulated, not measured on your servers; 90 % of measured servers are within ±{error:.0%} of it"
 
 
 def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, Any]:

@@ -27,9 +27,9 @@ class Study:
         return self.users_needed or self.row.users_low or self.row.users
 
 
-def study_figures(study: Study | None, simulations: Simulations | None) -> dict[str, Any]:
+def study_figures(study: Study, simulations: Simulations | None) -> dict[str, Any]:
     """Loads around the one that is looked at, and the effect of each assumption; empty where nobody is served."""
-    if study is None or study.row.plan is None or not study.row.users:
+    if study.row.plan is None or not study.row.users:
         return {}
     question, row = study.question, study.row
     sensitivity = Sensitivity(question=question, row=row, users=row.users_low or row.users, load_users=study.load_users)

@@ -10,7 +10,7 @@ from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.text.units import counted, dollars, whole_dollars
-from headcount.text.words import SAFE
+from headcount.text.words import AT_CONFIDENCE
 from simulator.fleet.router import router_name
 from simulator.study.capacity_table import CapacityQuestion, RunContext
 from simulator.study.fleets.layouts import AFFINITY, LEAST_OUTSTANDING, FleetQuestion, Offer
@@ -36,7 +36,7 @@ class Need:
     layout: str | None = None
     """Such as `3 × TP4`."""
     users_low: int | None = None
-    """Those who are safe to promise on these GPUs; then the best estimate and the upper end."""
+    """Users at 95 % confidence on these GPUs; then the expected users and the upper end."""
     users_mean: int | None = None
     users_high: int | None = None
     router: str | None = None
@@ -98,7 +98,7 @@ def _bought(layout: Layout, users: int, how: RunContext) -> tuple[Layout, Need]:
     if first.gpus in (None, layout.gpus) or looked is None or looked.plan is None or looked.apart is not None:
         return layout, first
     question = _fleet_question(looked.question, users)
-    assert layout.row and looked.estimate, "what serves somebody was estimated and simulated"
+    assert layout.row and looked.estimate, "a layout that serves users was estimated and simulated"
     each = max(layout.row.users_low, USUALLY_SAFE * layout.row.users) / layout.num_servers
     server = Server(offer=question.offers[0], plan=looked.plan, router=question.router or LEAST_OUTSTANDING)
     begin = Screened(
@@ -194,4 +194,4 @@ def unserved_text(cell: Layout, other: Layout | None) -> str:
         return f"{cell.layout}: {cell.reason}"
     if not other.users:
         return f"{cell.layout} to {other.layout}: {other.reason}"
-    return f"{cell.layout}: {cell.reason}; with {other.layout}: {counted(other.users, 'user')} {SAFE}"
+    return f"{cell.layout}: {cell.reason}; with {other.layout}: {counted(other.users, 'user')} {AT_CONFIDENCE}"

@@ -10,7 +10,7 @@ from headcount.queries.result import Progress, Watch
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
 
-LOOKED_AT: Final = "choices looked at by estimate"  # what progress counts
+LOOKED_AT: Final = "candidates screened"  # what progress counts
 DEFAULT: Final = None  # of an axis: the argument is left out
 
 

@@ -23,21 +23,21 @@ def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout
     near = [pair for pair in pairs if best and pair[0].gpu_name == best.gpu_name and pair[1].high >= 1]
     others = [pair for pair in pairs if pair not in near]
     if near:
-        found = _told([f"{named(each)} ({_cost(each)} a user)" for each, _ in near])
-        yield "nearly as cheap", f"{found}: the difference lies within its interval"
+        found = _told([f"{named(each)} ({_cost(each)} per user)" for each, _ in near])
+        yield "nearly as cheap", f"{found}: the difference is within its interval"
     if others:
         yield (
             "may be as cheap",
-            f"{_told([_beside(named, *pair) for pair in others])}, as less is known of such servers",
+            f"{_told([_beside(named, *pair) for pair in others])}, because the interval of this GPU is wider",
         )
 
 
 def _beside(named: Callable[[Layout], str], each: Layout, ratio: Interval) -> str:
-    """What its users cost by the best estimates, and those who are safe to promise."""
+    """What its expected users cost, and the users at 95 % confidence."""
     percent = round(100 * (ratio.mean - 1))
-    change = f"{abs(percent)} % {'cheaper' if percent < 0 else 'dearer'} a user" if percent else "as cheap a user"
+    change = f"{abs(percent)} % {'less' if percent < 0 else 'more'}" if percent else "the same"
     ends = f"{100 * (ratio.low - 1):+.0f} to {100 * (ratio.high - 1):+.0f} %"
-    return f"{named(each)}: {change} by the best estimates ({ends}), but {_cost(each)} for each safe user"
+    return f"{named(each)}: costs {change} per expected user ({ends}), but {_cost(each)} per user at 95 % confidence"
 
 
 def _cost(each: Layout) -> str:

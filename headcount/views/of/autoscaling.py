@@ -41,12 +41,12 @@ def _said(answer: AutoscalingResult) -> str:
         return f"{met} replicas"
     saved = 1 - first["gpu_hours"] / fixed["gpu_hours"]
     is_met = fixed["attainment"] >= target
-    which = "smallest fixed fleet that meets it over the whole run" if is_met else "largest allowed: it misses"
+    which = "smallest fixed fleet that meets it over the whole run" if is_met else "largest allowed fleet, which misses"
     cheaper = f"{first['fleet'] if saved > 0 else 'the fixed fleet'} is cheaper" if saved else "both cost the same"
     misses = ", but misses the SLO" if saved > 0 and first["attainment"] < target else ""
     return (
         f"{met}, in {abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} GPU-hours than {fixed['fleet']} replicas "
-        f"({percent(round(fixed['attainment'], 4))}; the {which}). In this one run {cheaper}{misses}"
+        f"({percent(round(fixed['attainment'], 4))}; the {which}). In this run {cheaper}{misses}"
     )
 
 
@@ -104,13 +104,13 @@ def _explained(answer: AutoscalingResult) -> list[str]:
     (first, later), plan, asked = answer.question.stages(), answer.question.plan, answer.question
     named = [(name.removesuffix("_s"), value) for name, value in first.to_json().items() if name != "total_s"]
     parts = ", ".join(f"{name} {value:.0f} s" for name, value in named if value)
-    again = "are sent again from their start" if asked.sends_again else "are lost"
+    again = "are retried from the start" if asked.sends_again else "are lost"
     return [
         settings_text(plan),
         *([] if asked.flow_control is None else [f"flow control: {asked.flow_control}"]),
-        f"a replica starts in {first.total_s:,.0f} s on a new node ({parts}), in "
-        f"{later.total_s:,.0f} s on one that has started one before; its GPUs are paid for from the wish on",
-        f"requests of a replica that fails, or goes after {asked.grace_period_s:g} s of draining, {again}",
+        f"start-up of a replica: {first.total_s:,.0f} s on a new node ({parts}), {later.total_s:,.0f} s on a node that "
+        "has started one before; its GPUs are billed from the scale-up request",
+        f"requests of a failed replica, or unfinished after {asked.grace_period_s:g} s of draining, {again}",
     ]
 
 
@@ -127,7 +127,7 @@ def summary(answer: AutoscalingResult) -> Summary:
             ("requests lost", f"{row['requests_lost']:,}"),
         ),
         sure=sentence(f"{step_time_error(plan.latency)}."),
-        risk=risk_of(answer.diagnostics, "One run of one load: other arrivals give other figures."),
+        risk=risk_of(answer.diagnostics, "This is one run of one load. Other arrivals give other figures."),
     )
 
 

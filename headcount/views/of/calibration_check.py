@@ -25,21 +25,19 @@ SHOWN_FIGURES = tuple(
 
 def summary(answer: CheckResult) -> Summary:
     plan = answer.first.deployment
-    verdict = diagnosis_lines(answer.diagnosis) or ["Nothing is expected of this server: its step times were given"]
+    verdict = diagnosis_lines(answer.diagnosis) or ["No verdict: the step times were given"]
     verdict = [sentence(line.strip().removeprefix("verdict: ")) for line in verdict]
     means = [(name, errors) for name, errors in answer.errors.items() if name.endswith("_s.mean")]
     sizes = [(name, errors["median_percent"]) for name, errors in means]
     return Summary(
-        question=f"Is {model_title(plan.architecture.name)} on {plan.gpu.title} as fast as it should be?",
+        question=f"Is {model_title(plan.architecture.name)} on {plan.gpu.title} as fast as expected?",
         answer=verdict[0],
         figures=(
             ("measured runs", f"{len(answer.checked)}"),
             *((f"median error of {latency_name(name)}", f"{error:.1f} %") for name, error in sizes[:3]),
         ),
         sure=" ".join(f"{line}." for line in verdict[1:]),
-        risk=risk_of(
-            answer.diagnostics, "Latencies of overloaded runs show how long requests queued; they are left out."
-        ),
+        risk=risk_of(answer.diagnostics, "Overloaded runs are left out, because their latencies are mostly queueing."),
         words=LATENCY_WORDS,
     )
 
@@ -63,10 +61,10 @@ def _together(answer: CheckResult) -> list[Block]:
         rows = [(name, *(f"{errors[f'{key}_percent']:.1f}" for key in keys)) for name, errors in answer.errors.items()]
         lines.append(Table(columns=(title, *keys), rows=rows))
     if overloaded:
-        why = "their latencies show how long requests queued"
+        why = "their latencies are mostly queueing"
         lines.append(Line(f"{overloaded} overloaded and excluded from the averages: {why}"))
     if answer.largest_loads:
-        columns = ("largest load within a mean latency", "measured", "simulated", "9 of 10 lie in", "error")
+        columns = ("largest load within a mean latency", "measured", "simulated", "90 % interval", "error")
         lines.append(Table(columns=columns, rows=[_load_cells(item) for item in answer.largest_loads]))
     return lines
 

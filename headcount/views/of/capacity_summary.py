@@ -1,4 +1,4 @@
-"""How many users these GPUs serve, for the person who signs."""
+"""How many users these GPUs serve, for the person who decides."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.text.capacity import no_capacity_reason, row_layout
-from headcount.text.units import counted, dollars, whole_dollars
+from headcount.text.units import counted, dollars, milliseconds, seconds, whole_dollars
 from headcount.text.words import (
     BEST,
     PER_SAFE_MEANING,
@@ -15,7 +15,6 @@ from headcount.text.words import (
     UPPER,
     model_title,
     ratio_text,
-    reached_text,
     sentence,
 )
 from headcount.views.of.capacity_text import p95_cells
@@ -24,6 +23,7 @@ from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import (
     LATENCY_WORDS,
     MOST_OPTIONS,
+    P95_WORD,
     Bought,
     Options,
     Summary,
@@ -38,6 +38,7 @@ from simulator.study.served import latency_summary
 
 if TYPE_CHECKING:
     from headcount.queries.capacity import CapacityResult
+    from simulator.study.slo import SLO
 
 
 def summary(answer: "CapacityResult") -> Summary:
@@ -47,7 +48,7 @@ def summary(answer: "CapacityResult") -> Summary:
     if not best.users_low or best.plan is None:
         why = no_capacity_reason(best) if best.users else best.reason or "nothing runs"
         return Summary(
-            question=question, answer="No number of users can be promised on these GPUs", risk=sentence(f"{why}."),
+            question=question, answer="These GPUs serve no users within the limits", risk=sentence(f"{why}."),
             is_good=False,
         )  # fmt: skip
     month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
@@ -61,7 +62,7 @@ def summary(answer: "CapacityResult") -> Summary:
         answer,
         question,
         _said(answer),
-        figures=(*bought.figures, *_reached(best)),
+        figures=(*bought.figures, *_reached(best, asked.slo)),
         priced=bought.priced,
         serves=up_to(best.users_low),
         load=asked.workload,
@@ -72,16 +73,21 @@ def summary(answer: "CapacityResult") -> Summary:
         about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
         risk=bought.failure(best.users_low),
         options=_options(answer) if several else None,
-        words=LATENCY_WORDS[:2] if several else (),
+        words=LATENCY_WORDS[:2] + P95_WORD,
     )
 
 
-def _reached(best: CapacityRow) -> tuple[tuple[str, str], ...]:
-    """Latencies of the users who are safe to promise; nothing where they were not simulated."""
+def _reached(best: CapacityRow, slo: "SLO") -> tuple[tuple[str, str], ...]:
+    """Latencies of the users at 95 % confidence beside their limits; nothing where they were not simulated."""
     if best.safe_point is None:
         return ()
-    reached = reached_text(*(latency_summary(best.safe_point, name)["p95"] for name in ("ttft_s", "tpot_s")))
-    return ((f"as simulated with {counted(best.users_low, 'user')}", reached),)
+    limits = (("TTFT", "ttft_s", slo.ttft_s, seconds), ("TPOT", "tpot_s", slo.tpot_s, milliseconds))
+    reached = ", ".join(
+        f"{name} p95 {shown(latency_summary(best.safe_point, key)['p95'])}"
+        + ("" if limit is None else f" (limit {shown(limit)})")
+        for name, key, limit, shown in limits
+    )
+    return ((f"latency at {counted(best.users_low, 'user')}", reached),)
 
 
 def _said(answer: "CapacityResult") -> str:
@@ -105,7 +111,7 @@ def _options(answer: "CapacityResult") -> Options:
             for row in rows
         ),
         marked=next((place for place, row in enumerate(rows) if row is answer.best), None),
-        note=f"TTFT and TPOT: with the users who are safe to promise. {PER_SAFE_MEANING}",
+        note=f"TTFT and TPOT are simulated with the users at 95 % confidence. {PER_SAFE_MEANING}",
     )  # fmt: skip
 
 
@@ -113,15 +119,15 @@ def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:
     """The users of each GPU count, and why some serve nobody."""
     best = max(rows, key=lambda row: row.users_low, default=None)
     served = [row for row in rows if row.users]
-    columns = ("GPUs", "layout", SAFE, BEST, UPPER, "TTFT p95", "TPOT p95", "$/hour", "what binds")
+    columns = ("GPUs", "layout", SAFE, BEST, UPPER, "TTFT p95", "TPOT p95", "$/hour", "bottleneck")
     cells = [
         (f"{row.gpus}", row_layout(row), f"{row.users_low:,}", f"{row.users:,}", f"{row.users_high:,}",
          *p95_cells(row), dollars(row.usd_per_hour), row.binding or ("misses the SLO" if row.runs else "does not run"))
         for row in rows
     ]  # fmt: skip
     return {
-        "title": "Safe to promise by number of GPUs",
-        "axis": "users safe to promise",
+        "title": "Users at 95 % confidence by number of GPUs",
+        "axis": "users at 95 % confidence",
         "text": "count",
         "bars": [
             {"name": f"{counted(row.gpus, 'GPU')}, {row_layout(row)}", "value": row.users_low,

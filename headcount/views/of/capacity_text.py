@@ -11,6 +11,7 @@ from headcount.text.capacity import no_capacity_reason, row_layout
 from headcount.text.simulated import tenants_table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import (
+    AT_CONFIDENCE,
     BEST,
     KV_CACHE_ERROR,
     SAFE,
@@ -19,6 +20,7 @@ from headcount.text.words import (
     UPPER,
     hits_text,
     host_text,
+    interval_text,
     joined,
     pool_owner,
     pool_text,
@@ -34,12 +36,12 @@ from workloads.traces.trace import Trace
 
 COLUMNS = (
     "GPUs", "layout", SAFE, BEST, UPPER, "in flight", "req/s", "tokens/s", "TTFT p50", "TTFT p95",
-    "TPOT p50", "TPOT p95", "$/hour", "$/M tokens", "what binds",
+    "TPOT p50", "TPOT p95", "$/hour", "$/M tokens", "bottleneck",
 )  # fmt: skip
 
 
 def rows_table(rows: Sequence[CapacityRow]) -> Table:
-    """One line per GPU count; what is safe to promise is bold."""
+    """One line per GPU count; the users at 95 % confidence are bold."""
     return Table(
         columns=COLUMNS,
         rows=[_cells(row) for row in rows],
@@ -49,28 +51,28 @@ def rows_table(rows: Sequence[CapacityRow]) -> Table:
 
 
 def screened_line(row: CapacityRow) -> str:
-    """Every tensor-parallel size that was looked at, and about how many users it serves."""
+    """Every tensor-parallel size that was screened, and about how many users it serves."""
     sizes = (f"TP {each.tp} {'does not run' if each.reason else f'about {each.users:,}'}" for each in row.screened)
-    return f"looked at for {counted(row.gpus, 'GPU')}: {', '.join(sizes)} users"
+    return f"screened for {counted(row.gpus, 'GPU')}: {', '.join(sizes)} users"
 
 
 def headline(best: CapacityRow) -> str:
-    """How many users are safe to promise, or why none are."""
+    """How many users are served at 95 % confidence, or why none are."""
     if best.users_low:
-        return f"{best.users_low:,} users are safe to promise on {counted(best.gpus, 'GPU')}"
-    return f"No number of users is safe to promise on {counted(best.gpus, 'GPU')}: {no_capacity_reason(best)}"
+        return f"{counted(best.users_low, 'user')} {AT_CONFIDENCE} on {counted(best.gpus, 'GPU')}"
+    return f"No users {AT_CONFIDENCE} on {counted(best.gpus, 'GPU')}: {no_capacity_reason(best)}"
 
 
 def latency_line(row: CapacityRow) -> str:
-    """TTFT and TPOT of the users who are safe to promise; "" where nobody is, or where it was not simulated."""
+    """TTFT and TPOT of the users at 95 % confidence; "" where there are none, or where it was not simulated."""
     if row.safe_point is None:
         return ""
     ttft, tpot = p95_cells(row)
-    return f"with {counted(row.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"
+    return f"latency at {counted(row.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"
 
 
 def p95_cells(row: CapacityRow) -> tuple[str, str]:
-    """TTFT and TPOT of the users who are safe to promise."""
+    """TTFT and TPOT of the users at 95 % confidence."""
     point = row.safe_point
     ttft_s, tpot_s = (latency_summary(point, name)["p95"] if point else None for name in ("ttft_s", "tpot_s"))
     return seconds(ttft_s), milliseconds(tpot_s)
@@ -96,22 +98,24 @@ def error_lines(row: CapacityRow) -> list[str]:
         return lines
     if row.hours_over_long_run is not None:
         gained = ratio_text(row.hours_over_long_run)
-        lines.append(f"mean over the long run: {row.users_long_run:,} users; hours instead of it: {gained}")
+        lines.append(
+            f"SLO judged over the whole run: {row.users_long_run:,} users; judged by the hour instead: {gained}"
+        )
     if row.step_time_error is not None:
         lines.append(
-            f"part of the interval: step-time error alone (±{row.step_time_error:.0%}, {interval_label(row.plan)}): "
+            f"90 % interval from step-time error alone (±{row.step_time_error:.0%}{interval_label(row.plan)}): "
             f"{row.users_at_step_time_error_high:,} to {row.users_at_step_time_error_low:,} users"
         )
     if row.ttft_error is not None:
         lines.append(
-            f"part of the interval: TTFT's own error alone (±{row.ttft_error:.0%}: front ends, short queues): "
+            f"90 % interval from TTFT error alone (±{row.ttft_error:.0%}: front ends, short queues): "
             f"{row.users_at_ttft_error_high:,} to {row.users_at_ttft_error_low:,} users"
         )
     if row.users_at_kv_cache_low is not None:
         budget = row.plan.budget
         kv, size = ("tokens", budget.block_size) if budget.engine == "sglang" else ("blocks", 1)
         lines.append(
-            f"part of the interval: size of the KV cache alone ({budget.num_gpu_blocks_low * size:,} to "
+            f"90 % interval from KV-cache size alone ({budget.num_gpu_blocks_low * size:,} to "
             f"{budget.num_gpu_blocks_high * size:,} {kv} per {pool_owner(budget)}): "
             f"{row.users_at_kv_cache_low:,} to {row.users_at_kv_cache_high:,} users"
         )
@@ -119,20 +123,20 @@ def error_lines(row: CapacityRow) -> list[str]:
 
 
 def host_hit_lines(rows: Sequence[CapacityRow]) -> list[str]:
-    """Where prompt tokens were found at the users of each row, if KV is kept in host memory."""
+    """Where prompt tokens were found at the users of each row, if KV is offloaded."""
     found = [(row, row.point) for row in rows if row.point is not None and row.point.host_hit_rate is not None]
     said = (
         f"{counted(row.gpus, 'GPU')}: {hits_text(point.mean('prefix_hit_rate'), point.host_hit_rate)}"
         for row, point in found
     )
-    return [f"prompt tokens found in GPU and host memory: {', '.join(said)}"] if found else []
+    return [f"prompt tokens found in a cache: {', '.join(said)}"] if found else []
 
 
 def interval_label(plan: Deployment) -> str:
-    """Whom the step-time error covers."""
+    """Whom the step-time error covers, behind the error."""
     if plan.latency.calibrated:
-        return "your server with 90 % probability"
-    return "90 % of measured servers" if plan.latency.is_measured else "90 % of servers, by judgement"
+        return " for your server, with 90 % probability"
+    return " for 90 % of measured servers" if plan.latency.is_measured else ", estimated"
 
 
 def _cells(row: CapacityRow) -> tuple[str, ...]:
@@ -160,21 +164,21 @@ if TYPE_CHECKING:
 
 def head(answer: CapacityResult) -> list[Block]:
     asked, best = answer.question, answer.best
-    hours = "" if asked.hours_met is None else f", in {percent(asked.hours_met)} of hours"
+    hours = "" if asked.hours_met is None else f", hourly SLO compliance {percent(asked.hours_met)}"
     title = f" on {asked.gpu.name}, workload {answer.workload}: {asked.slo}{hours}"
     lines: list[Block] = [Line(title, bold=asked.architecture.name)]
     if best.users:
-        about = f" (best estimate {best.users:,}, upper end {best.users_high:,}){_rent(answer)}"
+        about = f" {interval_text(best.users_low, best.users, best.users_high)}{_rent(answer)}"
         lines.append(Line(about, bold=headline(best)))
     said = filter(None, (latency_line(best), *error_lines(best)))
     return [*lines, *map(Line, said)]
 
 
 def _rent(answer: CapacityResult) -> str:
-    """What the leading row costs; nothing without a price, or where nobody is safe to promise."""
+    """What the leading row costs; nothing without a price, or without users at 95 % confidence."""
     money = answer._month(answer.best)
     each = money["usd_per_user_month"]
-    return f": ${money['usd_per_month']:,.0f} a month, ${each:,.2f} per safe user" if each else ""
+    return f": ${money['usd_per_month']:,.0f} a month, ${each:,.2f} per user" if each else ""
 
 
 def body(answer: CapacityResult) -> list[Block]:
@@ -205,12 +209,12 @@ def _tenants(answer: CapacityResult) -> list[Block]:
 def _legend(answer: CapacityResult) -> list[str]:
     is_trace = isinstance(answer.question.workload, Trace)
     return [
-        f"users: active sessions, thinking or waiting. {safe_meaning(covered(answer.capacity))} Best estimate: its "
-        "mean. Upper end: 1 of 20 should serve more. In flight to TPOT p95, and $/M tokens: with the users who are "
-        "safe to promise and the expected step times. On a slower server, or with more users, latencies come "
-        "closer to the limits.",
+        f"{safe_meaning(covered(answer.capacity))} {BEST}: the mean. {UPPER}: the upper end of the 90 % interval; 5 % "
+        "of such fleets can serve more. A user is an active session, thinking or waiting. Load (in flight, req/s, "
+        f"tokens/s), latencies and $/M tokens are simulated with the number of users {AT_CONFIDENCE} and the expected "
+        "step times. On a slower server, or with more users, latencies are closer to the limits.",
         f"think time: {answer.question.think_time_s:.0f} s on average"
-        + ("; users of a trace without sessions are λ (Z + R)" if is_trace else ""),
+        + ("; a trace without sessions has λ (Z + R) users" if is_trace else ""),
         *dict.fromkeys(pool_text(plan.budget) for plan in answer.plans),
         *dict.fromkeys(text for plan in answer.plans if (text := host_text(plan.budget))),
         *host_hit_lines(answer.capacity),

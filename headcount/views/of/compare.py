@@ -1,4 +1,4 @@
-"""Deployments side by side, in words."""
+"""Deployments compared, in words."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,7 @@ from headcount.queries.sweeps.ties import ties
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import (
+    AT_CONFIDENCE,
     BEST,
     COVERED,
     GPUS_REMARK,
@@ -26,16 +27,16 @@ from headcount.views.report_data.study import study_json
 from headcount.views.summary.summary import Summary
 
 WORDS = {
-    "tensor_parallel_size": ("TP", "tensor parallelism: so many GPUs share the work of one server."),
-    "kv_cache_dtype": ("KV", "what GPUs keep of conversations; in fewer bits it takes less memory and may change the "
-                       "answers."),
+    "tensor_parallel_size": ("TP", "tensor parallelism: the number of GPUs that share each layer of the model."),
+    "kv_cache_dtype": ("KV", "KV cache: what GPUs store of conversations. With fewer bits it takes less memory, but "
+                       "answers may change."),
 }  # fmt: skip
 
 ORDERS = {
-    "cost": "the lowest cost per safe user",
+    "cost": "the lowest cost per user",
     "users": "the most users",
-    "ttft": "the least TTFT",
-    "tpot": "the least TPOT",
+    "ttft": "the lowest TTFT",
+    "tpot": "the lowest TPOT",
     "month": "the lowest cost per month",
 }
 
@@ -62,8 +63,8 @@ def head(answer: CompareResult) -> list[Block]:
     if best is None:
         return [title]
     cost = best.usd_per_user_month
-    said = f": {counted(best.users, 'user')} on {counted(best.gpus, 'GPU')}" + (
-        f", ${cost:,.2f} per safe user and month" if cost else ""
+    said = f": {counted(best.users, 'user')} {AT_CONFIDENCE} on {counted(best.gpus, 'GPU')}" + (
+        f", ${cost:,.2f} per user and month" if cost else ""
     )
     of = f"{ORDERS[answer.sort]} of {counted(len(answer.layouts), 'layout')}"
     near = [Line(f"{label}: {told}") for label, told in _ties(answer, lambda each: each.name)]
@@ -88,11 +89,11 @@ def _gains(answer: CompareResult) -> list[Block]:
     if found is None:
         return []
     if found.whole is None:
-        return [Line(), Line("the first layout that was asked for serves nobody, so no change has a gain over it")]
-    whole = f" {found.of} from the base to the best, one change after the other: "
+        return [Line(), Line("the first layout serves no users, so gains cannot be computed")]
+    whole = f" {found.of} from the first layout to the best, one change after another: "
     chain, alone = ", ".join(map(str, found.chain)), ", ".join(map(str, found.alone))
     said: list[Block] = [Line(), Line(f"{whole}{chain}", bold=ratio_text(found.whole))]
-    return [*said, Line(f"each change alone: {alone}")] if len(found.alone) > 1 else said
+    return [*said, Line(f"each change on its own: {alone}")] if len(found.alone) > 1 else said
 
 
 def details(answer: CompareResult) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def details(answer: CompareResult) -> dict[str, Any]:
 
 COLUMNS = (
     "layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "vs best",
-    "what binds",
+    "bottleneck",
 )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
         if not layout.is_screened_only:
             return (layout.name, layout.layout, "0", "–", *money, "–", "–", "–", *more, *cut, "see below")
         about, cost = f"about {layout.users:,}", f"over {money[1]}" if layout.users else "–"
-        why = "only screened: far behind"
+        why = "screened only"
         return (layout.name, layout.layout, "–", about, money[0], cost, "–", "–", "–", *more, *cut, why)
     ratio = layout.cost_over(answer.best) if answer.by_cost and answer.best else None
     ratio = ratio or (layout.users_over(answer.best) if answer.best else None)
@@ -154,14 +155,14 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
 
 
 def _dearer(answer: CompareResult, layout: Layout) -> str:
-    """Of another GPU than the best, first by what rows are ranked: it may differ much from the best estimates'."""
+    """Of another GPU than the best, first by what rows are ranked: it may differ much from the expected users'."""
     best = answer.best
     if best is None or answer.sort != "cost" or not best.asked or not layout.asked:
         return ""
     usd, least = layout.usd_per_user_month, best.usd_per_user_month
     if layout.asked.gpu == best.asked.gpu or not usd or not least:
         return ""
-    return f"{100 * (usd / least - 1):+.0f} %; best estimate "
+    return f"{100 * (usd / least - 1):+.0f} %; expected "
 
 
 def is_of_several_gpus(answer: CompareResult) -> bool:
@@ -170,16 +171,16 @@ def is_of_several_gpus(answer: CompareResult) -> bool:
 
 def legend(answer: CompareResult) -> list[str]:
     """What the columns mean."""
-    of = "dollars per user of the best estimate" if answer.by_cost else "users"
-    shared = "layouts of one GPU share them."
+    of = "dollars per expected user" if answer.by_cost else "expected users"
+    shared = "all layouts of one GPU share them."
     if is_of_several_gpus(answer):
-        lead = " Of another GPU, what comes first is $/safe user, which ranks the rows and has them."
-        shared = f"they differ by GPU.{lead if answer.sort == 'cost' else ''}"
-    screened = f"only screened: by its estimate over {FAR_BEHIND:g} times as far behind; --all simulates it, too."
+        lead = f" For another GPU, the first figure compares {PER_SAFE_USER}, which ranks the rows and includes them."
+        shared = f"they differ between GPUs.{lead if answer.sort == 'cost' else ''}"
+    screened = f"screened only: estimated to be more than {FAR_BEHIND:g} times worse, so not simulated; see --all."
     is_served = any(layout.row and layout.row.safe_point for layout in answer.layouts)
-    at = "with the users who are safe to promise" if is_served else "at the best estimate, there near their limits"
+    at = f"with the users {AT_CONFIDENCE}" if is_served else f"with the {BEST}, where they are close to their limits"
     return [
-        f"{safe_meaning(COVERED)} Best estimate: its mean. Latencies: {at}. {PER_SAFE_MEANING}",
+        f"{safe_meaning(COVERED)} {BEST}: the mean. Latencies are simulated {at}. {PER_SAFE_MEANING}",
         *price_lines(
             {
                 layout.asked.gpu.name: (layout.asked.gpu, layout.asked.gpu.usd_per_hour)
@@ -187,8 +188,8 @@ def legend(answer: CompareResult) -> list[str]:
                 if layout.asked
             }.values()
         ),
-        f"… vs best: {of} beside the first row, from the same users and requests in both, with its 95 % interval "
-        f"over replications. Errors of step times are not in it: {shared}",
+        f"… vs best: {of} compared with the first row, simulated with the same requests, with the 95 % interval over "
+        f"replications. It leaves out step-time errors: {shared}",
         *([GPUS_REMARK] if is_of_several_gpus(answer) else []),
         *([HITS_LEGEND] if shows_hits(answer) else []),
         *([screened] if any(layout.is_screened_only for layout in answer.layouts) else []),

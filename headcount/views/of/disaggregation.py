@@ -37,7 +37,7 @@ def body(answer: DisaggregationResult) -> list[Block]:
         *(Line(f"  {name:<18}{text}") for name, text in shown),
         *apart_blocks(answer.served),
         Line(),
-        Line("pools and handovers: one run at the mean, its start included", dim=True),
+        Line("pools and KV transfers: one run with the expected users, its start included", dim=True),
     ]
 
 
@@ -46,12 +46,11 @@ def summary(answer: DisaggregationResult) -> Summary:
     model = model_title(asked.architecture.name)
     return page(
         answer,
-        f"How many users can {model} serve on {bought}, with prompts and answers computed on separate servers?",
+        f"How many users can {model} serve on {bought} with disaggregated prefill and decode?",
         f"on {bought}",
         bought=bought.figures,
         priced=bought.priced,
-        risk=f"{bought.failure(answer.users_low)} Whether servers that do both serve more: headcount plan "
-        "--pools prefill,decode.",
+        risk=f"{bought.failure(answer.users_low)} Servers that do both may serve more.",
     )
 
 
@@ -69,6 +68,6 @@ def details(answer: DisaggregationResult) -> dict[str, Any]:
     gpu = answer.question.gpu
     terms = [
         *of_terms("GPU", gpu_rows(gpu)),
-        *of_terms("memory, step times and handover", answer.apart.assumptions),
+        *of_terms("memory, step times and KV transfer", answer.apart.assumptions),
     ]
     return pooled_details(answer, f"{answer.apart.gpus} × {gpu.name}", terms)

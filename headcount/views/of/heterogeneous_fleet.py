@@ -17,7 +17,7 @@ from headcount.views.report_data.assumptions import gpu_rows, of_terms
 from headcount.views.summary.summary import Options, Priced, Summary, price_figures, servers_text
 from simulator.study.fleets.heterogeneous_fleet import PoolAlone
 
-MOST_DOWN = 2  # failures that the first page tells
+MOST_DOWN = 2  # failures that the summary tells
 
 COLUMNS = (
     "pool", "layout", "users alone", "of requests", "miss TTFT", "miss TPOT", "TTFT p95", "TPOT p95", "prefix hits",
@@ -50,11 +50,11 @@ def body(answer: FleetResult) -> list[Block]:
 
 def _legend(answer: FleetResult) -> Iterator[str]:
     alone = sum(pool.row.users for pool in answer.together.pools)
-    yield f"alone the pools serve {alone:,} users in sum (mean); together {answer.users / alone - 1:+.0%}"
+    yield f"expected users of the pools alone: {alone:,} in sum; together they serve {answer.users / alone - 1:+.0%}"
     yield (
-        "users alone: the mean that the pool serves without the others. What follows is of one run of the whole "
-        f"fleet at {answer.users:,} users: the share of requests that the router sends there, which of them miss the "
-        "SLO, their latencies."
+        f"users alone: the expected users of the pool without the others. The other columns show one run of the whole "
+        f"fleet at {answer.users:,} users: the share of requests that the router sends to the pool, how many of them "
+        "miss the SLO, and their latencies."
     )
 
 
@@ -67,9 +67,9 @@ def summary(answer: FleetResult) -> Summary:
         f"on {gpus} together",
         bought=_bought_figures(answer),
         priced=_priced(answer),
-        risk=f"{_failure_text(answer)} With another router than {answer.router} the users may be fewer.",
+        risk=f"{_failure_text(answer)} A router other than {answer.router} may serve fewer users.",
         options=_options(answer),
-        words=[("router", f"what sends each request to a server. {answer.router} is its rule.")],
+        words=[("router", f"the program that sends each request to a server; {answer.router} is its policy.")],
     )
 
 
@@ -98,7 +98,7 @@ def _options(answer: FleetResult) -> Options:
         columns=("GPUs", SAFE, BEST, "$ a month", PER_SAFE_USER),
         rows=(*rows, together),
         marked=len(rows),
-        note=f"The best estimates of all alone add up to {alone:,}; together {answer.users / alone - 1:+.0%}. "
+        note=f"Expected users of the separate pools add up to {alone:,}; together {answer.users / alone - 1:+.0%}. "
         f"{PER_SAFE_MEANING}{_added_text(answer)}",
     )
 
@@ -112,19 +112,19 @@ def _added_text(answer: FleetResult) -> str:
     added = answer.users_low - more.row.users_low
     if month is None:
         return ""
-    each = f", {dollars(month / added)} for each" if added > 0 else ""
-    return f" Beside {_pool_title(more)} alone, {_pool_title(less)} adds {max(added, 0):,} of them{each}."
+    each = f", at {dollars(month / added)} dollars per added user" if added > 0 else ""
+    return f" Adding {_pool_title(less)} to {_pool_title(more)} serves {max(added, 0):,} more users{each}."
 
 
 def _failure_text(answer: FleetResult) -> str:
     """What is left while a server of each pool is down, the one that is missed most first."""
     pools = sorted(answer.together.pools, key=partial(_left_without, answer))
     down = [
-        f"while {'one' if pool.row.replicas > 1 else 'the one'} with {pool.question.gpu.title} is down, about "
-        f"{_left_without(answer, pool):,} users are safe to promise"
+        f"while {'a' if pool.row.replicas > 1 else 'the only'} server with {pool.question.gpu.title} is down, the "
+        f"others serve about {_left_without(answer, pool):,} users"
         for pool in pools
     ]
-    return f"No server is spare: {'; '.join(down[:MOST_DOWN])}."
+    return f"There is no spare server: {'; '.join(down[:MOST_DOWN])}."
 
 
 def _left_without(answer: FleetResult, lost: PoolAlone) -> int:

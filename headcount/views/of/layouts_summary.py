@@ -1,4 +1,4 @@
-"""Layouts compared, arguments searched and grids, for the person who signs, and what their reports show."""
+"""Layouts compared, arguments searched and sweeps, for the person who decides, and what their reports show."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from headcount.diagnostics.step_times_of_sglang import takes_times_of_vllm
 from headcount.queries.report_data.disaggregation import apart_parts
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.units import counted, dollars, percent, whole_dollars
-from headcount.text.words import GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, sentence
+from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, sentence
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import (
     MOST_OPTIONS,
@@ -54,7 +54,7 @@ def layout_page(
     row, looked = (layout.row, layout.looked) if layout else (None, None)
     if not (layout and row and looked and looked.plan and layout.asked and layout.users):
         return Summary(
-            question=question, answer="No layout serves anybody within these limits", is_good=False, options=options,
+            question=question, answer="No option serves any users within these limits", is_good=False, options=options,
             risk=risk_of(answer.diagnostics, layout.reason or "" if layout else ""),
         )  # fmt: skip
     beside = tuple((each.asked.gpu, each.asked.gpu.usd_per_hour) for each in others[:MOST_OPTIONS] if each.asked)
@@ -82,8 +82,8 @@ def layout_page(
 def use_text(layout: Layout) -> str:
     """What to buy, for how many users, at what cost."""
     month, each = layout.usd_per_month, layout.usd_per_user_month
-    how = f", with {layout.how}" if layout.how else "" if layout.choice else ", as given"
-    cost = "" if month is None or each is None else f": ${month:,.0f} a month, ${each:,.2f} for each"
+    how = f", with {layout.how}" if layout.how else "" if layout.choice else ", with the settings given"
+    cost = "" if month is None or each is None else f": ${month:,.0f} a month, ${each:,.2f} per user"
     return f"Use {bought_of(layout)} for up to {counted(layout.users, 'user')} at once{cost}{how}"
 
 
@@ -109,13 +109,13 @@ def bought_of(layout: Layout) -> Bought:
 
 
 def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options | None:
-    """Layouts side by side, those first that lead; None where there is nothing to choose."""
+    """Layouts compared, those first that lead; None where there is nothing to choose."""
     rows = layouts[:MOST_OPTIONS]
     if len(rows) < 2:
         return None
     return Options(
-        title="Side by side" if len(rows) == len(layouts) else f"{len(rows)} of {len(layouts):,} options",
-        columns=("option", "GPUs", "servers", "safe to promise", "best estimate", "$ a month", PER_SAFE_USER),
+        title="Options compared" if len(rows) == len(layouts) else f"{len(rows)} of {len(layouts):,} options",
+        columns=("option", "GPUs", "servers", SAFE, BEST, "$ a month", PER_SAFE_USER),
         rows=tuple(map(_option, rows)),
         marked=next((place for place, each in enumerate(rows) if each is best), None),
         note=" ".join(
@@ -141,7 +141,7 @@ def _option(each: Layout) -> tuple[str, ...]:
 def _screened_texts(layouts: Sequence[Layout]) -> Iterator[str]:
     """Why some stand below others that cost more."""
     if any(each.is_screened_only for each in layouts):
-        yield "About: only estimated, too far behind to be simulated, and so listed last."
+        yield "Figures with 'about' or 'over' are estimates: these options are much worse and were not simulated."
 
 
 def _gpus_texts(layouts: Sequence[Layout]) -> Iterator[str]:
@@ -157,8 +157,8 @@ def _servers_texts(layouts: Sequence[Layout]) -> Iterator[str]:
         most, fewest = max(counts), min(counts)
         instead = percent(round(1 - 1 / fewest, 2)) if fewest > 1 else "none"
         yield (
-            f"An option of {most:,} servers fails more softly than one of {fewest:,}: with one server down it still "
-            f"serves about {percent(round(1 - 1 / most, 2))} of its users, not {instead}."
+            f"With one server down, an option of {most:,} servers still serves about "
+            f"{percent(round(1 - 1 / most, 2))} of its users, an option of {fewest:,} {instead}."
         )
 
 
@@ -169,9 +169,9 @@ def _speed_texts(layouts: Sequence[Layout]) -> Iterator[str]:
         if each.asked and each.row and each.row.plan and each.row.step_time_error is not None:
             error = f"{each.asked.gpu.title} ±{each.row.step_time_error:.0%}"
             is_judged = not each.row.plan.latency.is_measured
-            errors.setdefault(each.asked.gpu.name, error + " (by judgement, as none was measured)" * is_judged)
+            errors.setdefault(each.asked.gpu.name, error + " (estimated, not measured)" * is_judged)
     if len(errors) > 1:
-        yield f"How exact the simulated speed is: {', '.join(errors.values())}."
+        yield f"Error of the simulated speed: {', '.join(errors.values())}."
 
 
 def _hidden_texts(layouts: Sequence[Layout]) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _hidden_texts(layouts: Sequence[Layout]) -> Iterator[str]:
     hidden = layouts[MOST_OPTIONS:]
     if hidden:
         named = [f"{spoken(each)} ({_figure(each)})" for each in hidden[:MOST_NAMED]]
-        more = f"; and {len(hidden) - MOST_NAMED:,} more, in the table below" if len(hidden) > MOST_NAMED else ""
+        more = f"; and {len(hidden) - MOST_NAMED:,} more in the table below" if len(hidden) > MOST_NAMED else ""
         yield f"The other {counted(len(hidden), 'option')}: {'; '.join(named)}{more}."
 
 
@@ -190,12 +190,12 @@ def _figure(layout: Layout) -> str:
 
 
 def _engines_texts(layouts: Sequence[Layout]) -> Iterator[str]:
-    """Why fewer users are safe to promise with SGLang than its best estimate beside vLLM's suggests."""
+    """Why SGLang has fewer users at 95 % confidence than its expected users compared with vLLM's suggest."""
     plans = [each.looked.plan for each in layouts if each.looked and each.looked.plan]
     if len({engine_of(plan.args) for plan in plans}) > 1 and any(takes_times_of_vllm(plan) for plan in plans):
         yield (
-            "SGLang's steps take vLLM's times here, with a wider interval, so fewer users are safe to promise: "
-            "compare the best estimates, and measure one load on both engines."
+            "SGLang is simulated with vLLM's step times and a wider interval, so it has fewer users at 95 % "
+            "confidence: compare the expected users, and measure one load on both engines."
         )
 
 
@@ -211,7 +211,7 @@ def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
                 f"${whole_dollars(usd)} a month instead of ${whole_dollars(month)}."
             )
     if most:
-        yield "Fewer GPUs than are compared here may cost still less: ask headcount plan --users N."
+        yield "Fewer GPUs than compared here may cost even less."
 
 
 def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:
@@ -219,8 +219,8 @@ def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: boo
     served = [layout for layout in layouts if layout.users]
     is_cost = by_cost and all(layout.usd_per_user_month is not None for layout in served)
     return {
-        "title": "Cost of a user by layout" if is_cost else "Safe to promise by layout",
-        "axis": "US dollars per user safe to promise and month" if is_cost else "users safe to promise",
+        "title": "Cost per user by layout" if is_cost else "Users at 95 % confidence by layout",
+        "axis": "US dollars per user and month" if is_cost else "users at 95 % confidence",
         "text": "dollars" if is_cost else "count",
         "bars": [_bar(layout, best, is_cost=is_cost) for layout in served],
         "columns": [],

@@ -30,8 +30,8 @@ def summary(answer: MemoryResult) -> Summary:
             (f"conversations of {answer.context.tokens:,} tokens at once", f"{answer.conversations_at_once:,}"),
         ),
         sure=sentence(f"{pool_text(budget)}."),
-        risk=risk_of(answer.diagnostics, "A conversation longer than the mean takes more; what latency users see is "
-                     "another question: headcount capacity."),
+        risk=risk_of(answer.diagnostics, "A conversation longer than the mean takes more memory. The latency that "
+                     "users see is another question."),
         words=WORDS,
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ def _pool_unit(answer: MemoryResult) -> str:
 
 
 def _beside_log(answer: MemoryResult) -> list[Block]:
-    """The server's start-up log beside what would have been predicted for it; the log is what counts."""
+    """The server's start-up log compared with what would have been predicted for it; the log is what counts."""
     if answer.log is None:
         return []
     whose = "SGLang" if answer.log.engine == "sglang" else f"vLLM {answer.log.vllm_version}"
@@ -106,8 +106,8 @@ def headline(answer: MemoryResult) -> str:
     if budget.engine == "sglang":
         return _sglang_headline(answer)
     if budget.fits:
-        doubt = " Only just: at the low end of the 90 % interval of its KV blocks vLLM would not start."
-        spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU more than {request} needs."
+        doubt = " But it is close: at the low end of the 90 % interval of KV blocks, vLLM would not start."
+        spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU are free beyond {request}."
         return spare + (doubt if is_doubtful(budget) else "")
     missing = max(0.1, budget.missing_bytes / GIB)
     return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {_advice(answer.remedies)}"
@@ -122,7 +122,7 @@ def _sglang_headline(answer: MemoryResult) -> str:
     if budget.kv_cache_tokens >= budget.max_model_len:
         return f"Fits: the KV cache holds requests of the full {budget.max_model_len:,} tokens."
     return (
-        f"Fits, with requests of at most {budget.kv_cache_tokens:,} tokens: the KV cache holds no more of the "
+        f"Fits, with requests of at most {budget.kv_cache_tokens:,} tokens: the KV cache is too small for the full "
         f"context of {budget.max_model_len:,}."
     )
 
@@ -135,7 +135,7 @@ def pool(answer: MemoryResult) -> list[str]:
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
     interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
     ranks = budget.data_parallel_size
-    each = f"; each of the {ranks} attention replicas has its own cache of this size" if ranks > 1 else ""
+    each = f"; each of the {ranks} data-parallel ranks has its own cache of this size" if ranks > 1 else ""
     count, most = answer.conversations_at_once, budget.max_num_seqs
     running = f"; at most {most:,} of them run in one step (max_num_seqs)" if count > most else ""
     parts = [f"{users:,} → {tokens:,}" for users, tokens in answer.tokens_per_user.items()]
@@ -149,7 +149,7 @@ def pool(answer: MemoryResult) -> list[str]:
         f"{count:,} conversations of {answer.context.tokens:,} tokens ({answer.context.source}) at once, "
         f"without shared blocks{running}",
         *([sentence(text)] if (text := host_text(budget)) else []),
-        *([f"tokens per user if N users hold their context at once: {', '.join(parts)}"] if parts else []),
+        *([f"context tokens per user if N users are active at once: {', '.join(parts)}"] if parts else []),
     ]
 
 
@@ -159,27 +159,31 @@ def _sglang_pool(answer: MemoryResult, per_user: Sequence[str]) -> list[str]:
     low, high = budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
     interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
     pages = f" in pages of {budget.block_size}" if budget.block_size > 1 else ""
-    each = f"; each of the {budget.data_parallel_size} replicas has as many" if budget.data_parallel_size > 1 else ""
+    each = (
+        f"; each of the {budget.data_parallel_size} replicas has its own cache of this size"
+        if budget.data_parallel_size > 1
+        else ""
+    )
     most = budget.max_num_seqs
     running = f"; at most {most:,} of them run at once (max_running_requests)" if count > most else ""
     return [
         f"max_total_num_tokens {budget.kv_cache_tokens:,}{pages} ({interval}){_bytes_per_token(budget)}{each}",
         f"{count:,} conversations of {answer.context.tokens:,} tokens ({answer.context.source}) at once, "
         f"without shared prefixes{running}",
-        *([f"tokens per user if N users hold their context at once: {', '.join(per_user)}"] if per_user else []),
+        *([f"context tokens per user if N users are active at once: {', '.join(per_user)}"] if per_user else []),
     ]
 
 
 def _advice(found: Sequence[Remedy]) -> str:
     """Which change helps."""
     if not found:
-        return "No larger TP and no smaller format helps: take a larger GPU."
+        return "A larger TP or a smaller format does not help: choose a larger GPU."
     words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
     return f"It fits with {', or with '.join(words)}."
 
 
 def _bytes_per_token(budget: MemoryBudget) -> str:
-    """What a token and a request's states take on all GPUs that share them."""
+    """What a token and a request's SSM state take on all GPUs that share them."""
     state = budget.state_bytes_per_request
     fixed = f" and {state * budget.tp / 2**20:,.1f} MiB of state per request" if state else ""
     windows = any(group.window is not None for group in budget.layout.groups)
@@ -190,7 +194,7 @@ def _bytes_per_token(budget: MemoryBudget) -> str:
 
 
 def kv_bytes_held(budget: MemoryBudget) -> int:
-    """What a token takes over all GPUs of a replica, or of an attention replica, with every copy counted."""
+    """What a token takes over all GPUs of a replica, or of a data-parallel rank, with every copy counted."""
     return budget.layout.bytes_per_token * budget.tensor_parallel_size
 
 

@@ -30,10 +30,10 @@ def summary(answer: MemoryComparison) -> Summary:
         question=f"How many {budget.gpu} does {model_title(budget.model)} need, and in which formats?",
         answer=sentence(found),
         figures=(("context", f"{budget.max_model_len:,} tokens at most"),),
-        sure="The memory model is held beside start-up logs of real servers; 'barely' marks rows in doubt.",
+        sure="The memory model is checked against start-up logs of real servers. 'barely' marks uncertain rows.",
         risk=risk_of(
             answer.diagnostics,
-            "A smaller format of weights or of the KV cache may change answers: test them on your own prompts.",
+            "Smaller number formats for weights or KV cache may change answers: test them on your own prompts.",
         ),
         is_good=found != NOWHERE,
     )
@@ -75,7 +75,7 @@ def remarks(answer: MemoryComparison) -> list[str]:
         f"own: the checkpoint's format; conversations: of {context.tokens:,} tokens ({context.source}) at once, "
         f"without shared {'prefixes' if is_sglang else 'blocks'}; max concurrency: requests of "
         f"{budget.max_model_len:,} tokens{'' if is_sglang else ', as vLLM logs it'}; both per replica; barely: "
-        "not at the low end of the 90 % interval",
+        "it does not fit at the low end of the 90 % interval",
         *(f"left out: {', '.join(dict.fromkeys(where))}: {reason}" for reason, where in reasons.items()),
         *(f"{name}: {value} ({why})" for name, value, why in common if name not in _BUDGET_TERMS),
     ]

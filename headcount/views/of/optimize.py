@@ -7,8 +7,16 @@ from headcount.inputs.variations import FORMATS
 from headcount.queries.optimize import OptimizeResult
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import dollars, milliseconds, seconds
-from headcount.text.words import PER_SAFE_USER, PRECISION_REMARK, SAFE, model_title, ratio_text, settings_text
+from headcount.text.units import counted, dollars, milliseconds, seconds
+from headcount.text.words import (
+    AT_CONFIDENCE,
+    PER_SAFE_USER,
+    PRECISION_REMARK,
+    SAFE,
+    model_title,
+    ratio_text,
+    settings_text,
+)
 from headcount.views.of import compare
 from headcount.views.of.layouts_summary import compared_options, layout_page, layouts_json
 from headcount.views.report_data.study import study_json
@@ -16,19 +24,17 @@ from headcount.views.summary.summary import Summary
 
 FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
 
-SIMPLEST_REMARK: Final = (
-    "The marked row is kept simple: a setting that raises the best estimate by 1 % or less is not added to it."
-)
+SIMPLEST_REMARK: Final = "The marked row leaves out settings that raise the expected users by 1 % or less."
 
-KEPT_SIMPLE: Final = "best: a setting that does not surely raise the best estimate by more than 1 % is left out"
+KEPT_SIMPLE: Final = "best: without settings that do not clearly raise the expected users by more than 1 %"
 
 FRONTIER_MEANING: Final = (
-    "frontier: the best, and layouts than which no other has more users, less TTFT p95 and less TPOT p95, to within 1 %"
+    "frontier (Pareto): no other layout has more users, lower TTFT p95 and lower TPOT p95, within 1 %"
 )
 
 
 def _settings(answer: OptimizeResult) -> list[Line]:
-    """The values of the arguments as given, of which a serve line leaves out the defaults."""
+    """The values of the arguments as given; a serve line leaves out the defaults."""
     plan = answer.base.looked.plan if answer.base.looked else None
     return [Line(f"as given: {settings_text(plan)}")] if plan else []
 
@@ -41,8 +47,8 @@ def _with_defaults(answer: OptimizeResult) -> str:
 def summary(answer: OptimizeResult) -> Summary:
     compared, best, base = answer.compared, answer.best, answer.base
     question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
-    beside = f"the arguments as given, of which {base.users:,} users are safe to promise"
-    gained = f"The best estimate is {ratio_text(answer.gain)} beside {beside}. " if best is not base else ""
+    beside = f"the arguments as given, which serve {base.users:,} users {AT_CONFIDENCE}"
+    gained = f"Expected users: {ratio_text(answer.gain)} compared with {beside}. " if best is not base else ""
     options = compared_options(compared.layouts, best)
     if options and any(each.users > best.users for each in compared.layouts):
         options = replace(options, note=f"{options.note} {SIMPLEST_REMARK}")
@@ -54,19 +60,19 @@ def head(answer: OptimizeResult) -> list[Block]:
     title, *_ = compare.head(answer.compared)
     best, base = answer.best, answer.base
     if not best.users:
-        return [title, Line(f"nobody is served; {best.reason or base.reason}")]
+        return [title, Line(f"no users are served; {best.reason or base.reason}")]
     if best is base:
         tried = sum(each.row is not None for each in answer.compared.layouts if each is not base)
         said = (
-            f" users safe to promise; of {answer.num_looked_at:,} choices{_with_defaults(answer)} looked at by "
-            f"estimate, and {tried:,} simulated, none surely raises the best estimate by more than 1 %"
+            f" users {AT_CONFIDENCE}; {answer.num_looked_at:,} candidates{_with_defaults(answer)} screened and "
+            f"{tried:,} simulated, none clearly raises the expected users by more than 1 %"
         )
         return [title, Line(said, bold=f"as given: {base.users:,}"), *_settings(answer), Line(answer.serve_line)]
-    cost = f", ${dollars(best.usd_per_user_month)} per safe user and month" if best.usd_per_user_month else ""
-    gain = f"; beside {base.users:,} as given, {ratio_text(answer.gain)}" if base.users else ""
+    cost = f", ${dollars(best.usd_per_user_month)} per user and month" if best.usd_per_user_month else ""
+    gain = f"; expected users {ratio_text(answer.gain)} compared with {base.users:,} as given" if base.users else ""
     return [
         title,
-        Line(f"{cost}{gain}", bold=f"{best.name}: {best.users:,} users safe to promise"),
+        Line(f"{cost}{gain}", bold=f"{best.name}: {counted(best.users, 'user')} {AT_CONFIDENCE}"),
         Line(answer.serve_line),
         *([Line(PRECISION_REMARK)] if any(name in best.choice for name in FORMATS) else []),
     ]

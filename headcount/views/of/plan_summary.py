@@ -1,4 +1,4 @@
-"""A plan for the person who signs, and what its report shows beyond the figures."""
+"""A plan for the person who decides, and what its report shows beyond the figures."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.plan_progress import nearest_text
 from headcount.queries.plan_rows import SCREENED, FleetRow
-from headcount.queries.report_data.disaggregation import Part
+from headcount.text.pools import Part
 from headcount.text.units import counted, percent, whole_dollars
-from headcount.text.words import PRECISION_REMARK, joined, model_title, sentence
+from headcount.text.words import AT_CONFIDENCE, PRECISION_REMARK, SAFE, joined, model_title, sentence
 from headcount.views.of import plan_text
 from headcount.views.report_data.assumptions import of_terms
 from headcount.views.report_data.study import study_json
@@ -20,7 +20,6 @@ from headcount.views.summary.summary import (
     Priced,
     Summary,
     alone_risk,
-    if_all_come,
     risk_of,
     served_summary,
 )
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from headcount.queries.plan import PlanResult
 
 
-MOST_FLEETS: Final = 4  # on the first page
+MOST_FLEETS: Final = 4  # in the summary
 LEAST_LIFT: Final = 1.05  # of the users: less may be chance
-_OWN_FORMATS: Final = {"--quantization": "none", "--kv-cache-dtype": "auto"}  # what was planned with
+_OWN_FORMATS: Final = {"--quantization": "weights", "--kv-cache-dtype": "KV cache"}
 _NEUTRAL: Final = ("time_zones",)  # nothing is known to be otherwise
 
 
@@ -55,8 +54,8 @@ def summary(answer: "PlanResult") -> Summary:
         gpu=layout.offer.gpu, gpus=best.gpus or 0, servers=best.servers or 0, usd_per_gpu_hour=best.usd_per_gpu_hour,
         usd_per_month=best.usd_per_month, spare_servers=best.spare_servers or 0,
         usd_per_head=usd_per_user_month(best.usd_per_month, heads),
-        heads=f"each of the {heads:,.0f} {'people' if is_people else 'asked for'}"
-        f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} for {if_all_come(low)}",
+        heads=f"{'person' if is_people else 'user'} at {heads:,.0f} {'people' if is_people else 'users'}"
+        f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} per user at {counted(low, 'user')}",
         parts=_parts(best),
         beside=_beside(answer),
     )  # fmt: skip
@@ -79,7 +78,7 @@ def summary(answer: "PlanResult") -> Summary:
         links=[_link_text(link, low / needed) for link in links],
         risk=_failure_text(answer, bought, low, needed),
         options=_options(answer),
-        words=[("prefill and decode apart", "some servers compute prompts (prefill), others answers (decode).")],
+        words=[("disaggregated prefill/decode", "some servers compute prompts (prefill), others answers (decode).")],
     )
 
 
@@ -90,12 +89,12 @@ def _api_said(answer: "PlanResult") -> str:
         return ""
     own, api = whole_dollars(found.own_usd_per_month), whole_dollars(found.api_usd_per_month)
     if found.own_is_cheaper:
-        return f"; they cost less than the API, ${own} instead of ${api} a month"
+        return f"; they cost less than the API: ${own} instead of ${api} a month"
     return f", or the API, which costs less at this load: ${api} instead of ${own} a month"
 
 
 def _parts(best: FleetRow) -> tuple[Part, ...]:
-    """Servers for prompts and for answers, where they are apart."""
+    """Servers for prompts and for answers, where they are disaggregated."""
     if best.prefill_tp is None or best.prefill_servers is None:
         return ()
     return (best.prefill_servers, best.prefill_tp), ((best.servers or 0) - best.prefill_servers, best.tp or 1)
@@ -126,7 +125,9 @@ def _failure_text(answer: "PlanResult", bought: Bought, low: int, needed: float)
     tried = answer.spare_tried
     if answer.best is not None and answer.best.prefill_tp is not None:
         spare = counted(answer.race.question.spare, "engine")
-        return f"While {spare} of either pool {'is' if spare.startswith('1 ') else 'are'} down, the others serve all."
+        return (
+            f"While {spare} of each kind {'is' if spare.startswith('1 ') else 'are'} down, the others serve all users."
+        )
     return "" if tried is None else sentence(f"{tried}.")
 
 
@@ -162,7 +163,7 @@ def _options(answer: "PlanResult") -> Options | None:
     cheapest = rows[0].usd_per_month or math.inf
     return Options(
         title="The cheapest fleet of each kind of GPU",
-        columns=("GPUs", "servers", "safe to promise", "$ a month", "costs more by"),
+        columns=("GPUs", "servers", SAFE, "$ a month", "extra cost"),
         rows=tuple(
             (_gpus_title(row), f"{row.servers or 0:,}", f"{_about(row)}{row.users_low:,}",
              f"{_about(row)}{whole_dollars(row.usd_per_month)}",
@@ -185,9 +186,13 @@ def _formats_text(answer: "PlanResult") -> str:
     found = {each["change"].split()[0]: each for each in suggestions if each["change"].startswith(tuple(_OWN_FORMATS))}
     if not found:
         return ""
-    gains = joined([f"{each['ratio'] - 1:.0%} more users with {each['change']}" for each in found.values()])
-    ask = " ".join(f"{flag} {_OWN_FORMATS[flag]},{each['change'].split()[1]}" for flag, each in found.items())
-    return f"Fewer bits may cost less: by estimate {gains}. To compare: {ask}; {PRECISION_REMARK}."
+    gains = joined(
+        [
+            f"{each['ratio'] - 1:.0%} more users with {each['change'].split()[1]} {_OWN_FORMATS[flag]}"
+            for flag, each in found.items()
+        ]
+    )
+    return f"Estimated gains of smaller number formats: {gains}. {sentence(PRECISION_REMARK)}."
 
 
 def _gpus_title(row: FleetRow) -> str:
@@ -197,14 +202,14 @@ def _gpus_title(row: FleetRow) -> str:
 def _spare_text(rows: Sequence[FleetRow]) -> str:
     """What each fleet of the table has in it."""
     spare = rows[0].spare_servers or 0
-    return f"Each has {counted(spare, 'spare server')} in it." if spare else ""
+    return f"Each fleet includes {counted(spare, 'spare server')}." if spare else ""
 
 
 def _dearer_text(rows: Sequence[FleetRow]) -> str:
     """What the table has no room for."""
     named = [f"{_gpus_title(row)} ({_about(row)}${whole_dollars(row.usd_per_month)})" for row in rows[:MOST_FLEETS]]
     more = [f"{len(rows) - MOST_FLEETS} more"] if len(rows) > MOST_FLEETS else []
-    return f"These cost still more: {joined([*named, *more])}." if named else ""
+    return f"These cost more: {joined([*named, *more])}." if named else ""
 
 
 def _refused_text(answer: "PlanResult") -> str:
@@ -214,8 +219,8 @@ def _refused_text(answer: "PlanResult") -> str:
         each.layout.offer.gpu.name for each in answer.race.sized
     }
     groups = {
-        "Cannot keep the promise": [name for name in kinds if name in runs],
-        "Cannot run the model on as many GPUs as a server has here": [name for name in kinds if name not in runs],
+        "Do not meet the service level": [name for name in kinds if name in runs],
+        "Cannot run the model on the GPUs of one server": [name for name in kinds if name not in runs],
     }
     return " ".join(
         f"{what}: {joined([find_gpu(name).title for name in names])}." for what, names in groups.items() if names
@@ -258,18 +263,18 @@ def details(answer: "PlanResult") -> dict[str, Any]:
 def _assumed_apart(race: FleetSearch) -> dict[str, Any]:
     """Of the best fleet, where prefill and decode are disaggregated."""
     apart = race.best.layout.apart if race.best is not None else None
-    return {} if apart is None else {"assumptions": of_terms("memory, step times and handover", apart.assumptions)}
+    return {} if apart is None else {"assumptions": of_terms("memory, step times and KV transfer", apart.assumptions)}
 
 
 def _link_text(link: Link, room: float) -> str:
     """A share is a factor of the users, so that it may grow as they may."""
-    how = "measured, but not for you" if link.kind == "measured" else "assumed"
-    said = f"{sentence(LINKS[link.name].meaning)}: {link.shown}, which is {how}."
+    how = "measured elsewhere" if link.kind == "measured" else "assumed"
+    said = f"{sentence(LINKS[link.name].meaning)}: {link.shown} ({how})."
     if link.unit != "share":
-        return f"{said} Give your own."
+        return f"{said} Use your own figure."
     most = link.value * room
-    enough = f"up to {percent(round(most, 2))}" if most < 1 else "at 100 %, too"
-    return f"{said} Were this alone higher, these GPUs would suffice {enough}."
+    enough = f"up to {percent(round(most, 2))}" if most < 1 else "even at 100 %"
+    return f"{said} If only this is higher, these GPUs are enough {enough}."
 
 
 def _layouts(answer: "PlanResult") -> dict[str, Any]:
@@ -305,20 +310,20 @@ def _cost(answer: "PlanResult") -> dict[str, Any] | None:
     names = {
         "usd_per_hour": "per hour", "usd_per_month": "per month of 730 hours",
         "usd_per_asked_user_month": "per user asked for and month",
-        "usd_per_user_month": "per user safe to promise and month",
+        "usd_per_user_month": f"per user {AT_CONFIDENCE} and month",
         "usd_per_million_output_tokens": "per million output tokens", "usd_per_million_tokens": "per million tokens",
     }  # fmt: skip
     utilization = percent(round(answer.money.utilization, 3))
     even = answer.break_even
     return {
-        "title": "" if even is None else "Own GPUs beside an API",
+        "title": "" if even is None else "Own GPUs compared with an API",
         "rows": [(said, f"{costs[name]:,.2f}") for name, said in names.items() if costs.get(name) is not None],
         "said": [
-            f"Tokens are those of a month at {utilization} of the peak load on average.",
+            f"Tokens are counted for a month at {utilization} of the peak load on average.",
             *(
                 [f"{sentence(plan_text.api_text(answer))}."]
                 if even
-                else ["No API was compared; give its prices of input and output tokens."]
+                else ["No API was compared; give its prices for input and output tokens."]
             ),
         ],
         "break_even": None if even is None else _break_even(answer.demand.users, even.api_usd_per_month, best),

@@ -9,7 +9,7 @@ from headcount.queries.plan_progress import gpus_text, nearest_text
 from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds, percent, seconds
-from headcount.text.words import COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
+from headcount.text.words import AT_CONFIDENCE, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
 from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 MOST_PRICES: Final = 2
 RANKED: Final = (
-    "Ranked by $/month of a whole fleet for these users; at full load another GPU may cost less per user: headcount "
-    "compare"
+    "Ranked by the monthly cost of the whole fleet for these users; at full load another GPU may cost less per user"
 )
 COLUMNS = (
-    "GPU", "GPUs", "servers", SAFE, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "found", "what binds",
+    "GPU", "GPUs", "servers", SAFE, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "result", "bottleneck",
 )  # fmt: skip
 
 
@@ -42,7 +41,7 @@ def head(answer: "PlanResult") -> list[Block]:
 
 
 def _apart_texts(answer: "PlanResult") -> list[str]:
-    """What prefill and decode apart cost on each GPU beside servers that do both."""
+    """What disaggregated prefill/decode costs on each GPU, compared with servers that do both."""
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
     return [_apart_text(both, apart) for both, apart in pairs]
@@ -54,7 +53,7 @@ def _apart_text(both: FleetRow, apart: FleetRow) -> str:
     cost = "for the same cost" if not more else f"{percent(round(abs(more), 2))} {'more' if more > 0 else 'less'}"
     about = ", as estimated" if SCREENED in (both.state, apart.state) else ""
     gpus = f"{counted(apart.gpus or 0, 'GPU')} instead of {both.gpus:,}, {cost}"
-    return f"{apart.kind}: {gpus}; {apart.users_low:,} users safe to promise instead of {both.users_low:,}{about}"
+    return f"{apart.kind}: {gpus}; {apart.users_low:,} users {AT_CONFIDENCE} instead of {both.users_low:,}{about}"
 
 
 def headline(answer: "PlanResult") -> str:
@@ -62,8 +61,8 @@ def headline(answer: "PlanResult") -> str:
     best, users = answer.best, counted(round(answer.demand.users), "user")
     if best is None:
         if not answer.race.is_over:
-            return f"{users}: stopped before a fleet that serves them was simulated"
-        return f"No fleet that was tried serves {users} within the SLO"
+            return f"{users}: stopped before a fleet was found that serves them"
+        return f"None of the fleets tried serves {users} within the SLO"
     spare = f", {best.spare_servers} of them spare" if best.spare_servers else ""
     return f"{users}: {gpus_text(best)}, {best.layout}{spare}"
 
@@ -75,8 +74,8 @@ def cost(answer: "PlanResult") -> str:
         return ""
     each = best.usd_per_month / answer.demand.users
     return (
-        f"${best.usd_per_month:,.0f} a month, ${each:,.2f} for each user asked for; "
-        f"{best.users_low:,} users safe to promise, ${best.usd_per_user_month:,.2f} for each"
+        f"${best.usd_per_month:,.0f} a month, ${each:,.2f} per user; at full load "
+        f"{counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user"
     )
 
 
@@ -84,11 +83,11 @@ def _next_best(best: FleetRow, other: FleetRow) -> str:
     assert best.usd_per_month and other.usd_per_month, "fleets that run have a cost"
     more = other.usd_per_month / best.usd_per_month - 1
     estimated = ", as estimated" if other.state == SCREENED else ""
-    return f"next: {gpus_text(other)}, {other.layout}: {percent(round(more, 2))} more{estimated}"
+    return f"next best: {gpus_text(other)}, {other.layout}, costs {percent(round(more, 2))} more{estimated}"
 
 
 def body(answer: "PlanResult") -> list[Block]:
-    """The fleets side by side, the chain, how to start the best."""
+    """The fleets compared, the chain, how to start the best."""
     rows = [row for row in answer.fleets if row.runs]
     found: list[Block] = [fleets_table(rows)] if rows else []
     found += [Line(f"{row.kind}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
@@ -131,7 +130,7 @@ def chain(answer: "PlanResult") -> list[Line]:
     lines = [Line(text) for text in answer.demand.lines()]
     people, best = answer.people, answer.best
     if people.peak_text:
-        lines.append(Line(f"the peak is at {people.peak_text}"))
+        lines.append(Line(f"peak: {people.peak_text}"))
     if people.factor != 1:
         extra = (("growth", people.growth), ("headroom", people.headroom))
         named = " and ".join(f"{percent(share)} {name}" for name, share in extra if share)
@@ -151,7 +150,7 @@ def _tokens(answer: "PlanResult") -> list[Line]:
     if peak is None:
         return []
     prompt, output = (_figure(factor * each) for each in (peak.input_tokens_per_s, peak.output_tokens_per_s))
-    return [Line(f"these are {prompt} prompt tokens/s and {output} output tokens/s")]
+    return [Line(f"token throughput: {prompt} prompt tokens/s and {output} output tokens/s")]
 
 
 def request_text(answer: "PlanResult") -> str:
@@ -159,8 +158,8 @@ def request_text(answer: "PlanResult") -> str:
     found, asked = answer.traffic, answer.race.question.variants[0].max_model_len
     prompt = found.prompt_tokens if found else answer.request.input_tokens
     output = found.output_tokens if found else answer.request.output_tokens
-    most = "" if asked is None else f"; together at most {asked:,}"
-    return f"each request: a prompt of {prompt:,.0f} and an answer of {output:,.0f} tokens on average{most}"
+    most = "" if asked is None else f"; at most {asked:,} together"
+    return f"mean request: {prompt:,.0f} prompt tokens and {output:,.0f} output tokens{most}"
 
 
 def _figure(value: float) -> str:
@@ -174,13 +173,13 @@ def _start(answer: "PlanResult") -> list[Line]:
     if best.prefill_servers is not None:
         both = (best.prefill_servers, best.servers - best.prefill_servers), (best.prefill_serve_line, best.serve_line)
         pools = zip(*both, (PREFILL, DECODE), strict=True)
-        return [Line(f"start {count:,} × {role} with: {line}") for count, line, role in pools]
+        return [Line(f"start {counted(count, f'{role} engine')} with: {line}") for count, line, role in pools]
     each = "start the server" if best.servers == 1 else f"start each of the {best.servers:,} servers"
     return [Line(f"{each} with: {best.serve_line}")]
 
 
 def api_text(answer: "PlanResult") -> str:
-    """The cheapest fleet beside an API, and from which load own GPUs cost less; "" without the API's prices."""
+    """The cheapest fleet compared with an API, and from which load own GPUs cost less; "" without the API's prices."""
     found = answer.break_even
     if found is None:
         return ""
@@ -190,10 +189,10 @@ def api_text(answer: "PlanResult") -> str:
     tokens = f"{_millions(found.input_tokens_per_month)} input and {_millions(found.output_tokens_per_month)} output"
     each = found.api_usd_per_month / answer.demand.users
     bill = (
-        f"the API bills ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} for each user asked for, for {tokens} "
+        f"the API costs ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} per user asked for, for {tokens} "
         f"tokens, {at}: {verdict} at this load"
     )
-    return f"{bill}; {_break_even_text(answer, found)}; lower prices of cached input are not counted"
+    return f"{bill}; {_break_even_text(answer, found)}; discounts for cached input are not counted"
 
 
 def _millions(tokens: float) -> str:
@@ -214,10 +213,10 @@ def _break_even_text(answer: "PlanResult", found: BreakEven) -> str:
     api_each = fleets[0][1] / found.users  # of one at the peak
     full = [(row, usd / api_each) for row, usd, safe in fleets if usd <= api_each * safe]
     if not full:
-        return f"{text}, more than this fleet safely serves; no other fleet here breaks even at that use, however full"
+        return f"{text}, but this fleet serves {fleets[0][2]:,.0f}; no fleet here breaks even, even at full load"
     row, users = full[0]
-    from_on = f"{row.gpus_text} would from {counted(math.ceil(users), 'user')} on"
-    return f"{text}, more than this fleet safely serves; {from_on}"
+    from_on = f"{row.gpus_text} breaks even from {counted(math.ceil(users), 'user')}"
+    return f"{text}, but this fleet serves {fleets[0][2]:,.0f}; {from_on}"
 
 
 def layouts_table(answer: "PlanResult") -> Table:
@@ -245,7 +244,8 @@ def _legend(answer: "PlanResult") -> list[Line]:
     spare = " with the spare servers down" if asked.spare else ""
     return [
         Line(
-            f"{safe_meaning(COVERED + spare)} {PER_SAFE_MEANING} {RANKED}. Latencies: under the users to serve{spare}.",
+            f"{safe_meaning(COVERED + spare)} {PER_SAFE_MEANING} {RANKED}: see headcount compare. "
+            f"Latencies are simulated with the users to serve{spare}.",
             dim=True,
         ),
         Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
@@ -258,7 +258,7 @@ def _prices(answer: "PlanResult") -> list[str]:
     """Of the fleets that lead; eight kinds of GPU would fill a screen."""
     leading = [row for row in answer.fleets if row.runs][:MOST_PRICES]
     found = price_lines((find_gpu(row.gpu), row.usd_per_gpu_hour) for row in leading)
-    return [f"{line}; all: headcount gpus" for line in found]
+    return [f"{line}; see headcount gpus for all prices" for line in found]
 
 
 def _routers(answer: "PlanResult") -> str:
@@ -276,7 +276,7 @@ def servers_meaning(answer: "PlanResult") -> str:
     row = next(row for row in answer.fleets if row.runs)
     assert row.servers and row.gpus, "a fleet that runs has servers"
     if row.prefill_tp is not None:
-        return f"{row.layout}: engines that compute prompts and engines that compute answers, with TP GPUs each."
+        return f"{row.layout}: prefill engines compute prompts, decode engines compute answers; TP is GPUs per engine."
     each = " each" if row.servers > 1 else ""
     return f"{row.layout}: {counted(row.servers, 'server')} of {counted(row.gpus // row.servers, 'GPU')}{each}."
 
@@ -284,4 +284,4 @@ def servers_meaning(answer: "PlanResult") -> str:
 def _estimated(answer: "PlanResult") -> str:
     if all(row.state != SCREENED for row in answer.fleets if row.runs):
         return ""
-    return f" estimated: not simulated{', since it costs too much to win' if answer.race.is_over else ' yet'}."
+    return f" estimated: not simulated{', because it costs more' if answer.race.is_over else ' yet'}."

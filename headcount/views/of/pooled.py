@@ -8,7 +8,7 @@ from headcount.queries.autoscaling.pooled import NOBODY, PooledResult
 from headcount.queries.money import usd_per_user_month
 from headcount.text.blocks import Block, Line
 from headcount.text.units import counted
-from headcount.text.words import sentence
+from headcount.text.words import AT_CONFIDENCE, interval_text, sentence
 from headcount.views.report_data.assumptions import assumptions_of
 from headcount.views.report_data.workload import workload_text
 from headcount.views.summary.confidence import Headroom
@@ -26,8 +26,8 @@ from headcount.views.summary.summary import (
 def headline(answer: PooledResult, gpus: str, behind: str) -> list[Block]:
     asked = answer.question
     title = f" on {gpus}, workload {answer.workload}: {asked.slo}"
-    said = f"{answer.users_low:,} users are safe to promise {behind}"
-    mean = f" (best estimate {answer.users:,}, upper end {answer.users_high:,})"
+    said = f"{counted(answer.users_low, 'user')} {AT_CONFIDENCE} {behind}"
+    mean = f" {interval_text(answer.users_low, answer.users, answer.users_high)}"
     return [Line(title, bold=asked.architecture.name), Line(mean, bold=said)]
 
 
@@ -42,12 +42,15 @@ def page(
     options: Options | None = None,
     words: Sequence[tuple[str, str]] = (),
 ) -> Summary:
-    """For the person who signs; `said` are the users' GPUs in the answer, `bought` the servers and their cost."""
+    """For the person who decides; `said` are the users' GPUs in the answer, `bought` the servers and their cost."""
     asked = answer.question
     if not answer.users_low:
         why = NOBODY if not answer.users else "the interval is too wide"
         return Summary(
-            question=question, answer="No number of users can be promised", risk=sentence(f"{why}."), is_good=False
+            question=question,
+            answer="These GPUs serve no users within the limits",
+            risk=sentence(f"{why}."),
+            is_good=False,
         )
     return served_summary(
         answer,
@@ -67,7 +70,7 @@ def page(
 
 
 def rent(answer: PooledResult) -> tuple[tuple[str, str], ...]:
-    """What all GPUs cost a month, and each user who is safe to promise."""
+    """What all GPUs cost a month, and each user at 95 % confidence."""
     each = usd_per_user_month(answer.usd_per_month, answer.users_low)
     return money_figures(answer.usd_per_month, each, if_all_come(answer.users_low))
 

@@ -56,8 +56,8 @@ def summary(answer: SimulateResult) -> Summary:
     price = plan.gpu.usd_per_hour
     servers = parts_text(apart_parts(answer.apart)) if answer.apart else servers_text(answer.replicas, answer.gpus)
     low, high = answer.p99_interval("ttft_s") or (None, None)
-    runs = f"From {len(answer.p99s)} runs" if answer.p99s else "From this run alone"
-    tail = "" if low is None else f" {runs}, p99 of TTFT is {seconds(low)} to {seconds(high)}."
+    runs = f"{len(answer.p99s)} runs" if answer.p99s else "this run"
+    tail = "" if low is None else f" TTFT p99 from {runs}: {seconds(low)} to {seconds(high)}."
     return Summary(
         question=f"How fast does {model_title(plan.architecture.name)} on {gpus} answer this load: "
         f"{answer.served.description}?",
@@ -71,8 +71,8 @@ def summary(answer: SimulateResult) -> Summary:
             *price_figures([(plan.gpu, price)]),
         ),
         sure=sentence(f"{step_time_error(plan.latency, answer.served.step.sequences)}.{tail}"),
-        risk=risk_of(answer.diagnostics, "One run of one load: with other arrivals, the slowest answers are slower or "
-                     "faster. How many users are served within limits is another question: headcount capacity."),
+        risk=risk_of(answer.diagnostics, "This is one run of one load: with other arrivals, the slowest answers are "
+                     "slower or faster. It does not say how many users can be served."),
         words=(*LATENCY_WORDS, *rent_words([(plan.gpu, price)])),
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def body(answer: SimulateResult) -> list[Block]:
     tenants: list[Block] = [Line(), tenants_table(answer.served.tenants)] if answer.served.tenants else []
     router = f"router: {answer.served.router}" if answer.plan.data_parallel_size > 1 else ""
     held = f"flow control: {answer.served.flow_control}" if answer.served.flow_control else ""
-    slo = f"attainment of tenants: {answer.served.slo}" if tenants else ""
+    slo = f"attainment by tenant: {answer.served.slo}" if tenants else ""
     tails = runs_text(answer.p99s) or (P99_MEANING if any(answer.p99_interval(name) for name in TAILS) else "")
     said = (settings_text(answer.plan), host_text(answer.plan.budget), router, held, slo, answer.served.counted, tails)
     dim = [Line(text, dim=True) for text in said if text]

@@ -18,17 +18,17 @@ _NAMES: Final = {DECODES: "decodes alone", CHUNKS: "full of prompt tokens"}
 
 def summary(answer: StepsCheckResult) -> Summary:
     first = answer.checked[0]
-    verdict = _verdict_lines(first) or ["No verdict: the step times were given, or no decodes were recorded"]
+    verdict = _verdict_lines(first) or ["No verdict: the step times were given, or no decode steps were recorded"]
     return Summary(
         question=f"Are steps of {model_title(first.deployment.architecture.name)} on {first.deployment.gpu.title} "
-        "as fast as they should be?",
+        "as fast as expected?",
         answer=sentence(verdict[0].removeprefix("verdict: ")),
         figures=tuple(
             (f"median error, {_NAMES[name]}", f"{errors['median_percent']:.1f} %")
             for name, errors in first.summary().items()
         ),
-        sure="Each error is that of a median over steps of one load and batch.",
-        risk=risk_of(answer.diagnostics, "Steps say nothing of the time that the API server and its queue add."),
+        sure="Each error is of the median over the steps of one load and batch.",
+        risk=risk_of(answer.diagnostics, "Steps do not include the time in the API server and its queue."),
     )
 
 
@@ -46,13 +46,13 @@ def _verdict_lines(item: CheckedSteps) -> list[str]:
         return []
     ratio, gpu = item.decode_ratio, item.deployment.gpu.name
     if item.is_expected:
-        verdict = f"decodes are as fast as they should be with {gpu}"
+        verdict = f"decode steps are as fast as expected for {gpu}"
     else:
         speed = f"{ratio:.2f} × slower" if ratio > 1 else f"{1 / ratio:.2f} × faster"
-        verdict = f"decodes are {speed} than they should be with {gpu}"
+        verdict = f"decode steps are {speed} than expected for {gpu}"
     return [
         f"verdict: {verdict}",
-        f"measured over simulated, median of the rows below: {ratio:.2f} ×; 90 % of servers lie within "
+        f"measured / simulated, median of the rows below: {ratio:.2f} ×; 90 % of servers lie within "
         f"±{item.limit - 1:.0%}",
     ]
 

@@ -12,10 +12,9 @@ from kvcache.models.catalog import find_gpu
 
 WORDS = (
     ("TP", "tensor parallel: GPUs that share each layer."),
-    ("PP", "pipeline parallel: GPUs that hold one part of the layers each."),
+    ("PP", "pipeline parallel: each GPU holds a part of the layers."),
     ("DP", "data parallel: copies of the model that split the batch."),
-    ("ZeRO", "what those copies divide among them instead of each holding it: 1 the optimizer's states, 2 gradients, "
-     "too, 3 weights, too."),
+    ("ZeRO", "what the data-parallel copies shard: 1 optimizer state, 2 also gradients, 3 also weights."),
     ("GiB", "1.07 GB."),
 )  # fmt: skip
 
@@ -35,9 +34,13 @@ def summary(answer: TrainingMemoryResult) -> Summary:
         figures=(
             ("layout", plan.layout),
             ("memory of each GPU", memory),
-            *(() if answer.fits else (("it fits", " or ".join(_where_it_fits(answer)) or "nowhere that was tried"),)),
+            *(
+                ()
+                if answer.fits
+                else (("it fits", " or ".join(_where_it_fits(answer)) or "with none of the options tried"),)
+            ),
         ),
-        risk="Fragmentation and libraries beyond the allowance take memory as well.",
+        risk="Fragmentation and libraries may take more memory than the allowance.",
         words=WORDS,
         is_good=answer.fits or bool(_where_it_fits(answer)),
     )
@@ -61,7 +64,7 @@ def head(answer: TrainingMemoryResult) -> list[Block]:
     budget, plan = answer.budget, answer.budget.plan
     where = f" trained on {counted(plan.num_gpus, 'GPU')} ({budget.gpu})"
     trained, beside = f"{budget.num_trainable_parameters:,}", f"{budget.num_parameters:,}"
-    adapters = f"{trained} adapter parameters beside {beside} frozen ones" if plan.lora_rank else f"{beside} parameters"
+    adapters = f"{trained} adapter parameters and {beside} frozen ones" if plan.lora_rank else f"{beside} parameters"
     return [
         Line(f"{where}: {plan.layout}, {plan.precision}, {plan.optimizer}", bold=budget.model),
         Line(adapters),

@@ -8,6 +8,7 @@ from headcount.queries.whatif import SWING, WhatifResult
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted
 from headcount.text.words import (
+    AT_CONFIDENCE,
     ratio_text,
 )
 from headcount.views.of.whatif_summary import bought_text, enough_text, summary
@@ -29,7 +30,7 @@ def head(answer: WhatifResult) -> list[Block]:
         return [title, Line(bold=said), *remarks_on(answer.axes)]
     enough = f": {said}" if (said := enough_text(answer, base)) else ""
     on = f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout}){enough}"
-    return [title, Line(on, bold=counted(base.users, "user")), *remarks_on(answer.axes)]
+    return [title, Line(on, bold=f"{counted(base.users, 'user')} {AT_CONFIDENCE}"), *remarks_on(answer.axes)]
 
 
 def body(answer: WhatifResult) -> list[Block]:
@@ -57,14 +58,14 @@ def details(answer: WhatifResult) -> dict[str, Any]:
 
 
 def _grid_json(answer: WhatifResult) -> dict[str, Any] | None:
-    """Users safe to promise, or GPUs where users are asked for; the last axis across."""
+    """Users at 95 % confidence, or GPUs where users are asked for; the last axis across."""
     if answer.users:
         rows = [
             {"name": cell.name, "values": [need.gpus for need in needs]}
             for cell, needs in zip(answer.cells, answer.needs, strict=True)
         ]
         columns = [f"{users:,} users" for users in answer.users]
-        return {"title": "GPUs that so many users need", "columns": columns, "rows": rows}
+        return {"title": "GPUs needed by number of users", "columns": columns, "rows": rows}
     if not answer.axes:
         return None
     last = [value_text(answer.axes[-1].name, value) for value in answer.axes[-1].values]
@@ -73,4 +74,4 @@ def _grid_json(answer: WhatifResult) -> dict[str, Any] | None:
         {"name": names[place], "values": [cell.users for cell in answer.cells[place : place + len(last)]]}
         for place in range(0, len(answer.cells), len(last))
     ]
-    return {"title": "Users safe to promise", "columns": last, "rows": rows}
+    return {"title": "Users at 95 % confidence", "columns": last, "rows": rows}

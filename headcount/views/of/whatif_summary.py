@@ -14,6 +14,7 @@ from headcount.queries.sweeps.needs import unserved_text
 from headcount.text.populations import context_text, mean_context_tokens
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import (
+    AT_CONFIDENCE,
     BEST,
     EACH_GETS,
     PER_SAFE_MEANING,
@@ -42,21 +43,23 @@ if TYPE_CHECKING:
     from workloads.effects import TrafficEffects
 
 LITTLE_CUT: Final = 0.95  # of the average context
-SURE: Final = f"In every row 19 of 20 real fleets should serve what is {SAFE}, and 1 of 20 more than the {UPPER}."
+SURE: Final = (
+    f"{SAFE}: 95 % of such fleets can serve at least that many. {UPPER}: 5 % of such fleets can serve more than that."
+)
 BOUGHT_MEANING: Final = (
-    "To buy: whole servers, simulated together; 4 × TP2 are 4 servers of 2 GPUs. Where larger servers take fewer GPUs "
-    "in all, those are bought."
+    "GPUs needed: whole servers, simulated together; 4 × TP2 are 4 servers of 2 GPUs. If larger servers need fewer "
+    "GPUs in all, those are taken."
 )
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
     "step times": "Time of each step of the server",
     "output": "Length of the answers",
     "context": "Length of the context",
-    "retrieved": "Documents that are looked up for an answer",
+    "retrieved": "Documents retrieved for an answer",
     "think-time": "Pause before the next message",
     "system-prompt": "Length of the system prompt",
-    "TTFT limit": "Wait for the first word that is allowed",
-    "TPOT limit": "Time per token that is allowed",
+    "TTFT limit": "Limit on the wait for the first word",
+    "TPOT limit": "Limit on the time per token",
 }
 
 
@@ -100,13 +103,13 @@ def _first_named(answer: "WhatifResult") -> str:
 
 def _first_case(answer: "WhatifResult", base: Layout) -> tuple[str, str]:
     """Whom it is for; where nobody asked for users, whom the base serves as it is given, and its cost."""
-    assert base.looked is not None, "who serves somebody was looked at"
+    assert base.looked is not None, "a layout that serves users was screened"
     context = [] if "context" in base.choice else [context_text(base.looked.question.workload)]
     load = ", ".join([f"workload {Path(answer.workload).name}", *context])
     if answer.users:
         return "for", f"{joined([f'{users:,}' for users in answer.users])} users at once, {load}"
     named = f"{case_text(base)}, " if base.choice else ""
-    served = f"{counted(base.users, 'user')} {SAFE} on {bought_of(base)}"
+    served = f"{counted(base.users, 'user')} {AT_CONFIDENCE} on {bought_of(base)}"
     cost = "" if base.usd_per_month is None else f", rent ${base.usd_per_month:,.0f} a month"
     return "first case" if answer.axes else "as given", f"{named}{load}: {served}{cost}"
 
@@ -124,7 +127,7 @@ def _failure_text(answer: "WhatifResult") -> str:
     bought = answer.fleets if answer.users else answer.cells
     costs = [each.usd_per_month / each.num_servers for each in bought if each.usd_per_month and each.num_servers]
     cost = f"; {_one_more_costs(min(costs), max(costs))}" if costs else ""
-    return f"No case has a spare server{cost}. Of the first case:"
+    return f"No case includes a spare server{cost}. The following is for the first case."
 
 
 def _one_more_costs(least: float, most: float) -> str:
@@ -157,7 +160,7 @@ def _cut_texts(answer: "WhatifResult") -> list[str]:
     longest = sorted({cell.traffic.max_model_len for cell in cells if cell.traffic and _is_cut(cell, cell.traffic)})
     tokens = joined([f"{each:,}" for each in longest])
     return (
-        [f"Cut to: what is simulated, since no request may be longer than max_model_len, {tokens} tokens."]
+        [f"Cut to: the average that is simulated, because no request may exceed {tokens} tokens (max_model_len)."]
         if longest
         else []
     )
@@ -245,7 +248,7 @@ def _swing_said(answer: "WhatifResult") -> str:
     first = answer.swings[0]
     less, more = (found.mean if found else 0.0 for found in first.effects)
     change, left = ("less", less) if less < more else ("more", more)
-    return f"{_spoken(first.name)}: a fifth {change}, {1 - left:.0%} fewer users"
+    return f"{_spoken(first.name)}: 20 % {change} means {1 - left:.0%} fewer users"
 
 
 def _spoken(name: str) -> str:
@@ -259,14 +262,14 @@ def _needs(answer: "WhatifResult", cell: Layout) -> "tuple[Need, ...]":
 def _options(answer: "WhatifResult") -> Options | None:
     if answer.swings and not answer.axes:
         rows = tuple((_spoken(swing.name), *map(ratio_text, swing.effects)) for swing in answer.swings[:MOST_OPTIONS])
-        columns = ("assumption", "users with a fifth less", "users with a fifth more")
-        return Options(title="What each assumption moves", columns=columns, rows=rows) if rows else None
+        columns = ("assumption", "users at 20 % less", "users at 20 % more")
+        return Options(title="Sensitivity to each assumption", columns=columns, rows=rows) if rows else None
     if len(answer.cells) < 2 and not answer.users:
         return None
     shown = answer.cells[:MOST_OPTIONS]
     is_bought = len(answer.users) == 1
     return Options(
-        title="Case by case" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
+        title="Cases" if len(shown) == len(answer.cells) else f"The first {len(shown)} of {len(answer.cells):,}",
         columns=("case", *(_bought_columns(answer) if is_bought else _cell_columns(answer)), *cache_columns(answer)),
         rows=tuple(
             (case_text(cell), *(_bought_row if is_bought else _cell_row)(answer, place), *cache_cells(answer, place))
@@ -285,7 +288,7 @@ def _options(answer: "WhatifResult") -> Options | None:
 
 
 def _bought_columns(answer: "WhatifResult") -> tuple[str, ...]:
-    return (f"to buy for {counted(answer.users[0], 'user')}", "$ a month", "$ per user", SAFE, BEST, UPPER)
+    return (f"needed for {counted(answer.users[0], 'user')}", "$ a month", "$ per user", SAFE, BEST, UPPER)
 
 
 def _bought_row(answer: "WhatifResult", place: int) -> tuple[str, ...]:

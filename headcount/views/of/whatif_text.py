@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 NEEDS_MEANING: Final = (
-    "for so many users: the fewest GPUs on which so many are safe to promise, their layout and dollars a month; all "
-    "servers together. Where larger servers than the row's take fewer GPUs in all, those are counted."
+    "for N users: the fewest GPUs that serve N users at 95 % confidence, their layout and dollars a month, for all "
+    "servers together. If larger servers than the row's need fewer GPUs in all, those are counted."
 )
 
 
@@ -39,7 +39,7 @@ def cells_table(answer: "WhatifResult") -> Table:
     """A row for each cell; what does not vary with the axes has no column."""
     first = ("what if", "servers", SAFE, BEST, "vs base")
     needs = [f"for {users:,}" for users in answer.users] or [PER_SAFE_USER]
-    columns = (*first, *needs, *_context_columns(answer), *_cut_columns(answer), *cache_columns(answer), "what binds")
+    columns = (*first, *needs, *_context_columns(answer), *_cut_columns(answer), *cache_columns(answer), "bottleneck")
     rows = [_cells(answer, place) for place in range(len(answer.cells))]
     return Table(columns=columns, rows=rows, text_columns=(0, 1, len(columns) - 1), bold_column=2)
 
@@ -75,7 +75,7 @@ def varies_context(answer: "WhatifResult") -> bool:
 
 
 def _context_columns(answer: "WhatifResult") -> list[str]:
-    return ["context simulated"] if varies_context(answer) else []
+    return ["simulated context"] if varies_context(answer) else []
 
 
 def _context_cells(answer: "WhatifResult", cell: Layout) -> list[str]:
@@ -129,23 +129,23 @@ def router_texts(answer: "WhatifResult") -> list[str]:
     if not found or any(each.looked and each.looked.question.router for each in answer.cells):
         return []
     return [
-        f"{joined(list(dict.fromkeys(found)))}: behind --router {AFFINITY}, so that each conversation stays on its "
-        "server and finds itself in the cache there. Behind another router they may serve far fewer."
+        f"{joined(list(dict.fromkeys(found)))}: with the router {AFFINITY}, which keeps each conversation on one "
+        "server, so that its prefix is cached there. With another router they may serve far fewer users."
     ]
 
 
 def legend(answer: "WhatifResult") -> list[str]:
     """What the columns mean."""
     said = [
-        f"{safe_meaning(COVERED)} Best estimate: its mean. vs base: beside the best estimate of the first "
-        "case, with the 95 % interval, from the same random numbers.",
+        f"{safe_meaning(COVERED)} {BEST}: the mean. vs base: expected users compared with the first case, from the "
+        "same random numbers, with the 95 % interval.",
     ]
     if varies_context(answer):
-        said += [*context_meaning(answer), "Context simulated: on average, where max_model_len cuts the longest."]
+        said += [*context_meaning(answer), "Simulated context: the average after max_model_len cuts the longest."]
     if answer.has_table:
         said.append(NEEDS_MEANING if answer.users else PER_SAFE_MEANING)
     if decides_hits(answer.axes):
-        at = f" TTFT: with the same {answer.shared_load} in every row." if answer.shared_load else ""
+        at = f" TTFT is simulated with {answer.shared_load} in every row." if answer.shared_load else ""
         said.append(f"{HITS_LEGEND}{at}")
     return said
 
@@ -156,8 +156,8 @@ def context_meaning(answer: "WhatifResult") -> list[str]:
     if axis is None or base is None or base.looked is None:
         return []
     load = base.looked.question.workload
-    what = "prompt and answer together" if isinstance(load, Population) else "a prompt"
+    what = "a prompt and its answer" if isinstance(load, Population) else "a prompt"
     factors = [value for value in axis.values if isinstance(value, Amount) and value.is_factor and value.value != 1]
     times = f"; x{factors[0].value:g} is {factors[0].value:g} times as many" if factors else ""
     mean = f"{mean_context_tokens(load):,.0f} in the first case"
-    return [f"Average context: {what} of a request, in tokens; {mean}{times}."]
+    return [f"Average context: tokens of {what}; {mean}{times}."]

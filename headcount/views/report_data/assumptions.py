@@ -1,7 +1,7 @@
 """What an answer rests on: each figure with its source, and whether it was measured, specified or assumed."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.queries.report_data.evidence_kind import kind_of
 from headcount.text.units import GIB
@@ -10,10 +10,12 @@ from headcount.views.report_data.workload import workload_rows
 from kvcache.gpus.gpu import GPU
 from simulator.deployment import Assumption, Deployment, default_router
 from simulator.engines.engines import engine_of
-from simulator.study.capacity_table import CapacityQuestion
+
+if TYPE_CHECKING:
+    from simulator.study.capacity_table import CapacityQuestion
 
 
-def assumptions_of(question: CapacityQuestion, plan: Deployment | None) -> list[dict[str, str]]:
+def assumptions_of(question: "CapacityQuestion", plan: Deployment | None) -> list[dict[str, str]]:
     """Of the load, the GPU, memory and step times, those of the load first."""
     found = [_row("load", *each) for each in [*_asked_rows(question), *workload_rows(question)]]
     found += [_row("GPU", *each) for each in gpu_rows(question.gpu)]
@@ -29,13 +31,13 @@ def _row(part: str, name: str, value: str, source: str) -> dict[str, str]:
     return {"part": part, "name": name, "value": value, "kind": kind_of(source), "source": source}
 
 
-def _asked_rows(question: CapacityQuestion) -> Iterator[Assumption]:
+def _asked_rows(question: "CapacityQuestion") -> Iterator[Assumption]:
     yield "service level (SLO)", slo_text(question.slo), "as asked, or the preset's"
     yield "router", _router(question), "as asked, or the default"
     yield "precision of the users", f"±{question.precision:.1%}", "as asked, or the default"
 
 
-def _router(question: CapacityQuestion) -> str:
+def _router(question: "CapacityQuestion") -> str:
     if question.router is not None:
         return str(getattr(question.router, "__name__", question.router))
     ranks = question.args.num_engines

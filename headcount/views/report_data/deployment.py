@@ -49,9 +49,9 @@ def _of_host_memory(engine: EngineConfig, plan: Deployment) -> dict[str, str]:
     if engine.host_tier is None:
         return {}
     if engine.host_tier.is_shared:
-        return {"KV store of all servers": f"{plan.args.kv_store_size:g} GiB"}
+        return {"remote KV cache of all servers": f"{plan.args.kv_store_size:g} GiB"}
     held = plan.args.lmcache
     size = (
         f"{plan.args.kv_offloading_size:g} GiB" if held is None else f"LMCache, {held.max_local_cpu_size:g} GiB per GPU"
     )
-    return {"KV in host memory": size, "eviction policy": engine.host_tier.eviction_policy}
+    return {"CPU KV-cache offloading": size, "eviction policy": engine.host_tier.eviction_policy}

@@ -17,7 +17,7 @@ from simulator.engines.vllm.comparison import (
     Candidate,
 )
 
-NOWHERE: Final = "it fits in none of these ways: take a larger GPU"
+NOWHERE: Final = "it does not fit with any of these options: choose a larger GPU"
 _MEMORY = (
     "gpu", "tp", "fits", "total_bytes", "num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high", "block_size",
     "kv_cache_tokens", "max_concurrency", "max_model_len", "gpu_memory_utilization", "kv_bytes_per_token",
@@ -25,28 +25,27 @@ _MEMORY = (
 
 
 WORDS: Final = (
-    ("TP", "GPUs that share the model evenly: TP 4 are 4 GPUs."),
-    ("KV cache", "what the model keeps in memory of each conversation; longer conversations take more."),
-    ("auto KV cache", "stored as the model asks for, mostly with 16 bits a number."),
-    ("16-bit, fp8, awq", "how numbers are stored, in 16 bits, 8 (fp8) or 4 (awq, of weights alone). Fewer take less "
-     "memory."),
+    ("TP", "tensor parallelism: the number of GPUs that share each layer of the model."),
+    ("KV cache", "what the GPU stores of each conversation. Longer conversations take more memory."),
+    ("auto KV cache", "the model's own number format, mostly 16 bits."),
+    ("16-bit, fp8, awq", "number formats with 16, 8 (fp8) or 4 bits (awq, weights only). Fewer bits take less memory."),
     ("GiB", "1.07 GB."),
 )  # fmt: skip
 SIZES: Final = (
     "GPUs",
-    f"{joined(list(map(str, TENSOR_PARALLEL_SIZES)))} are tried, each with an equal share of the model: engines refuse "
-    "a number that does not divide its attention heads, and 3 rarely does.",
+    f"{joined(list(map(str, TENSOR_PARALLEL_SIZES)))} are tried. Engines refuse a number that does not divide the "
+    "model's attention heads.",
 )
 
 
 def _needed_text(budget: MemoryBudget) -> str:
-    """What a GPU would have to hold for the engine to start, beside what it has."""
+    """What a GPU would have to hold for the engine to start, and what it has."""
     needed = sum(max(size, 0) for _, size in _parts(budget))
     return f"{needed / GIB:,.1f} GiB needed, it has {budget.total_bytes / GIB:,.1f}"
 
 
 def unfit_page(budget: MemoryBudget, asked: ModelOnGPU | None, question: str) -> Summary:
-    """The first page where it does not fit: what it needs instead."""
+    """The summary where it does not fit: what it needs instead."""
     needed = NOWHERE if asked is None else gpus_needed(candidates_of(asked))
     is_longest = asked is not None and budget.max_model_len == asked.architecture.max_position_embeddings
     longest = ": the model's limit (default)" if is_longest else ""
@@ -57,10 +56,9 @@ def unfit_page(budget: MemoryBudget, asked: ModelOnGPU | None, question: str) ->
             ("memory of each GPU, as asked", _needed_text(budget)),
             ("longest request", f"{budget.max_model_len:,} tokens{longest}"),
         ),
-        risk=f"GPUs are counted for requests of up to {budget.max_model_len:,} tokens: {_longest_flag(budget)} with "
-        "fewer takes less memory. "
-        "Fewer bits for weights or KV cache may change the model's answers: test them on your own prompts. "
-        "How many users such GPUs serve, and what they cost, is another question: headcount plan.",
+        risk=f"The GPUs hold requests of up to {budget.max_model_len:,} tokens. A lower {_longest_flag(budget)} takes "
+        "less memory. Smaller number formats may change the model's answers: test them on your own prompts. "
+        "How many users these GPUs serve is another question.",
         words=(*WORDS, *([SIZES] if asked is not None and asked.args.tensor_parallel_size is None else ())),
         is_good=needed != NOWHERE,
     )

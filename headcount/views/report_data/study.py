@@ -77,13 +77,13 @@ def _limits(row: CapacityRow) -> list[str]:
     """What the answer does not cover."""
     plan = row.plan
     assert plan is not None, "only what runs has limits"
-    said = [f"Outside of what was measured: {text}." for text in plan.latency.warnings]
+    said = [f"Outside the measured range: {text}." for text in plan.latency.warnings]
     said += [f"Not measured on this GPU: {text}." for text in plan.latency.unmeasured]
     said += [f"Not simulated: {name} ({value}): {why}." for name, value, why in plan.not_simulated]
     return [
         *said,
         f"The interval of users covers {COVERED}. It does not cover workload error: your users may differ from these.",
-        "Networks between users and servers, load balancers' own delay, other programs on the GPUs, and failures "
-        "beyond the spare servers are left out.",
-        "Answers of the model are not judged: a smaller weight or KV format may change them.",
+        "Not included: networks between users and servers, delay of load balancers, other programs on the GPUs, and "
+        "failures beyond the spare servers.",
+        "The quality of answers is not evaluated: a smaller weight or KV-cache format may change it.",
     ]

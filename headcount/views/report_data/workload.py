@@ -2,38 +2,40 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.text.words import joined
 from simulator.deployment import Assumption
-from simulator.study.capacity_table import CapacityQuestion
 from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
 from workloads.traces.trace import Trace
 
+if TYPE_CHECKING:
+    from simulator.study.capacity_table import CapacityQuestion
+
 UNITLESS = ("sigma", "sigmas", "shape", "weights")
 
 
-def workload_rows(question: CapacityQuestion) -> list[Assumption]:
+def workload_rows(question: "CapacityQuestion") -> list[Assumption]:
     """Of a preset or a population, what its file says; of a trace, its statistics."""
     workload = question.workload
     return _trace_rows(workload, question.think_time_s) if isinstance(workload, Trace) else _rows(workload)
 
 
-def workload_text(question: CapacityQuestion) -> str:
+def workload_text(question: "CapacityQuestion") -> str:
     """What users do, in a sentence or two."""
     load = question.workload
     if not isinstance(load, Trace):
         return (
-            f"Users hold one conversation after another, as '{load.name}' describes. Each turn sends the system "
-            "prompt, all that was said before in the conversation, a new message; after the answer the user thinks. "
-            f"Think time: mean {question.think_time_s:,.3g} s."
+            f"Users hold one conversation after another (workload '{load.name}'). Each turn sends the system prompt, "
+            "the conversation so far and a new message. After the answer the user thinks for "
+            f"{question.think_time_s:,.3g} s on average."
         )
     sessions = load.num_sessions < load.num_requests
     return (
-        f"The trace '{load.name}' ({load.format} format) replayed faster or slower: arrival times are divided by a "
-        "factor, order and lengths kept; each replication starts at its own random place, wrapped round. "
-        + ("" if sessions else "The trace has no sessions, so it says nothing of users by itself: ")
+        f"The trace '{load.name}' ({load.format} format) is replayed faster or slower: arrival times are divided by a "
+        "factor; order and lengths stay. Each replication starts at a random place and wraps around. "
+        + ("" if sessions else "The trace has no sessions, so the number of users is derived: ")
         + f"users = λ (Z + R), with requests per second λ, response time R, think time Z = "
         f"{question.think_time_s:,.3g} s."
     )

@@ -1,10 +1,11 @@
-"""How sure the users are that an answer promises, and what to confirm first."""
+"""The confidence in an answer's users, and which assumptions to confirm first."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headcount.text.units import counted
 from headcount.text.words import joined
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 MOST_TO_CONFIRM: Final = 3
 LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
-_MORE: Final = {"step times": "slower, on top of the error already counted"}
+_MORE: Final = {"step times": "slower, in addition to that error"}
 _SPOKEN: Final = {
     "step times": "Speed of the servers",
     "context length": "Length of the context",
@@ -35,7 +36,7 @@ class Headroom:
 
     @property
     def is_too_few(self) -> bool:
-        """Whether more are asked for than are safe to promise."""
+        """Whether more are asked for than are served at 95 % confidence."""
         return self.needed is not None and self.low < self.needed
 
 
@@ -56,7 +57,7 @@ def combined_sensitivity(details: Mapping[str, Any], room: Headroom, links: Sequ
         return ""
     left = math.floor(room.low * math.prod(ratios))
     which = "Both" if len(ratios) == 2 else f"All {len(ratios)}"
-    return f"{which} changes of {details['swing']:.0%} at once, by estimate: about {left:,} users{_enough(left, room)}."
+    return f"{which} changes of {details['swing']:.0%} together: about {left:,} users{_enough(left, room)} (estimated)."
 
 
 def _costliest(details: Mapping[str, Any], links: Sequence[str], leads: str) -> list[Mapping[str, Any]]:
@@ -74,7 +75,7 @@ def _ratio(swing: Mapping[str, Any]) -> float:
 def _enough(left: int, room: Headroom) -> str:
     if room.needed is None or room.is_too_few:
         return f" instead of {room.low:,}"
-    return ", still enough" if left >= room.needed else f", too few for {room.needed:,.0f}"
+    return ", still enough" if left >= room.needed else f", too few for the {room.needed:,.0f} needed"
 
 
 def _swing_text(each: Mapping[str, Any], swing: float, room: Headroom) -> str:
@@ -83,7 +84,7 @@ def _swing_text(each: Mapping[str, Any], swing: float, room: Headroom) -> str:
     left, name = math.floor(room.low * _ratio(each)), each["name"]
     direction = _LESS.get(name, "less") if is_less else _MORE.get(name, "longer")
     return (
-        f"{_SPOKEN.get(name, name.capitalize())}: {each['value']}. If this alone is {swing:.0%} {direction}: "
+        f"{_SPOKEN.get(name, name.capitalize())}: {each['value']}. If only this is {swing:.0%} {direction}: "
         f"{left:,} users{_enough(left, room)}."
     )
 
@@ -92,28 +93,28 @@ def confidence_text(room: Headroom, row: "CapacityRow | None" = None) -> str:
     """What the interval of users says, in a few sentences."""
     more = ""
     if room.is_too_few:
-        more = f" That is too few for the {room.needed:,.0f} asked for."
+        more = f" That is fewer than the {room.needed:,.0f} asked for."
     elif room.needed is not None:
         more = f" That is {math.floor(room.low - room.needed):,} more than the {room.needed:,.0f} needed."
     return (
-        f"{room.low:,} users are safe to promise: 19 of 20 real fleets like this one should serve at least so many."
-        f"{more} The best estimate is {room.users:,}, and 1 of 20 should serve more than {room.high:,}. That "
-        f"covers {_covered_text(row)}, but not users who behave otherwise than assumed."
+        f"95 % of fleets like this one can serve at least {counted(room.low, 'user')}.{more} The expected number is "
+        f"{room.users:,}, and 5 % of such fleets can serve more than {room.high:,}. This range covers "
+        f"{_covered_text(row)}. It does not cover users who behave differently than assumed."
     )
 
 
 def _covered_text(row: "CapacityRow | None") -> str:
-    """Which errors the interval of users covers, in words of the first page."""
+    """Which errors the interval of users covers, in words of the summary."""
     if row is None:
-        return "chance and the usual errors of the simulated speed and memory"
+        return "random variation and the usual errors of the simulated speed and memory"
     error = row.step_time_error
     speed = [] if error is None else [f"the error of the simulated speed ({_within_text(row, error)})"]
-    waits = [] if row.ttft_error is None else [f"that of how soon answers begin (another ±{row.ttft_error:.0%})"]
-    memory = [] if row.users_at_kv_cache_low is None else ["that of the memory"]
-    return joined(["chance", *speed, *waits, *memory])
+    waits = [] if row.ttft_error is None else [f"the error of the time to first token (another ±{row.ttft_error:.0%})"]
+    memory = [] if row.users_at_kv_cache_low is None else ["the error of the memory size"]
+    return joined(["random variation", *speed, *waits, *memory])
 
 
 def _within_text(row: "CapacityRow", error: float) -> str:
     """How large the error is, and who says so."""
     is_judged = row.plan is not None and not row.plan.latency.is_measured
-    return f"within ±{error:.0%} {'by judgement' if is_judged else 'for 9 of 10 measured servers'}"
+    return f"±{error:.0%}{', estimated' if is_judged else ' for 90 % of measured servers'}"

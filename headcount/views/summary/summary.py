@@ -1,4 +1,4 @@
-"""What the person who signs reads first."""
+"""What the person who decides reads first."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.money import price_sources
-from headcount.queries.report_data.disaggregation import Part
+from headcount.text.pools import Part
 from headcount.text.populations import context_text
 from headcount.text.units import counted, percent
-from headcount.text.words import EACH_GETS, precision_text, promise_text
+from headcount.text.words import AT_CONFIDENCE, EACH_GETS, precision_text, promise_text
 from headcount.views.summary.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
 from workloads.populations.population import Population
 
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 MOST_OPTIONS: Final = 8
 PRICE: Final = "price of a GPU's hour"
 APART_RISK: Final = (
-    "What is computed of a prompt goes to the other servers over a network whose speed is assumed: measure it on yours."
+    "The KV cache of each prompt moves to the other servers over a network. Its speed is assumed here: measure yours."
 )
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
 CONTEXT_WORD: Final = (
     "average context",
-    "tokens of a request's prompt (instructions, conversation so far, new message) and its answer together.",
+    "the tokens of a prompt (instructions, conversation so far, new message) and its answer, on average.",
 )
-TOKEN_WORD: Final = ("token", "a piece of text; 100 tokens are about 75 English words.")
+TOKEN_WORD: Final = ("token", "a piece of a word; 100 tokens are about 75 English words.")
 LATENCY_WORDS: Final = (
     ("TTFT", "time to first token: the wait until an answer begins."),
-    ("TPOT", "time per output token: the pace of an answer once it has begun."),
-    ("ITL", "inter-token latency: every gap between two tokens of an answer."),
-    ("p99", "99 % of answers are at least as fast."),
+    ("TPOT", "time per output token: how fast an answer continues once it has begun."),
+    ("ITL", "inter-token latency: the time between two tokens of an answer."),
+    ("p99", "99 % of answers are at least this fast."),
     TOKEN_WORD,
 )
+P95_WORD: Final = (("p95", "95 % of answers are at least this fast."),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class Summary:
     question: str
     answer: str
     figures: tuple[tuple[str, str], ...] = ()
-    """Label and figure, such as ("cost", "$5,825 a month")."""
+    """Label and figure, such as `("cost", "$5,825 a month")`."""
     options: Options | None = None
     sure: str = ""
     headroom: Headroom | None = None
@@ -90,7 +91,7 @@ Priced = tuple["GPU", float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """GPUs and what they cost: all of them a month, and each of those they are for, such as `each of the 500`."""
+    """GPUs and what they cost: all of them a month, and each of those they are for, such as `user at 500 users`."""
 
     gpu: "GPU"
     gpus: int
@@ -144,10 +145,10 @@ def rent_words(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
     """What rent is, and where the prices are from."""
     listed = "; ".join(price_sources(priced))
     if not listed:
-        return (("rent", "no price of this GPU is known; give one with --price."),)
+        return (("rent", "no price of this GPU is known."),)
     return (
-        ("rent", f"of all GPUs for all 730 hours of a month, per GPU and hour: {listed}. Check it: prices change. "
-         "Staff, storage, network and taxes are not in it."),
+        ("rent", f"all GPUs for all 730 hours of a month. Price per GPU and hour: {listed}. Check it: prices change. "
+         "Staff, storage, network and taxes are not included."),
     )  # fmt: skip
 
 
@@ -207,10 +208,11 @@ def served_summary(
 
 def _late_text(room: Headroom, slo: "SLO") -> str:
     """What becomes of the promise with more and more users."""
-    likely = f"At {room.users:,} users about half of such fleets keep the promise. " if room.users > room.low else ""
+    more = max(room.users, room.low)
+    half = f"About half of such fleets can serve {more:,} users. " if room.users > room.low else ""
     return (
-        f"{likely}With more, more than {percent(1 - slo.attainment)} of the answers are likely to come too late or too "
-        "slowly. Users who send more or longer requests lower these numbers."
+        f"{half}With more than {more:,} users, probably more than {percent(1 - slo.attainment)} of answers are late or "
+        "slow. If users send more or longer requests, fewer users are served."
     )
 
 
@@ -220,18 +222,18 @@ def _formats_text(given: "AnyArgs") -> tuple[str, ...]:
     formats = [f"{what} in {name}" for what, name in named if name not in _OWN]
     if not formats:
         return ()
-    return (f"Quality of the answers with {' and '.join(formats)}: not judged here. Test it on your own prompts.",)
+    return (f"Answer quality with {' and '.join(formats)}: not evaluated here. Test it on your own prompts.",)
 
 
 def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]:
     what = str(load.tables.get("title", "")) if isinstance(load, Population) else f"a recorded load ({load.format})"
     return (
-        ("user", "somebody with a conversation open at that moment: reading, writing, or waiting for an answer. "
-         "Of the people with access, only some are users at any moment; headcount plan --employees N says how many."),
-        ("safe to promise", "19 of 20 real fleets like this one should serve at least so many users as promised."),
+        ("user", "a person with an open conversation, who reads, writes or waits for an answer. Only some of the "
+         "people with access are users at any moment."),
+        ("95 % confidence", "95 % of fleets like this one can serve at least this many users at once."),
         *(((f"workload {name.partition(',')[0]}", f"{what}."),) if what else ()),
-        ("weights", "the numbers that a model consists of; in fewer bits, such as fp8, they need fewer GPUs and may "
-         "change the answers."),
+        ("weights", "the numbers that make up a model. With fewer bits, such as fp8, they need less GPU memory, but "
+         "answers may change."),
         CONTEXT_WORD,
         TOKEN_WORD,
     )  # fmt: skip
@@ -239,29 +241,28 @@ def _words(name: str, load: "Population | Trace") -> tuple[tuple[str, str], ...]
 
 def alone_risk(servers: int, users_low: int, needed: float | None, usd_per_server: float | None = None) -> str:
     """What no spare server means."""
-    cost = "" if usd_per_server is None else f" for ${usd_per_server:,.0f} a month more"
-    spare = f"A spare server can be had{cost} (headcount plan --spare 1)."
+    spare = "" if usd_per_server is None else f" A spare server costs ${usd_per_server:,.0f} a month more."
     if servers == 1:
-        return f"There is one server and no spare: while it is down, nobody is served. {spare}"
+        return f"There is one server and no spare: while it is down, nobody is served.{spare}"
     left = math.floor(users_low * (servers - 1) / servers)
-    enough = "" if needed is None else ": still enough" if left >= needed else f" of the {needed:,.0f} needed"
-    down = f"while one of {servers:,} is down, about {left:,} users are safe to promise{enough}"
-    return f"No server is spare: {down}. {spare}"
+    enough = "" if needed is None else ", still enough" if left >= needed else f", of the {needed:,.0f} needed"
+    down = f"while one of {servers:,} is down, the others serve about {left:,} users{enough}"
+    return f"There is no spare server: {down}.{spare}"
 
 
 def _part_risk(counts: Sequence[int], users_low: int) -> str:
     """The same where some servers compute prompts and others answers."""
     if min(counts) > 1:
         left = min(math.floor(users_low * (count - 1) / count) for count in counts)
-        return f"No server is spare: while one is down, at least about {left:,} users are safe to promise."
+        return f"There is no spare server: while one is down, the others serve at least about {left:,} users."
     alone = [what for count, what in zip(counts, ("prompts", "answers"), strict=True) if count == 1]
-    return f"There is one server for {' and one for '.join(alone)}, and no spare: while it is down, nobody is served."
+    return f"There is only one server for {' and one for '.join(alone)}: while it is down, nobody is served."
 
 
 def risk_of(notes: Sequence[Diagnostic], otherwise: str) -> str:
     """What stands against any such answer, and the last of what this answer's notes warn of."""
     alerts = [note for note in notes if note.severity in (Severity.WARNING, Severity.ERROR)]
-    return f"{otherwise} Mind: {alerts[-1].text}.".strip() if alerts else otherwise
+    return f"{otherwise} Note: {alerts[-1].text}.".strip() if alerts else otherwise
 
 
 def money_figures(
@@ -270,15 +271,15 @@ def money_figures(
     """Cost a month, of all and of one; nothing without a price."""
     if usd_per_month is None:
         return ()
-    each = "" if usd_per_head is None else f": ${usd_per_head:,.2f} for {heads}"
-    return (("rent", f"${usd_per_month:,.0f} a month, if all GPUs run all month{each}"),)
+    each = "" if usd_per_head is None else f": ${usd_per_head:,.2f} per {heads}"
+    return (("rent", f"${usd_per_month:,.0f} a month with all GPUs running{each}"),)
 
 
 def up_to(users: int) -> tuple[str, str]:
     """Whom GPUs serve where nobody asked for so many."""
-    return "safe to promise", f"up to {counted(users, 'user')} at once"
+    return f"capacity {AT_CONFIDENCE}", f"up to {counted(users, 'user')} at once"
 
 
 def if_all_come(users: int) -> str:
-    """Whom a cost is divided by: those that are safe to promise."""
-    return f"each of the {users:,} safe to promise, if all of them come"
+    """Whom a cost is divided by: the users at 95 % confidence."""
+    return f"user at {counted(users, 'user')}; more per user if fewer come"

@@ -29,7 +29,7 @@ def _refuse_sparse(fields: Fields) -> None:
         told = f" ({', '.join(signs)})" if signs else ""
         raise HeadcountError(
             f"model {fields.name!r}: the sparse attention of model_type {fields.model_type!r}{told} is not modelled: "
-            "its indexer keeps a cache of its own beside the latents, which is not counted; take a model without one"
+            "its indexer keeps a cache of its own besides the latents, which is not counted; choose a model without one"
         )
     others = entries("refusals.toml")["otherwise"].items()
     other = next((why for beginning, why in others if fields.model_type.startswith(beginning)), None)

@@ -1,4 +1,4 @@
-"""What requests hold of the KV cache, compiled: the twin of `conformance.reference.sglang.kv_cache`.
+"""What requests hold of the KV cache, compiled: as in `conformance.reference.sglang.kv_cache`.
 
 `num_free_blocks` of an engine counts the pages that are free or could be by eviction, `num_cached_free_blocks` the
 latter.

@@ -1,4 +1,4 @@
-"""Which requests join a prefill batch, compiled: the twin of `conformance.reference.sglang.prefill_adder`.
+"""Which requests join a prefill batch, compiled: as in `conformance.reference.sglang.prefill_adder`.
 
 The batch in the making is the plan's entries; its budgets are kept with the engine.
 """

@@ -1,4 +1,4 @@
-"""In which order waiting requests are tried, compiled: the twin of `conformance.reference.sglang.schedule_policy`."""
+"""In which order waiting requests are tried, compiled: as in `conformance.reference.sglang.schedule_policy`."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""One batch's decisions and its output, compiled: the twin of `conformance.reference.sglang.scheduler.Scheduler`."""
+"""One batch's decisions and its output, compiled: as in `conformance.reference.sglang.scheduler.Scheduler`."""
 
 from typing import Any
 

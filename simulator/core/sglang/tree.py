@@ -1,4 +1,4 @@
-"""The radix tree, compiled: the twin of `simulator.engines.sglang.radix_cache`.
+"""The radix tree, compiled: as in `simulator.engines.sglang.radix_cache`.
 
 A node's tokens are those in the spans of some request that has them. A child is found in a hash table by its parent and
 the content of the last token of its first page, which names all tokens up to it (`workloads.requests`).

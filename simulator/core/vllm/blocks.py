@@ -1,4 +1,4 @@
-"""Which blocks a request holds in each group of layers; the compiled twin of vLLM's KV-cache manager."""
+"""Which blocks a request holds in each group of layers; as vLLM's KV-cache manager."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One step's decisions, compiled: the twin of `conformance.reference.vllm.scheduler.Scheduler`."""
+"""One step's decisions, compiled: as in `conformance.reference.vllm.scheduler.Scheduler`."""
 
 from typing import Any
 

@@ -140,12 +140,12 @@ class SGLangArgs(SimulatedArgs):
     )
     dp_size: int = argument(
         WholeNumber(1),
-        "Replicas that one command starts, each with GPUs, scheduler and KV cache of its own.",
+        "Data-parallel replicas that one command starts, each with its own GPUs, scheduler and KV cache.",
         decides=MEMORY,
         default=1,
         aliases=("data-parallel-size", "dp"),
     )
-    dtype: str = argument(Text(), "Number format of weights that are not packed.", decides=MEMORY, default="auto")
+    dtype: str = argument(Text(), "Data type of unquantized weights.", decides=MEMORY, default="auto")
     quantization: str | None = argument(
         Text(), "Weight format, such as fp8 or awq.", decides=MEMORY, default_text="the checkpoint's"
     )
@@ -153,29 +153,33 @@ class SGLangArgs(SimulatedArgs):
         Text(), "KV-cache format: auto, fp8_e4m3, fp8_e5m2 or bf16.", decides=MEMORY, default="auto"
     )
     context_length: int = argument(
-        TokenCount(), "Longest context.", decides=MEMORY, default_of=_model_s_length, default_text="the model's"
+        TokenCount(),
+        "Longest context in tokens, prompt and answer.",
+        decides=MEMORY,
+        default_of=_model_s_length,
+        default_text="the model's",
     )
     page_size: int = argument(
         TokenCount(),
-        "Tokens in a page of the KV cache.",
+        "Tokens per page of the KV cache.",
         decides=MEMORY,
         default_of=_default_page_size,
         default_text="1, or 64 on B200 and the like",
     )
     chunked_prefill_size: int = argument(
         ChunkSize(),
-        "Most prompt tokens of a prefill batch; -1: prompts are never cut.",
+        "Most prompt tokens in a chunk of a prefill batch. -1: no chunks.",
         decides=MEMORY,
         default_of=_default_chunk,
         default_text="by GPU memory: 2,048 to 16,384",
     )
     max_prefill_tokens: int = argument(
-        TokenCount(), "Most prompt tokens of a prefill batch, chunks aside.", decides=MEMORY, default=16384
+        TokenCount(), "Most prompt tokens in a prefill batch, without the chunk.", decides=MEMORY, default=16384
     )
     disable_cuda_graph: bool = argument(FLAG, "Run without CUDA graphs.", decides=MEMORY, default=False)
     cuda_graph_max_bs_decode: int = argument(
         COUNT,
-        "Largest decode batch with a CUDA graph; decides memory here, not step times.",
+        "Largest decode batch with a CUDA graph. It affects memory here, not step times.",
         decides=MEMORY,
         default_of=_default_graph_batch,
         default_text="by GPU memory: 8 to 512",
@@ -188,10 +192,10 @@ class SGLangArgs(SimulatedArgs):
         default_of=_default_share,
         default_text="what activations and CUDA graphs are expected to leave",
     )
-    max_total_tokens: int | None = argument(TokenCount(), "Most tokens of the KV cache.", decides=MEMORY)
+    max_total_tokens: int | None = argument(TokenCount(), "Most tokens in the KV cache.", decides=MEMORY)
     max_total_num_tokens: int | None = argument(
         TokenCount(),
-        "Tokens of the KV cache as your server logged them, instead of the memory model's.",
+        "KV-cache tokens that your server logged, instead of the memory model's.",
         decides=MEMORY,
         is_engine_s=False,
     )
@@ -203,23 +207,23 @@ class SGLangArgs(SimulatedArgs):
         default_text="2,048 to 4,096, by context length",
     )
     schedule_policy: str = argument(
-        Text(), f"Who goes first: {', '.join(SCHEDULE_POLICIES)}.", decides=SCHEDULER, default="fcfs"
+        Text(), f"Scheduling policy: {', '.join(SCHEDULE_POLICIES)}.", decides=SCHEDULER, default="fcfs"
     )
     schedule_conservativeness: float = argument(
         Number("a number of at least 0, such as 0.3"),
-        "How much of their longest answers running requests are expected to write.",
+        "Expected share of their longest answers that running requests still write.",
         decides=SCHEDULER,
         default=1.0,
     )
     enable_mixed_chunk: bool = argument(
-        FLAG, "Let running requests decode in the batches that prefill.", decides=SCHEDULER, default=False
+        FLAG, "Mix decode requests into prefill batches.", decides=SCHEDULER, default=False
     )
     disable_overlap_schedule: bool = argument(
-        FLAG, "Decide a batch only once the one before it is processed.", decides=SCHEDULER, default=False
+        FLAG, "Schedule a batch only after the one before it is processed.", decides=SCHEDULER, default=False
     )
-    disable_radix_cache: bool = argument(FLAG, "Share no prefixes.", decides=SCHEDULER, default=False)
+    disable_radix_cache: bool = argument(FLAG, "Do not share prefixes.", decides=SCHEDULER, default=False)
     radix_eviction_policy: str = argument(
-        Text(), "What is evicted first: lru, lfu, slru, tlru or priority.", decides=SCHEDULER, default="lru"
+        Text(), "Eviction policy: lru, lfu, slru, tlru or priority.", decides=SCHEDULER, default="lru"
     )
     environment: tuple[str, ...] = argument(
         Variables(),
@@ -229,7 +233,7 @@ class SGLangArgs(SimulatedArgs):
         is_engine_s=False,
     )
     sglang_version: str = argument(
-        Text(), "SGLang release whose rules apply.", decides=MEMORY, default=SGLANG_RELEASE, is_engine_s=False
+        Text(), "SGLang release to simulate.", decides=MEMORY, default=SGLANG_RELEASE, is_engine_s=False
     )
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ def with_acceptance_rate(settings: Mapping[str, Any]) -> dict[str, Any]:
     others = {key: value for key, value in settings.items() if key not in KEYS}
     if not given:
         raise HeadcountError(
-            "acceptance_rate is missing: the share of drafted tokens that your server accepts, which its log and "
+            "acceptance_rate is missing: the share of draft tokens that your server accepts, which its log and "
             '/metrics tell; add it to the JSON, such as "acceptance_rate": 0.7'
         )
     if len(given) > 1:

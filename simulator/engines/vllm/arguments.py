@@ -134,29 +134,34 @@ class EngineArgs(SimulatedArgs):
         short="tp",
     )
     pipeline_parallel_size: int = argument(
-        WholeNumber(1), "Pipeline stages, each with a part of the layers.", decides=MEMORY, default=1, short="pp"
+        WholeNumber(1), "Pipeline stages. Each has a part of the layers.", decides=MEMORY, default=1, short="pp"
     )
     data_parallel_size: int = argument(
         WholeNumber(1),
-        "Attention replicas of one server; they share a mixture's experts.",
+        "Data-parallel (DP) ranks of one server. In a MoE model they share the experts.",
         decides=MEMORY,
         default=1,
         short="dp",
     )
     enable_expert_parallel: bool = argument(
-        Switch(), "Whole experts on each GPU instead of a part of every expert.", decides=MEMORY, default=False
+        Switch(),
+        "Expert parallelism: whole experts on each GPU instead of a part of each expert.",
+        decides=MEMORY,
+        default=False,
     )
-    dtype: str = argument(
-        Text(), "Number format of weights that are not packed: auto, float16, …", decides=MEMORY, default="auto"
-    )
+    dtype: str = argument(Text(), "Data type of unquantized weights: auto, float16, …", decides=MEMORY, default="auto")
     quantization: str | None = argument(
         Text(), "Weight format, such as fp8 or awq.", decides=MEMORY, default_text="the checkpoint's", short="q"
     )
     kv_cache_dtype: str = argument(
-        Text(), "KV-cache format, such as fp8; auto: the checkpoint's own.", decides=MEMORY, default="auto"
+        Text(), "KV-cache format, such as fp8. auto: the checkpoint's own.", decides=MEMORY, default="auto"
     )
     max_model_len: int = argument(
-        TokenCount(), "Longest context.", decides=MEMORY, default_of=_model_s_length, default_text="the model's"
+        TokenCount(),
+        "Longest context in tokens, prompt and answer.",
+        decides=MEMORY,
+        default_of=_model_s_length,
+        default_text="the model's",
     )
     max_num_batched_tokens: int = argument(
         TokenCount(),
@@ -174,103 +179,106 @@ class EngineArgs(SimulatedArgs):
     )
     gpu_memory_utilization: float = argument(
         Number("a share above 0, at most 1, such as 0.9"),
-        "Share of GPU memory that vLLM takes.",
+        "Share of GPU memory that vLLM uses.",
         decides=MEMORY,
         default_of=_default_memory_share,
         default_text="0.92, or 0.9 before 0.21",
     )
     block_size: int | None = argument(
-        TokenCount(), "Tokens in a KV block.", decides=MEMORY, default_text="the attention kernel's, mostly 16"
+        TokenCount(), "Tokens per KV block.", decides=MEMORY, default_text="the attention kernel's, mostly 16"
     )
-    num_gpu_blocks_override: int | None = argument(COUNT, "KV blocks, instead of the memory model's.", decides=MEMORY)
+    num_gpu_blocks_override: int | None = argument(
+        COUNT, "Number of KV blocks, instead of the memory model's.", decides=MEMORY
+    )
     enforce_eager: bool = argument(Switch(), "Run without CUDA graphs.", decides=MEMORY, default=False)
     enable_prefix_caching: bool = argument(
-        Switch(), "Requests with equal beginnings share KV blocks.", decides=MEMORY, default=True
+        Switch(), "Prefix caching: requests with the same prefix share KV blocks.", decides=MEMORY, default=True
     )
     kv_offloading_size: float | None = argument(
         Gibibytes(MOST_HOST_GIB),
-        "Host memory of one engine for KV, over all its GPUs: prompts that the GPU drops are loaded again.",
+        "CPU KV-cache offloading: CPU memory per engine, over all its GPUs. Blocks that the GPU evicts can be loaded "
+        "again.",
         decides=MEMORY,
         default_text="none",
     )
     kv_offloading_backend: str = argument(
-        Text(), "What keeps KV in host memory: native.", decides=MEMORY, default="native"
+        Text(), "Backend of CPU KV-cache offloading: native.", decides=MEMORY, default="native"
     )
     kv_transfer_config: KVTransfer | None = argument(
         KVTransferConfig(),
-        'As in vLLM, for KV in host memory: \'{"kv_connector_extra_config": {"eviction_policy": "arc"}}\' beside '
-        '--kv-offloading-size, or LMCache\'s: \'{"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": '
-        '{"lmcache.max_local_cpu_size": 64}}\'.',
+        'As in vLLM, for CPU KV-cache offloading: \'{"kv_connector_extra_config": {"eviction_policy": "arc"}}\' '
+        'with --kv-offloading-size, or LMCache\'s: \'{"kv_connector": "LMCacheConnectorV1", '
+        '"kv_connector_extra_config": {"lmcache.max_local_cpu_size": 64}}\'.',
         decides=MEMORY,
         default_text="none",
     )
     kv_store_size: float | None = argument(
         Gibibytes(MOST_STORE_GIB, may_be_zero=True),
-        "Memory for KV that all engines share, over the network: what one has stored, any other loads.",
+        "Remote KV cache: memory that all engines share over the network. Each engine loads what another has stored.",
         decides=MEMORY,
         default_text="none",
         is_engine_s=False,
     )
     kv_store_rate: float | None = argument(
         Number("GB/s above 0, such as 100"),
-        "GB/s of the shared KV store, one way, for all engines together.",
+        "Bandwidth of the remote KV cache, one way, for all engines together.",
         decides=MEMORY,
         default_text="no limit but each GPU's network card",
         is_engine_s=False,
     )
     async_scheduling: bool = argument(
         Switch(),
-        "Decide the next step while one runs.",
+        "Schedule the next step while one runs.",
         decides=MEMORY,
         default_of=_default_async_scheduling,
-        default_text="on since 0.14, except with most drafts",
+        default_text="on since 0.14, except with most kinds of speculative decoding",
     )
     vllm_version: str = argument(
-        Text(), "vLLM release whose rules apply.", decides=MEMORY, default=DEFAULT_RELEASE, is_engine_s=False
+        Text(), "vLLM release to simulate.", decides=MEMORY, default=DEFAULT_RELEASE, is_engine_s=False
     )
-    scheduling_policy: str = argument(Text(), "Who goes first: fcfs, or priority.", decides=SCHEDULER, default="fcfs")
+    scheduling_policy: str = argument(Text(), "Scheduling policy: fcfs or priority.", decides=SCHEDULER, default="fcfs")
     long_prefill_token_threshold: int = argument(
-        WholeNumber(0), "Most prompt tokens of one request in a step; 0 means no limit.", decides=SCHEDULER, default=0
+        WholeNumber(0), "Most prompt tokens of one request in a step. 0: no limit.", decides=SCHEDULER, default=0
     )
     enable_chunked_prefill: bool = argument(
-        Switch(), "Compute a long prompt over several steps.", decides=SCHEDULER, default=True
+        Switch(), "Chunked prefill: compute a long prompt over several steps.", decides=SCHEDULER, default=True
     )
     scheduler_reserve_full_isl: bool = argument(
-        Switch(), "Admit a request only if its whole prompt fits the KV cache.", decides=SCHEDULER, default=True
+        Switch(), "Admit a request only if its whole prompt fits in the KV cache.", decides=SCHEDULER, default=True
     )
     watermark: float = argument(
         Number("a share from 0 to below 1, such as 0.01"),
-        "Share of the KV blocks kept free when a request is admitted while others run.",
+        "Share of KV blocks that must stay free to admit a request while others run.",
         decides=SCHEDULER,
         default=0.0,
     )
     prefix_cache_retention_interval: int | None = argument(
         WholeNumber(0),
-        "Prefix cache of sliding windows and states: tokens between the ends that are kept.",
+        "Prefix cache of sliding-window and SSM layers: tokens between cached positions.",
         decides=SCHEDULER,
         default_of=_default_retention_interval,
-        default_text="0 since 0.29; before, all are kept",
+        default_text="0 since 0.29; all positions before",
     )
     speculation: Speculation | None = argument(
         SpeculativeConfig(),
-        'As in vLLM, plus how many drafts are accepted: \'{"method": "eagle3", "num_speculative_tokens": 3, '
-        '"acceptance_rate": 0.7}\'.',
+        'As in vLLM, plus the share of draft tokens that is accepted: \'{"method": "eagle3", '
+        '"num_speculative_tokens": 3, "acceptance_rate": 0.7}\'.',
         decides=MEMORY,
         flag="speculative-config",
     )
     moe_backend: str = argument(
-        Text(), "Kernels of a mixture's experts, such as triton or marlin.", decides=STEP_TIME, default=AUTO
+        Text(), "Kernels of MoE experts, such as triton or marlin.", decides=STEP_TIME, default=AUTO
     )
     top_p_sampling: bool = argument(
         Switch(),
-        "Requests sample with top-p or top-k, as many models' own settings say: slow before vLLM 0.17.",
+        "Requests sample with top-p or top-k, as in many models' default settings. Slow before vLLM 0.17.",
         decides=STEP_TIME,
         default=False,
         is_engine_s=False,
     )
     compilation: Compilation | None = argument(
         CompilationConfig(),
-        "As in vLLM: which steps CUDA graphs replay, whether all-reduces are fused with norms: "
+        "As in vLLM. It sets which steps use CUDA graphs, and whether all-reduces are fused with norms: "
         '\'{"cudagraph_mode": "PIECEWISE", "pass_config": {"fuse_allreduce_rms": false}}\'.',
         decides=STEP_TIME,
         default_text="the release's",
@@ -309,8 +317,8 @@ class EngineArgs(SimulatedArgs):
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
             raise HeadcountError(
-                f"async_scheduling: vLLM refuses it with drafts by n-grams before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
-                "leave --async-scheduling out, or draft with eagle or a draft model"
+                f"async_scheduling: vLLM refuses it with n-gram drafting before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
+                "leave --async-scheduling out, or use eagle or a draft model"
             )
 
     def _read_kv_transfer(self) -> None:

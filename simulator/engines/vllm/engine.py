@@ -120,8 +120,8 @@ class EngineConfig:
             raise HeadcountError("vLLM has no prefix caching without attention; give --no-enable-prefix-caching")
         if not self.enable_chunked_prefill:
             raise HeadcountError(
-                "without chunked prefill vLLM cannot keep states for its prefix cache; leave "
-                "--no-enable-chunked-prefill out, or give --no-enable-prefix-caching too"
+                "without chunked prefill vLLM cannot cache SSM state for prefixes; leave --no-enable-chunked-prefill "
+                "out, or give --no-enable-prefix-caching too"
             )
 
     def _check_speculation(self) -> None:
@@ -147,7 +147,7 @@ class EngineConfig:
         if self.token_budget - self.draft_slots < width:
             raise HeadcountError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens:,}) leaves less than the {width} tokens of a "
-                f"drafting step beside the drafting slots (max_num_seqs is {self.max_num_seqs:,}); raise the one or "
+                f"drafting step after the drafting slots (max_num_seqs is {self.max_num_seqs:,}); raise the one or "
                 "lower the other"
             )
 
@@ -156,14 +156,15 @@ class EngineConfig:
             raise HeadcountError(f"no kv_role '{self.kv_role}'; there is {', '.join(KV_ROLES)}")
         if self.kv_role is not None and self.host_tier is not None:
             raise HeadcountError(
-                f"{self.host_tier.title} is not simulated with prefill and decode apart; leave {self.host_tier.option} "
+                f"{self.host_tier.title} is not simulated with disaggregated prefill/decode; leave "
+                f"{self.host_tier.option} "
                 "out"
             )
         what = remedy = ""
         if self.host_tier is not None:
             what, remedy = self.host_tier.title, f"leave {self.host_tier.option} out"
         if self.kv_role is not None:
-            what, remedy = "prefill and decode apart", "let each engine do both"
+            what, remedy = "disaggregated prefill/decode", "let each engine do both"
         if self.host_tier is None and self.kv_role is None:
             return
         attends_to_all = len(self.kv_groups) == 1 and self.table_groups[0].window is None

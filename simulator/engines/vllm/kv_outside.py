@@ -37,9 +37,9 @@ def check_kv_store(args: KVArguments) -> None:
     """Raise HeadcountError for a shared store that is not simulated so."""
     if args.kv_store_size is None:
         if args.kv_store_rate is not None:
-            raise HeadcountError("kv_store_rate belongs to a shared KV store; give --kv-store-size GIB too")
+            raise HeadcountError("kv_store_rate needs a remote KV cache; also give --kv-store-size GIB")
         if args.kv_transfer_config is not None and args.kv_transfer_config.is_store:
-            raise HeadcountError("kv_transfer_config: the shared KV store needs a size; give --kv-store-size GIB too")
+            raise HeadcountError("kv_transfer_config: the remote KV cache needs a size; also give --kv-store-size GIB")
         return
     try:
         Gibibytes(MOST_STORE_GIB).check(args.kv_store_size)
@@ -48,10 +48,12 @@ def check_kv_store(args: KVArguments) -> None:
     if args.kv_store_rate is not None and not 0 < args.kv_store_rate < float("inf"):
         raise HeadcountError(f"kv_store_rate is {args.kv_store_rate:g} GB/s; it must be above 0")
     if args.kv_offloading_size is not None:
-        raise HeadcountError("a shared KV store is not simulated beside --kv-offloading-size; leave one of them out")
+        raise HeadcountError(
+            "a remote KV cache is not simulated together with --kv-offloading-size; leave one of them out"
+        )
     if args.kv_transfer_config is not None and not args.kv_transfer_config.is_store:
         raise HeadcountError(
-            f"a shared KV store is not simulated beside {args.kv_transfer_config.label}; leave "
+            f"a remote KV cache is not simulated together with {args.kv_transfer_config.label}; leave "
             "--kv-transfer-config out, or give MooncakeStoreConnector there"
         )
 
@@ -69,7 +71,9 @@ def check_kv_offloading(args: KVArguments) -> None:
     if args.kv_offloading_size is None:
         has_size = args.lmcache is not None or args.kv_store_size is not None
         if args.kv_transfer_config is not None and not has_size:
-            raise HeadcountError("kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too")
+            raise HeadcountError(
+                "kv_transfer_config: CPU KV-cache offloading needs a size; also give --kv-offloading-size GIB"
+            )
         return
     try:
         Gibibytes(MOST_HOST_GIB).check(args.kv_offloading_size)

@@ -19,7 +19,7 @@ NIXL_PUSH = "NixlPushConnector"
 PUSHING = ("MooncakeConnector", "MoRIIOConnector")  # prefill engines write into decode engines
 KV_BOTH = "kv_both"
 _PREFIX = "lmcache."
-SHARED = "a store that engines share"
+SHARED = "a remote KV cache"
 # LMCache's settings that decide otherwise where they are given, and are not off (`v1/config.py` of 0.5.6).
 LMCACHE_S_OWN = {
     "use_layerwise": "copies layer by layer",
@@ -27,10 +27,10 @@ LMCACHE_S_OWN = {
     "save_unfull_chunk": "storing a prompt's last tokens that fill no chunk",
     "enable_blending": "blending",
     "enable_p2p": "reading from other engines",
-    "enable_pd": "prefill and decode apart through LMCache",
+    "enable_pd": "disaggregated prefill/decode through LMCache",
     "remote_url": SHARED,
     "remote_storage_plugins": SHARED,
-    "storage_plugins": "a store of one's own",
+    "storage_plugins": "a custom storage backend",
     "local_disk": "KV on a disk",
     "gds_path": "KV on a disk",
     "min_retrieve_tokens": "a least number of tokens to load",
@@ -69,8 +69,8 @@ class KVTransfer:
         if self.lmcache is not None:
             return f"LMCache with {self.lmcache.max_local_cpu_size:g} GiB per GPU"
         if self.is_store:
-            return "KV store by Mooncake"
-        return f"host memory by {self.eviction_policy.upper()}"
+            return "remote KV cache (Mooncake)"
+        return f"offloading with {self.eviction_policy.upper()} eviction"
 
 
 class _Extra(Strict, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ class KVTransferConfig:
 def _check_connector(connector: Any) -> None:
     """Raise HeadcountError for one that is not simulated, with what is."""
     if connector in (NIXL, "NixlPullConnector"):
-        raise HeadcountError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
+        raise HeadcountError(f"{connector}: disaggregated prefill/decode is set by --pools; leave it out")
     if connector == NIXL_PUSH:
         raise HeadcountError(f"{connector} is asked for by --pools with --kv-transfer push; leave it out")
     if connector in PUSHING:
@@ -150,7 +150,7 @@ def _check_connector(connector: Any) -> None:
         )
     if connector not in (OFFLOADING, LMCACHE, STORE):  # before its settings, which are its own
         raise UnknownNameError(
-            f"kv_connector '{shortened(str(connector), 40)}' is not simulated; KV in host memory is, by "
+            f"kv_connector '{shortened(str(connector), 40)}' is not simulated; CPU KV-cache offloading is, by "
             f"{OFFLOADING}: give --kv-offloading-size GIB instead"
         )
 

@@ -1,4 +1,4 @@
-"""Speculative decoding: what is drafted, and which drafts are accepted, so that every twin agrees."""
+"""Speculative decoding: what is drafted, and which drafts are accepted, so that every implementation agrees."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ class Speculation:
             raise HeadcountError(f"acceptance_rate is {self.acceptance_rate}; it is a share, from 0 to 1")
         if isinstance(self.acceptance_rate, tuple) and len(rates) < self.num_speculative_tokens:
             raise HeadcountError(
-                f"acceptance_rate has {len(rates)} positions for {self.num_speculative_tokens} drafted tokens; give a "
+                f"acceptance_rate has {len(rates)} positions for {self.num_speculative_tokens} draft tokens; give a "
                 "rate for each, or one for all"
             )
         if self.parallel_drafting and self.drafter in ("mtp", None):

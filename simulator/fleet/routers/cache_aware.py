@@ -72,6 +72,6 @@ class Router:
 
 
 def loads_differ(loads: list[int], parameters: Mapping[str, float]) -> bool:
-    """The readable twin of `is_imbalanced`."""
+    """The reference implementation of `is_imbalanced`."""
     low, high, most_times = min(loads), max(loads), float32(parameters["balance_rel_threshold"])
     return bool(high - low > parameters["balance_abs_threshold"] and float32(high) > most_times * float32(low))

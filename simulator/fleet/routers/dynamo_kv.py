@@ -31,7 +31,7 @@ SEES = (
 PARAMETERS = {
     "overlap_score_credit": Parameter(default=1, what="credit for a cached block"),
     "prefill_load_scale": Parameter(default=1, what="cost of a block of prefill"),
-    "active_request_weight": Parameter(default=0, what="blocks that an active request costs beside its own"),
+    "active_request_weight": Parameter(default=0, what="blocks that an active request costs in addition to its own"),
     "router_temperature": Parameter(default=0, what="above 0: softmax over the costs, divided by their range and this"),
     "kv_cache_block_size": Parameter(
         default=16, is_whole=True, least=1, most=65_536, what="tokens of a block; default: the engines'"

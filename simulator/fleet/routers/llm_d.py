@@ -31,8 +31,8 @@ PARAMETERS = {
     "affinityThreshold": Parameter(
         default=0, most=1, what="share of blocks from which an engine is kept, 0: no filter"
     ),
-    "maxTTFTPenaltyMs": Parameter(default=18_000, what="how much later a kept engine may answer, 0: for ever"),
-    "peakPrefillThroughput": Parameter(default=15_928, least=1, what="tokens/s that the filter reckons with"),
+    "maxTTFTPenaltyMs": Parameter(default=18_000, what="how much later a kept engine may answer, 0: no limit"),
+    "peakPrefillThroughput": Parameter(default=15_928, least=1, what="tokens/s that the filter assumes"),
     "queueThresholdTokens": Parameter(default=4_194_304, is_whole=True, least=1, what="tokens in flight that score 0"),
     "blockSizeTokens": Parameter(default=64, is_whole=True, least=1, most=65_536, what="tokens of a block"),
     "lruCapacityPerServer": Parameter(
@@ -178,7 +178,7 @@ def cold_rank(engines: Any, request: Any, parameters: Any, memory: Any, engine: 
     return max(0.0, 1.0 - rank / (num - 1)) if num > 1 else 1.0
 
 
-# -- the readable twin
+# -- the reference implementation
 
 
 class EndpointPicker:

@@ -280,10 +280,13 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
         if (arch.is_moe or "expert" not in name) and (arch.state_space is not None or not name.startswith("state_"))
     ]
     if arch.state_space is not None:
-        why = "kernel times of gated delta net and KDA; no measured run of a model with states exists"
-        rows.append(("state layers", f"{arch.state_space.kind}: not measured in a server", why))
+        why = "kernel times of gated delta net and KDA; no measured run of a model with linear attention exists"
+        rows.append(("SSM / linear-attention layers", f"{arch.state_space.kind}: not measured in a server", why))
     if rank.stages > 1:
-        why = "every stage as long as the longest, handed on over the link; no run of a pipeline was at hand"
+        why = (
+            "every stage takes as long as the longest, with transfers over the link; no measured run of a pipeline "
+            "exists"
+        )
         rows.append(("pipeline stages", f"{rank.stages}: not measured in a server", why))
     kernel = kernel_of(rank)
     row = None if kernel is None else kernel.assumption()
@@ -300,7 +303,7 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if len(set(arch.windows)) > 1:
         rows.append(("attention windows", f"one of {window_class(arch)[1]} tokens", "mean over the windowed layers"))
     if arch.attention is not None and arch.attention.chunked:
-        rows.append(("chunked attention", "priced as a sliding window of the chunk's length", "an upper bound"))
+        rows.append(("chunked attention", "timed as a sliding window of the chunk's length", "an upper bound"))
     if SORTS_TO_SAMPLE.holds_in(rank.args.vllm_version):
         found = "sorts the vocabulary: top-p or top-k" if rank.args.sorts_to_sample else "without top-p and top-k"
         rows.append(("sampling", found, "--top-p-sampling says which; both sort it in this release"))

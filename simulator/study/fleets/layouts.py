@@ -64,7 +64,7 @@ class FleetQuestion:
 
     def __post_init__(self) -> None:
         if not self.offers or not self.variants:
-            raise HeadcountError("no GPU is on offer; name at least one that has a price")
+            raise HeadcountError("no GPU to choose from; name at least one that has a price")
         if not self.users > 0:
             raise HeadcountError(f"a fleet for {self.users:g} users; give a number above 0")
 
@@ -129,7 +129,7 @@ class Layout:
 
 def layout_kind(gpu: str, *, is_apart: bool) -> str:
     """A GPU's layouts, those with prefill and decode apart by themselves."""
-    return f"{gpu}, prefill and decode apart" if is_apart else gpu
+    return f"{gpu}, disaggregated prefill/decode" if is_apart else gpu
 
 
 @dataclass(frozen=True, kw_only=True)

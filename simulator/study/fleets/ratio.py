@@ -222,7 +222,7 @@ class RatioSizing:
             pair = larger
             each = kept(self._prefill_rate, best[0], pair[0])
             if not each or sum(pair) > MOST_BOUGHT:
-                reason = "prefill engines lose too much when conversations are spread over more"
+                reason = "spread over more prefill engines, conversations lose too many prefix hits"
                 self.rows[best] = replace(row, reason=reason)
                 return self._sized((0, 0), best)
         return self._sized(pair, best, each)

@@ -14,7 +14,7 @@ from workloads.populations.population import Population
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
 CLEAR_COST_RATIO: Final = 0.9  # of the cost: below it a router is taken for its estimate
 _ROUNDS = 6
-PROMISES_NOBODY: Final = "estimated so near to the SLO that less than one user a server is safe to promise"
+PROMISES_NOBODY: Final = "estimated too close to the SLO: less than one user per server at 95 % confidence"
 """A fleet of more servers than users is no answer."""
 
 

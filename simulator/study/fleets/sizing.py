@@ -20,7 +20,7 @@ LOSS_GROWS: Final = 1.8  # each doubling loses more: 0.45, 0.49, 0.57 as powers 
 UNSURE: Final = 1.08  # times an estimate, that it is worth a simulation
 MOST_BOUGHT: Final = 10_000_000  # servers
 CLEARLY_MORE: Final = 1.2  # times as many servers serve more users, unless they lose too much: less may be chance
-LOSES_TOO_MUCH: Final = "servers lose too much when conversations are spread over more"
+LOSES_TOO_MUCH: Final = "spread over more servers, conversations lose too many prefix hits"
 SERVED_REPLICATIONS = 3  # of the users to serve
 COARSE_REPLICATIONS: Final = 8  # of a fleet that is compared with others
 

@@ -1,1 +1,3 @@
 """How simulations run: the unit of work, where it runs, what is found in the store."""
+
+DEFAULT_EXECUTOR = "threads"

@@ -8,10 +8,10 @@ from typing import Protocol
 from files.errors import HeadcountError
 from files.names import value_shown
 from files.registry import Registry
+from simulator.study.running import DEFAULT_EXECUTOR
 from simulator.study.running.task import Outcome, Task
 from simulator.study.store.origin import Origin
 
-DEFAULT_EXECUTOR = "threads"
 EXECUTORS = Registry(
     what="executor",
     section="executors",

@@ -74,6 +74,15 @@ def test_every_command_and_option_says_what_it_is_for(
         assert not isinstance(option, click.Option) or (option.help or "").strip(), option.opts[0]
 
 
+def test_the_old_name_of_suggest_still_works_and_says_the_new_one(caplog: pytest.LogCaptureFixture) -> None:
+    command = cli.get_command(click.Context(cli), "capacity")
+    assert command is not None
+    context = command.make_context("capacity", ["--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--lifts"])
+    assert context.params["suggest"] is True
+    assert "--lifts is now called --suggest" in caplog.text
+    assert "--lifts" not in command.get_help(context)
+
+
 @pytest.mark.parametrize("command", ["capacity", "simulate", "memory", "models", "gpus"])
 def test_every_answer_can_be_had_as_json(headcount: Run, command: str) -> None:
     assert "--json" in headcount(command, "--help").out
@@ -164,7 +173,7 @@ def test_models_and_gpus_are_listed_with_their_sources(headcount: Run) -> None:
 @pytest.mark.parametrize(
     ("command", "part"),
     [(("memory", *ON), "KV blocks of 16 tokens"), (SERVE, "every request counts"), (("models",), "max_model_len"),
-     (("gpus",), "bandwidth"), ((*SMALL, "--ttft", "2s"), "safe to promise")],
+     (("gpus",), "bandwidth"), ((*SMALL, "--ttft", "2s"), "95 % confidence")],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )  # fmt: skip
 def test_without_json_the_answer_is_text(headcount: Run, command: tuple[str, ...], part: str) -> None:

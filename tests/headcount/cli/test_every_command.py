@@ -44,7 +44,7 @@ def test_a_fault_of_ours_is_one_line(headcount: Run, error: Exception, monkeypat
     assert (ran.code, ran.out, ran.err.count("\n")) == (70, "", 1)
     name = error.__name__ if isinstance(error, type) else type(error).__name__
     assert f"headcount: {name}" in ran.err
-    assert "a fault of Headcount 0.2.0, not of your input: report it with the command" in ran.err
+    assert "a bug in Headcount 0.2.0, not in your input: report it with the command" in ran.err
     monkeypatch.setenv("HEADCOUNT_DEBUG", "1")
     assert "Traceback (most recent call last)" in headcount("memory", *ON).err
 
@@ -96,18 +96,18 @@ def test_rows_found_before_ctrl_c_are_kept(headcount: Run) -> None:
     assert (ran.code, found["interrupted"], [row["gpus"] for row in found["capacity"]]) == (130, True, [1])
     row = found["capacity"][0]
     low, mean, high = (f"{row[name]:,}" for name in ("users_low", "users", "users_high"))
-    line = f"1 GPU: {low} users safe to promise, best estimate {mean}, upper end {high}"
+    line = f"1 GPU: {low} users at 95 % confidence ({mean} expected, 90 % interval {low} to {high})"
     assert ran.err.splitlines()[-2:] == [line, "headcount: stopped"]
     ran = headcount(*SEARCH)
     assert ran.code == 130
-    assert f"{low} users are safe to promise on 1 GPU" in ran.out
+    assert f"{low} users at 95 % confidence on 1 GPU" in ran.out
     assert "1 × TP1" in ran.out
 
 
 def test_sizes_that_divide_no_gpu_count_make_no_table(headcount: Run) -> None:
     ran = headcount("capacity", *ON, "--gpus", "1", "-pp", "3")
     assert ran.code == 2
-    assert "safe to promise" not in ran.out
+    assert "95 % conf" not in ran.out
     assert "0 × TP1" not in ran.out
     assert "--pipeline-parallel-size 3 does not divide 1 GPU" in ran.err
 

@@ -129,7 +129,7 @@ def test_an_empty_name_is_no_name(headcount: Callable[..., Any], arguments: list
         (["--latency-model", "nope"], "no latency model 'nope'; known: constant, physical"),
         (["--latency-model", "nowhere:model"], "no latency model 'nowhere:model': No module named 'nowhere'"),
         (["--latency-model", "_terms"], "no latency model '_terms'"),
-        (["--step-s", "0.01"], "--step-s belongs to --latency-model constant"),
+        (["--step-s", "0.01"], "--step-s needs --latency-model constant"),
         (["--latency-model", "constant", "--step-s", "0"], "step_s is 0.0; a constant step time must be a finite"),
         (["--latency-model", "constant", "--step-s", "1e300"], "at least 0.0001, at most 3,600"),
         (["--latency-model", "constant", "--step-s", "nan"], "'nan' is not a number; give seconds, such as 0.01"),

@@ -89,7 +89,7 @@ def test_kv_that_never_comes_is_told() -> None:
     more = {"input_len": 8000, "max_num_batched_tokens": 80, "step_s": 0.05, "rate": 0.2, "traffic": {"patience": "1s"}}
     answer = simulated("prefill=1,decode=1", kv_transfer="push", **more)
     assert answer.to_json()["lost_requests"] > 0
-    assert "requests keep blocks in decode engines for KV that never comes" in str(answer)
+    assert "requests hold blocks in decode engines, but their KV never arrives" in str(answer)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_kv_that_never_comes_is_told() -> None:
         ({"kv_transfer": "push", "pools": None}, "--kv-transfer lies between two pools; give --pools"),
         ({"kv_transfer": "push", "decider": "isl_bounding"}, "leave --decider out, or give --kv-transfer pull"),
         ({"replicas": 2}, "--replicas and --pools both say how many engines there are"),
-        ({"vllm_version": "0.33.0"}, "simulated by the rules of vLLM 0.32 alone; give --vllm-version 0.32.0"),
+        ({"vllm_version": "0.33.0"}, "simulated only by the rules of vLLM 0.32; give --vllm-version 0.32.0"),
         ({"kv_transfer_rate": 0.0}, "--kv-transfer-rate is 0 GB/s; it must be above 0"),
         ({"pools": None, "dispatch_s": 0.1}, "--dispatch lies between two pools; give --pools"),
-        ({"data_parallel_size": 2}, "prefill and decode apart is not simulated with --data-parallel-size"),
-        ({"engine": "sglang", "vllm_version": None}, "prefill and decode apart is not simulated with SGLang"),
+        ({"data_parallel_size": 2}, "disaggregated prefill/decode is not simulated with --data-parallel-size"),
+        ({"engine": "sglang", "vllm_version": None}, "disaggregated prefill/decode is not simulated with SGLang"),
     ],
 )
 def test_what_does_not_go_with_pools_is_one_clear_error(more: dict[str, object], message: str) -> None:
@@ -134,6 +134,6 @@ def test_capacity_of_pools_is_an_answer_with_an_interval_and_both_pools() -> Non
 def test_the_report_shows_both_pools_and_what_a_handover_takes(tmp_path: Path) -> None:
     simulated("prefill=1,decode=2xtp2").report(tmp_path / "report.md")
     page = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "Prefill and decode apart" in page
+    assert "Disaggregated prefill/decode" in page
     assert "2 × TP2" in page
-    assert "25 ms are the dispatch" in page
+    assert "25 ms of dispatch" in page

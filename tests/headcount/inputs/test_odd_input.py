@@ -54,7 +54,7 @@ def test_users_are_not_ignored_by_a_comparison(headcount: Run, tmp_path: Path) -
     config = tmp_path / "config.yaml"
     config.write_text("users: 7")
     for options in (("--users", "7"), ("--users", "7", "--report", tmp_path / "x.svg"), ("--config", config)):
-        assert_told(headcount(*compare, *options), "--users: the table of --compare does not say")
+        assert_told(headcount(*compare, *options), "--users does not go with --compare")
     assert headcount(*compare).code == 0
     assert [path.name for path in tmp_path.glob("*.svg")] == []
 

@@ -52,7 +52,7 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--sglang-args", "--ep-size=2"), "expert parallelism is not simulated with SGLang"),
         (("--model", "gemma-3-27b", "--engine", "sglang"), "layers with sliding windows, which google/gemma-3-27b-it"),
         (("--model", "gpt-oss-20b", "--engine", "sglang"), "layers with sliding windows, which openai/gpt-oss-20b"),
-        (("--model", "qwen3-next-80b", "--engine", "sglang"), "layers with states, which Qwen/Qwen3-Next-80B"),
+        (("--model", "qwen3-next-80b", "--engine", "sglang"), "layers with SSM state, which Qwen/Qwen3-Next-80B"),
         (("--sglang-args", "--enable-dp-attention"), "attention data parallelism is not simulated with SGLang"),
         (("--sglang-args", "--enable-lora"), "LoRA is not simulated with SGLang"),
         (("--sglang-args", "--enable-priority-scheduling"), "priority scheduling is not simulated with SGLang"),
@@ -84,7 +84,7 @@ def test_flags_that_ask_for_nothing_are_read_and_variables_are_told(headcount: R
     text = "SGLANG_RADIX_FORCE_MISS=1 CUDA_VISIBLE_DEVICES=0 python -m sglang.launch_server --model llama-3.1-8b "
     ran = headcount("memory", "--gpu", "h100-sxm", "--sglang-args", text + "--ep-size 1 --pp-size=1 --tp 1")
     assert ran.code == 0, ran.err
-    assert "SGLANG_RADIX_FORCE_MISS=1 is not modelled: the answer is that without it" in ran.err + ran.out
+    assert "SGLANG_RADIX_FORCE_MISS=1 is not modelled: the answer ignores it" in ran.err + ran.out
     assert "CUDA_VISIBLE" not in ran.err + ran.out
     ran = headcount("memory", "--gpu", "h100-sxm", "--sglang-args", text + "--tp 2")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
@@ -133,9 +133,9 @@ def test_both_engines_stand_side_by_side(headcount: Run, tmp_path: Path) -> None
     assert sorted(row["engine"] for row in rows) == ["sglang", "vllm"]
     users = [row["users"] for row in rows]
     assert 0.7 < users[0] / users[1] < 1.4
-    assert "Beside vLLM its users show what the schedulers decide" in ran.out
-    summary = (tmp_path / "report.html").read_text(encoding="utf-8").partition("Notes and limits")[0]
-    assert "compare the best estimates, and measure one load on both engines" in summary
+    assert "A comparison with vLLM shows what the schedulers do" in ran.out
+    summary = (tmp_path / "report.html").read_text(encoding="utf-8").partition("Diagnostics and limits")[0]
+    assert "compare the expected users, and measure one load on both engines" in summary
 
 
 def test_a_list_that_one_engine_lacks_is_refused(headcount: Run) -> None:

@@ -71,7 +71,7 @@ def test_python_takes_what_the_command_takes(headcount: Callable[..., Any]) -> N
         ),
         (
             '{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": [0.8, 0.7]}',
-            "acceptance_rate has 2 positions for 3 drafted tokens; give a rate for each, or one for all",
+            "acceptance_rate has 2 positions for 3 draft tokens; give a rate for each, or one for all",
         ),
         (
             '{"method": "ngram", "num_speculative_tokens": 2, "acceptance_rate": [0.8, "low"]}',

@@ -53,7 +53,7 @@ def test_arguments_that_are_not_used_are_named(headcount: Callable[..., Any], pa
     path.write_text(LOG.replace("0.95}", more), encoding="utf-8")
     ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--json")
     notes = {note["code"]: note["text"] for note in json.loads(ran.out)["diagnostics"]}
-    told = "of the start-up log's arguments, not used: 7, hf_overrides, speculative_config"
+    told = "arguments of the start-up log that are not used: 7, hf_overrides, speculative_config"
     assert notes["logged-arguments-not-used"] == told
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from headcount.text.words import SAFE
 
 Run = Callable[..., Any]
 ON = ("qwen3-0.6b", "h100-sxm")
@@ -48,12 +49,12 @@ def test_a_change_is_relative(kept: Path) -> None:
 
 
 def test_a_row_that_does_not_lead_is_laid_beside_its_own(kept: Path, tmp_path: Path) -> None:
-    columns, first = ("GPUs", "safe to promise", "$ a month"), json.loads((kept / "a.json").read_text("utf-8"))
+    columns, first = ("GPUs", SAFE, "$ a month"), json.loads((kept / "a.json").read_text("utf-8"))
     for name, few in (("c", "435"), ("d", "400")):
         first["report"]["summary"]["options"] = {"columns": columns, "rows": [("1", few, "2"), ("8", "3,836", "9")]}
         (tmp_path / f"{name}.json").write_text(json.dumps(first), encoding="utf-8")
     (changed,) = hc.diff(tmp_path / "c.json", tmp_path / "d.json").answer_changes
-    assert (changed.name, changed.before, changed.after) == ("safe to promise: 1 (GPUs)", "435", "400")
+    assert (changed.name, changed.before, changed.after) == (f"{SAFE}: 1 (GPUs)", "435", "400")
 
 
 def test_the_command_prints_and_reports_it(kept: Path, headcount: Run, tmp_path: Path) -> None:

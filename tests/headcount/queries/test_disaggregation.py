@@ -19,7 +19,7 @@ def test_more_engines_that_compute_answers_serve_more_users_where_answers_bind()
     assert page.answer == f"{two.users_low:,} users at once on 3 × NVIDIA H100 SXM"
     assert dict(page.figures)["servers"] == "1 with 1 GPU for prompts, 2 with 1 GPU each for answers, no spare"
     assert len(page.confirm) == 3 and page.confirm_together
-    assert page.risk.startswith("There is one server for prompts, and no spare: while it is down, nobody is served.")
+    assert page.risk.startswith("There is only one server for prompts: while it is down, nobody is served.")
     assert two.usd_per_month == pytest.approx(1.5 * one.usd_per_month)  # type: ignore[operator]
 
 

@@ -51,12 +51,13 @@ def test_the_larger_pool_takes_the_larger_share_and_the_fleet_serves_more_than_e
     assert "3 × h100-sxm and 1 × l40s" in str(answer)
     page = summary_of(answer)
     assert page.answer == f"{answer.users_low:,} users at once on 3 × NVIDIA H100 SXM and 1 × NVIDIA L40S together"
-    assert {"safe to promise", "model", "servers", "rent", "price of a GPU's hour", "what each user gets"} == {
+    assert {"capacity at 95 % confidence", "model", "servers", "rent", "price of a GPU's hour", "service level"} == {
         name for name, _ in page.figures
     }
     assert len(page.confirm) == 3 and page.confirm_together
     assert (
-        "while one with NVIDIA H100 SXM is down" in page.risk and "while the one with NVIDIA L40S is down" in page.risk
+        "while a server with NVIDIA H100 SXM is down" in page.risk
+        and "while the only server with NVIDIA L40S is down" in page.risk
     )
     words = dict(page.to_json()["words"])
     assert "NVIDIA H100 SXM $" in words["rent"] and "NVIDIA L40S $" in words["rent"]

@@ -43,12 +43,12 @@ def test_every_data_parallel_rank_has_its_own() -> None:
 def test_memory_shows_what_a_shared_store_holds_and_how_fast_it_is(headcount: Callable[..., Any]) -> None:
     line = ("memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--kv-store-size", "16", "--kv-store-rate", "100")
     held = "131,072 tokens of KV in 8,192 chunks, 16.0 GiB; read and written at 35.5 GB/s one way per GPU, 100 GB/s"
-    assert f"KV store of all servers: {held} in all" in headcount(*line).out
+    assert f"remote KV cache of all servers: {held} in all" in headcount(*line).out
     found = json.loads(headcount(*line, "--json").out)
     assert (found["kv_store_tokens"], found["kv_store_bytes"]) == (131_072, 16 * 2**30)
     assert (found["kv_store_copy_bytes_per_s"], found["kv_store_bytes_per_s"]) == (35.5e9, 100e9)
     assert "host_kv_tokens" not in found
-    assert any(item["name"] == "decisions of the KV store" for item in found["assumptions"])
+    assert any(item["name"] == "policy of the remote KV cache" for item in found["assumptions"])
 
 
 @pytest.mark.slow
@@ -75,11 +75,11 @@ def test_a_store_that_is_too_slow_is_what_binds() -> None:
 def test_simulate_shows_hits_by_where_they_were_found(headcount: Callable[..., Any], tmp_path: Path) -> None:
     report = tmp_path / "load.md"
     text = headcount("simulate", *LINE, "--kv-offloading-size", "8", "--report", str(report)).out
-    assert re.search(r"prefix hits +\d+\.\d% of prompt tokens in GPU memory, [1-9]\d?\.\d% in host memory\n", text)
-    assert "host memory: 65,536 tokens of KV" in text
-    assert re.search(r"found in the cache of the GPU and \d+% in host memory", report.read_text())
+    assert re.search(r"prefix hits +\d+\.\d% of prompt tokens in GPU memory, [1-9]\d?\.\d% offloaded\n", text)
+    assert "CPU KV-cache offloading: 65,536 tokens of KV" in text
+    assert re.search(r"found in the cache of the GPU and \d+% in the offloaded KV cache", report.read_text())
     without = headcount("simulate", *LINE).out
-    assert "host memory" not in without
+    assert "offload" not in without
 
 
 @pytest.mark.slow
@@ -113,7 +113,10 @@ def test_compare_takes_a_list_and_shows_the_hits_of_both_tiers() -> None:
 def test_compare_lays_eviction_policies_side_by_side() -> None:
     arc = {"kv_connector_extra_config": {"eviction_policy": "arc"}}
     answer = hc.compare("qwen3-32b", "h100-sxm", kv_offloading_size=128, kv_transfer_config=[None, arc], **GAINS)
-    assert {layout.name for layout in answer.layouts} == {"host memory by LRU", "host memory by ARC"}
+    assert {layout.name for layout in answer.layouts} == {
+        "offloading with LRU eviction",
+        "offloading with ARC eviction",
+    }
     assert all(layout.to_json(None)["host_hit_rate"] > 0.1 for layout in answer.layouts)
 
 
@@ -123,7 +126,7 @@ def test_host_memory_is_offered_where_prompts_miss_the_cache_and_gains_there() -
     answer = hc.capacity("qwen3-32b", "h100-sxm", suggest=True, **(GAINS | formats | {"gpus": [2], "replications": 8}))
     found = {lift.change: lift for lift in answer.suggestions or ()}
     assert found["--kv-offloading-size 256"].gains
-    assert "what lifts it" in str(answer) and "--kv-offloading-size 256" in str(answer)
+    assert "suggestions on" in str(answer) and "--kv-offloading-size 256" in str(answer)
 
 
 @pytest.mark.slow
@@ -162,6 +165,6 @@ def test_a_size_that_is_none_is_refused_in_a_line(given: str, headcount: Callabl
 
 
 def test_a_layout_is_named_by_its_host_memory() -> None:
-    assert value_text("kv_offloading_size", None) == "no KV in host memory"
-    assert value_text("kv_store_size", 512.0) == "a shared KV store of 512 GiB"
-    assert value_text("kv_offloading_size", 1024.0) == "1,024 GiB of KV in host memory"
+    assert value_text("kv_offloading_size", None) == "no CPU KV-cache offloading"
+    assert value_text("kv_store_size", 512.0) == "remote KV cache, 512 GiB"
+    assert value_text("kv_offloading_size", 1024.0) == "CPU KV-cache offloading, 1,024 GiB"

@@ -63,7 +63,7 @@ def test_a_model_that_fits_says_by_how_much_and_what_it_holds(headcount: Run) ->
     ran = headcount("memory", *ON, "--model", "llama-3.1-8b", "--mean-context", "4K", "--users", "1,200")
     assert (ran.code, ran.err) == (0, "")
     found = answer(headcount, "--model", "llama-3.1-8b", "--mean-context", "4K", "--users", "1,200")
-    assert f"Fits: {found['spare_bytes'] / 2**30:,.1f} GiB per GPU more than one request" in ran.out
+    assert f"Fits: {found['spare_bytes'] / 2**30:,.1f} GiB per GPU are free beyond one request" in ran.out
     assert f"{found['conversations_at_once']} conversations of 4,096 tokens (--mean-context) at once" in ran.out
     held = {row["users"]: row["tokens_per_user"] for row in found["tokens_per_user"]}
     assert f"1 → {held[1]:,}, 200 → {held[200]:,}" in ran.out
@@ -142,13 +142,13 @@ def test_an_interval_of_the_blocks_is_shown_where_there_is_one() -> None:
     found = with_interval(27_000, 29_000, 131_072)
     assert "90 % interval: 27,000 to 29,000" in pool(found)[0]
     assert found.to_json()["num_gpu_blocks_low"] == 27_000
-    assert "Only just" not in headline(found)
+    assert "it is close" not in headline(found)
 
 
 def test_a_fit_that_the_interval_does_not_bear_is_said_to_be_close() -> None:
     """28,065 blocks hold 448,000 tokens, 27,000 do not."""
-    assert "Only just: at the low end" in headline(with_interval(27_000, 29_000, 448_000))
-    assert "Only just" not in headline(with_interval(28_060, 29_000, 448_000))
+    assert "it is close: at the low end" in headline(with_interval(27_000, 29_000, 448_000))
+    assert "it is close" not in headline(with_interval(28_060, 29_000, 448_000))
 
 
 # The comparison

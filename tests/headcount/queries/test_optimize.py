@@ -69,7 +69,7 @@ def test_where_nothing_gains_the_arguments_stay_as_given() -> None:
     worse = asked(search={"max_num_seqs": [4]})
     assert worse.best is worse.base
     said = " ".join(str(worse).split())
-    assert "of 2 choices (with each default) looked at by estimate, and 1 simulated, none surely raises the" in said
+    assert "2 candidates (with each default) screened and 1 simulated, none clearly raises the expected" in said
     assert worse.serve_line
     assert worse.serve_line in said
     *_, settings, line = map(str, head_of(worse))

@@ -35,11 +35,11 @@ def test_pools_to_choose_from_are_read(text: str, found: dict[str, tuple[int, ..
         ({"pools": "prefill=2"}, "'prefill=2' lacks a pool; give both: prefill,decode"),
         ({"pools": "prefill=2x,decode"}, "'2x' is no tensor-parallel size; give such as tp2"),
         ({"pools": "prefil,decode"}, "no pool 'prefil'; did you mean 'prefill'?"),
-        ({"decider": "isl_bounding"}, "--decider lies between two pools; give --pools prefill,decode"),
+        ({"decider": "isl_bounding"}, "--decider needs two pools; give --pools prefill,decode"),
         ({"pools": "prefill,decode", "decider": "isl_bound"}, "no decider 'isl_bound'; did you mean 'isl_bounding'?"),
-        ({"kv_transfer_rate": 5.0}, "--kv-transfer-rate lies between two pools; give --pools prefill,decode"),
+        ({"kv_transfer_rate": 5.0}, "--kv-transfer-rate needs two pools; give --pools prefill,decode"),
         ({"pools": "prefill,decode", "vllm_version": "0.33.0"}, "simulated by the rules of vLLM 0.32 alone"),
-        ({"pools": "prefill,decode", "engine": "sglang"}, "prefill and decode apart is not simulated with SGLang"),
+        ({"pools": "prefill,decode", "engine": "sglang"}, "disaggregated prefill/decode is not simulated with SGLang"),
     ],
 )
 def test_what_cannot_be_is_one_clear_error(more: dict[str, Any], message: str) -> None:
@@ -59,7 +59,7 @@ def test_both_ways_stand_in_the_table_with_the_lines_that_start_each_pool(tmp_pa
     assert min(row["users_low"] for row in (both, apart)) >= 120
     assert '"kv_role": "kv_producer"' in apart["prefill_serve_line"]
     assert '"kv_role": "kv_consumer"' in apart["serve_line"]
-    assert f"h100-sxm, prefill and decode apart: {apart['gpus']} GPU" in str(answer)
+    assert f"h100-sxm, disaggregated prefill/decode: {apart['gpus']} GPU" in str(answer)
     assert found["best"] == found["fleets"][0]
     assert found["best"]["usd_per_month"] == min(both["usd_per_month"], apart["usd_per_month"])
     answer.report(tmp_path / "report.md")
@@ -87,7 +87,7 @@ def _apart_of(answer: hc.PlanResult) -> dict[str, Any]:
 def test_where_neither_way_serves_the_users_the_target_is_missed_for_the_reasons_of_both() -> None:
     answer = hc.plan("llama-3.1-8b", pools="prefill,decode", tpot_s=0.001, **GIVEN)
     assert answer.verdict is hc.Verdict.TARGET_MISSED
-    assert {row.kind for row in answer.fleets} == {"h100-sxm", "h100-sxm, prefill and decode apart"}
+    assert {row.kind for row in answer.fleets} == {"h100-sxm", "h100-sxm, disaggregated prefill/decode"}
     assert all(row.reason for row in answer.fleets)
 
 
@@ -127,7 +127,7 @@ def test_pools_compared_alone_serve_as_many_as_capacity_says() -> None:
     [
         ({"pools": ["prefill=1"]}, "'prefill=1' lacks a pool"),
         ({"pools": ["together", "prefill=1,decode=1"], "gpus": [1, 2]}, "--gpus is a list, and --pools says how many"),
-        ({"pools": ["together"], "dispatch_s": 0.1}, "--dispatch lies between two pools; give --pools"),
+        ({"pools": ["together"], "dispatch_s": 0.1}, "--dispatch needs two pools; give --pools"),
     ],
 )
 def test_what_cannot_be_compared_is_one_clear_error(more: dict[str, Any], message: str) -> None:

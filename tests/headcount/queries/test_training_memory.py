@@ -90,7 +90,7 @@ def test_qlora_trains_a_70b_model_on_one_gpu(headcount: Run) -> None:
         "--recompute", "full",
     )  # fmt: skip
     assert ran.code == 0
-    assert "207,093,760 adapter parameters beside 70,553,706,496 frozen ones" in ran.out
+    assert "207,093,760 adapter parameters and 70,553,706,496 frozen ones" in ran.out
 
 
 def test_options_may_come_from_a_file(headcount: Run, tmp_path: Path) -> None:

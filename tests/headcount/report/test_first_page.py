@@ -19,17 +19,19 @@ def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
     room, details = Headroom(needed=None, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
     (told,) = top_assumptions(details, room)
     assert told == (
-        "A user's pause before the next message: 50 ms. If this alone is 20% shorter: 90 users instead of 100."
+        "A user's pause before the next message: 50 ms. If only this is 20% shorter: 90 users instead of 100."
     )
     assert combined_sensitivity(details, room) == ""
 
 
-@pytest.mark.parametrize(("needed", "enough"), [(90, "90 users, still enough"), (91, "90 users, too few for 91")])
+@pytest.mark.parametrize(
+    ("needed", "enough"), [(90, "90 users, still enough"), (91, "90 users, too few for the 91 needed")]
+)
 def test_an_assumption_is_judged_by_what_is_needed(needed: int, enough: str) -> None:
     swings = [{"name": "step times", "value": "as simulated", "less": 1.2, "more": 0.9}]
     room = Headroom(needed=needed, low=100, users=110, high=120)
     (told,) = top_assumptions({"swing": 0.2, "tornado": swings}, room)
-    assert enough in told and "If this alone is 20% slower" in told
+    assert enough in told and "If only this is 20% slower" in told
 
 
 def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> None:
@@ -40,7 +42,7 @@ def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> Non
     assert [int(re.findall(r"(\d+) users", told)[0]) for told in top_assumptions(details, room)] == [25, 50, 75]
     assert (
         combined_sensitivity(details, room)
-        == "All 3 changes of 20% at once, by estimate: about 9 users, too few for 10."
+        == "All 3 changes of 20% together: about 9 users, too few for the 10 needed (estimated)."
     )
     assert top_assumptions(details, room, ["Quality: not judged."])[0] == "Quality: not judged."
     left = combined_sensitivity(details, room, ["Quality: not judged."])
@@ -48,16 +50,16 @@ def test_assumptions_come_by_what_they_cost_and_together_they_cost_more() -> Non
     assert [each.partition(":")[0] for each in told] == [
         "A user's pause before the next message", "Quality", "Speed of the servers",
     ]  # fmt: skip
-    assert left.startswith("Both changes of 20% at once, by estimate: about 12 users")
+    assert left.startswith("Both changes of 20% together: about 12 users")
 
 
 @pytest.mark.parametrize(
     ("needed", "more"),
-    [(None, ""), (90, "That is 10 more than the 90 needed."), (101, "That is too few for the 101 asked for.")],
+    [(None, ""), (90, "That is 10 more than the 90 needed."), (101, "That is fewer than the 101 asked for.")],
 )
 def test_how_sure_it_is_does_not_speak_of_the_share_that_the_promise_allows(needed: float | None, more: str) -> None:
     said = confidence_text(Headroom(needed=needed, low=100, users=110, high=120))
-    assert more in said and "%" not in said
+    assert more in said and "answers" not in said
 
 
 def test_words_that_the_page_does_not_use_are_not_explained() -> None:
@@ -73,9 +75,9 @@ def test_words_that_the_page_does_not_use_are_not_explained() -> None:
     ("servers", "needed", "told"),
     [
         (1, 90, "nobody is served"),
-        (4, 75, "about 75 users are safe to promise: still enough"),
-        (4, 76, "75 users are safe to promise of the 76 needed"),
-        (4, None, "75 users are safe to promise."),
+        (4, 75, "the others serve about 75 users, still enough"),
+        (4, 76, "75 users, of the 76 needed"),
+        (4, None, "the others serve about 75 users."),
     ],
 )
 def test_a_fleet_without_a_spare_server_says_what_a_failure_leaves(
@@ -87,9 +89,9 @@ def test_a_fleet_without_a_spare_server_says_what_a_failure_leaves(
 @pytest.mark.parametrize(
     ("counts", "told"),
     [
-        ([1, 3], "There is one server for prompts, and no spare: while it is down, nobody is served."),
-        ([1, 1], "There is one server for prompts and one for answers, and no spare"),
-        ([2, 4], "No server is spare: while one is down, at least about 50 users are safe to promise."),
+        ([1, 3], "There is only one server for prompts: while it is down, nobody is served."),
+        ([1, 1], "There is only one server for prompts and one for answers: while"),
+        ([2, 4], "There is no spare server: while one is down, the others serve at least about 50 users."),
     ],
 )
 def test_servers_that_depend_on_each_other_fail_by_their_part(counts: list[int], told: str) -> None:
@@ -105,4 +107,4 @@ def test_where_ttft_s_own_error_matters_the_page_says_that_it_is_covered(
 ) -> None:
     row: Any = SimpleNamespace(step_time_error=0.15, ttft_error=ttft_error, users_at_kv_cache_low=None, plan=None)
     said = confidence_text(Headroom(needed=None, low=100, users=110, high=120), row)
-    assert ("and that of how soon answers begin (another ±36%)" in said) == is_said
+    assert ("and the error of the time to first token (another ±36%)" in said) == is_said

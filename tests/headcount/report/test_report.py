@@ -172,7 +172,7 @@ def test_the_page_shows_the_answer_s_figures(capacity: dict[str, Any]) -> None:
     text = Page(document.render(capacity)).text
     assert 0 < answer.users_low <= answer.users <= answer.users_high
     assert f"{answer.users_low:,} users on {answer.best.gpus} × NVIDIA H100 SXM" in text
-    assert f"safe to promise: {answer.users_low:,}" in text
+    assert f"at 95 % confidence: {answer.users_low:,}" in text
     for row in answer.capacity:
         assert f"{row.users:,}" in text
     assert all(_spaced(note.text) in text for note in answer.diagnostics)
@@ -213,7 +213,7 @@ def test_the_first_page_says_what_its_words_mean_and_what_else_there_is(capacity
     """In every format that is read."""
     first = capacity["report"]["summary"]
     words = dict(first["words"])
-    assert words.keys() >= {"user", "safe to promise", "weights", "token", "rent"}
+    assert words.keys() >= {"user", "95 % confidence", "weights", "token", "rent"}
     report = document.report_of(capacity)
     read = {
         "html": Page(document.render(capacity)).text,
@@ -241,7 +241,7 @@ def test_the_warm_up_counts_in_no_figure_over_time(capacity: dict[str, Any]) -> 
     line = {"time_s": [0.0, 60.0, 120.0], "kv_usage": [0.9, 0.5, 0.25], "kv_cached": [0.0] * 3, "warmup_s": 30.0,
             "waiting": [9.0, 4.0, 1.0], "running": [1.0] * 3, "preemptions": [0.0] * 3}  # fmt: skip
     page = Page(document.render(capacity | {"report": capacity["report"] | {"timeline": line}})).text
-    assert "At its fullest, 50 % of the KV cache is in use" in page
+    assert "At the peak, 50 % of the KV cache is in use" in page
     assert "At most 4 requests at once in the queue" in page
 
 

@@ -60,9 +60,9 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{}", "no answer of headcount that a report can be made of"),
-        ("[1, 2]", "no answer of headcount"),
-        ("<html></html>", "no report of headcount with an answer inside"),
+        ("{}", "not a saved answer with a report"),
+        ("[1, 2]", "not a saved answer"),
+        ("<html></html>", "not a Headcount report with a saved answer"),
         ("{", "a.json"),
         ('{"diagnostics": [], "report": {"summary": {}}}', "was changed, or another version"),
         ('{"diagnostics": 3, "report": {"summary": {"question": 1}, "body": {}}}', "was changed, or another version"),
@@ -118,7 +118,7 @@ def test_asking_from_python_loads_no_jinja2() -> None:
     [
         ("memory", "hold the KV cache"),
         ("simulate", "TTFT: share of requests"),
-        ("capacity", "Safe to promise by number"),
+        ("capacity", "Users at 95 % confidence by number"),
     ],
 )
 def test_the_drawing_is_the_chart_that_answers(question: str, title: str) -> None:

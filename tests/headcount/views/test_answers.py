@@ -137,7 +137,7 @@ def test_a_limit_on_ttft_within_its_error_is_told() -> None:
     assert not replace(row, users_at_ttft_error_high=None).is_near_ttft_limit
     (note,) = find_diagnostics(Facts(near_limit=[("8 GPUs", row)]))
     assert note.code == "ttft-near-limit"
-    assert note.text.startswith("8 GPUs: 30 of 61 users if TTFT is 31% longer")
+    assert note.text.startswith("8 GPUs: if TTFT is 31% longer than simulated")
 
 
 @pytest.mark.slow

@@ -59,31 +59,31 @@ def test_a_gpu_without_a_list_price_has_no_cost_rather_than_0() -> None:
 def test_a_replica_of_two_engines_is_said_to_be_one() -> None:
     text = told(users_low=80)
     assert " 1 × TP1 DP2 " in text
-    assert " blocks per attention replica; " in text
+    assert " blocks per data-parallel rank; " in text
 
 
 def test_times_that_were_given_are_in_no_interval() -> None:
     text = told(users_low=80)
-    assert "80 users are safe to promise on 2 GPUs (best estimate 90, upper end 120)" in text
-    assert "interval that covers simulation noise (24 replications). Best estimate" in text
+    assert "80 users at 95 % confidence on 2 GPUs (90 expected, 90 % interval 80 to 120)" in text
+    assert "interval, which covers simulation noise (24 replications). expected users" in text
     assert "step-time error" not in text
 
 
 def test_the_step_times_part_of_the_interval_is_said() -> None:
     text = told(users_low=70, step_time_error=0.2, users_at_step_time_error_high=75, users_at_step_time_error_low=110)
-    assert "part of the interval: step-time error alone (±20%, 90 % of measured servers): 75 to 110 users" in text
-    assert "covers simulation noise (24 replications) and step-time error. Best estimate" in text
-    assert "judgement" not in text
+    assert "90 % interval from step-time error alone (±20% for 90 % of measured servers): 75 to 110 users" in text
+    assert "covers simulation noise (24 replications) and step-time error. expected users" in text
+    assert "estimated" not in text
 
 
 def test_ttft_s_own_part_of_the_interval_is_said() -> None:
     errors = {"step_time_error": 0.2, "users_at_step_time_error_high": 75, "users_at_step_time_error_low": 110}
     ttft = {"ttft_error": 0.36, "users_at_ttft_error_high": 80, "users_at_ttft_error_low": 95}
     text = told(users_low=70, **errors, **ttft)
-    assert "part of the interval: TTFT's own error alone (±36%: front ends, short queues): 80 to 95 users" in text
-    assert "covers simulation noise (24 replications), step-time error and TTFT's own error. Best" in text
+    assert "90 % interval from TTFT error alone (±36%: front ends, short queues): 80 to 95 users" in text
+    assert "covers simulation noise (24 replications), step-time error and TTFT error. expected" in text
     text = told(users_low=0, users_low_sampling=80, **errors, **ttft | {"users_at_ttft_error_high": 0})
-    assert "not even one user is served where TTFT is 36% longer, which its error allows" in text
+    assert "if TTFT is 36% longer than simulated, which is within its error, no user is served" in text
 
 
 def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
@@ -94,31 +94,29 @@ def test_an_error_that_nobody_measured_is_called_a_judgement() -> None:
         users_at_step_time_error_high=50,
         users_at_step_time_error_low=140,
     )
-    assert "90 % of servers, by judgement): 50 to 140 users" in text
-    assert (
-        "no runs of this deployment were measured; by judgement, 90 % of measured means lie within ±67% (TPOT)" in text
-    )
+    assert "(±67%, estimated): 50 to 140 users" in text
+    assert "no runs of this deployment were measured; estimated: 90 % of measured means lie within ±67% (TPOT)" in text
 
 
 @pytest.mark.parametrize(
     ("low_sampling", "why"),
-    [(80, "not even one user is served where steps take 67% longer"), (0, "a larger --replications narrows it")],
+    [(80, "if steps take 67% longer than simulated"), (0, "more replications narrow it")],
 )
 def test_where_no_number_is_safe_to_promise_the_reason_is_told(low_sampling: int, why: str) -> None:
     errors = {"step_time_error": 0.67, "users_at_step_time_error_high": 0, "users_at_step_time_error_low": 100}
     text = told(users_low=0, users_low_sampling=low_sampling, **errors)
-    assert "No number of users is safe to promise on 2 GPUs: " in text
+    assert "No users at 95 % confidence on 2 GPUs: " in text
     assert why in text
-    assert "(best estimate 90, upper end 120)" in text
+    assert "(90 expected, 90 % interval 0 to 120)" in text
 
 
 def test_users_at_the_ends_of_the_pool_are_told_where_it_is_hardly_known() -> None:
     errors = {"step_time_error": 0.2, "users_at_step_time_error_high": 75, "users_at_step_time_error_low": 110}
     text = told(users_low=40, users_at_kv_cache_low=50, users_at_kv_cache_high=115, **errors)
-    assert "blocks per attention replica): 50 to 115 users" in text
-    assert "(24 replications), step-time error and the error of the KV cache's size. Best estimate" in text
+    assert "blocks per data-parallel rank): 50 to 115 users" in text
+    assert "(24 replications), step-time error and KV-cache size error. expected users" in text
     text = told(users_low=0, users_low_sampling=80, users_at_kv_cache_low=0, users_at_kv_cache_high=95, **errors)
-    assert "no users are served; narrow it with --startup-log" in text
+    assert "no users are served; narrow the interval with --startup-log" in text
 
 
 def test_where_vllm_may_not_start_the_longest_context_that_surely_does_is_told() -> None:
@@ -130,7 +128,7 @@ def test_where_vllm_may_not_start_the_longest_context_that_surely_does_is_told()
     }
     found = {"users_low": 0, "users_low_sampling": 80, "users_at_kv_cache_low": 0}
     text = told(model="gpt-oss-120b", args=EngineArgs(), **errors, **found)
-    assert "vLLM would not start: they do not hold one request of max_model_len 131,072" in text
+    assert "vLLM would not start: the blocks do not hold one request of max_model_len 131,072" in text
     told_length = re.search(r"lower --max-model-len to (\d+) or narrow the interval with --startup-log", text)
     assert told_length is not None
     longest = int(told_length[1])
@@ -149,15 +147,15 @@ def test_sglang_s_pool_is_told_in_tokens() -> None:
     args = SGLangArgs(page_size=64, context_length=2048)
     text = told(args=args, users_low=40, users_at_kv_cache_low=50, **errors)
     tokens = resolve("qwen3-0.6b", "h100-sxm", args).budget.num_gpu_blocks_low * 64
-    assert f"size of the KV cache alone ({tokens:,} to " in text
+    assert f"KV-cache size alone ({tokens:,} to " in text
     text = told(args=args, users_low=0, users_low_sampling=80, users_at_kv_cache_low=0, **errors)
-    assert f"at the low end of the KV tokens' interval ({tokens:,}) no users are served" in text
+    assert f"at the low end of the KV tokens' interval ({tokens:,}), no users are served" in text
 
 
 @pytest.mark.parametrize(
     ("binding", "found", "why"),
     [
-        ("TTFT: prefill compute", 0.6, "60 % of prompt tokens are found in a cache, not 35 %: fewer are computed"),
+        ("TTFT: prefill compute", 0.6, "60 % of prompt tokens are found in a cache instead of 35 %"),
         ("TTFT: prefill compute", 0.355, ""),
         ("TPOT: weight reads", 0.6, ""),
     ],

@@ -27,7 +27,7 @@ def printed(made: Table, width: int) -> list[str]:
 @given(rows=st.lists(st.lists(figures, min_size=6, max_size=6), min_size=1, max_size=4), width=widths)
 @settings(max_examples=60)
 def test_every_figure_stands_on_one_line(rows: Sequence[Sequence[str]], width: int) -> None:
-    columns = ("GPUs", "safe to promise", "best estimate", "upper end", "req/s", "tokens/s")
+    columns = ("GPUs", "users (95 % conf.)", "expected users", "upper end (90 %)", "req/s", "tokens/s")
     lines = printed(Table(columns=columns, rows=rows), width)
     assert all(len(line) <= width for line in lines)
     words = [word for line in lines for word in line.split()]

@@ -139,7 +139,7 @@ def test_a_split_or_a_dtype_that_cannot_be_is_refused() -> None:
     space = StateSpace(kind="short_conv", conv_kernel=3, intermediate_size=100)
     with pytest.raises(ValueError, match=r"tensor_parallel_size 8 does not divide the width of the .* layers, 100"):
         state_bytes(space, "bfloat16", 8)
-    with pytest.raises(ValueError, match="states of dtype 'int8' are not known"):
+    with pytest.raises(ValueError, match="SSM state of dtype 'int8' is not known"):
         state_bytes(replace(space, kind="mamba1", state_dtype="int8"), "bfloat16")
     with pytest.raises(ValueError, match="no kind of state 'rwkv'"):
         state_bytes(replace(space, kind="rwkv"), "bfloat16")

@@ -213,5 +213,5 @@ def test_a_router_in_python_is_refused_with_a_decider() -> None:
             return int(view.candidates[0])
 
     case = decided(apart_cases.apart_case(5, 1), "isl_bounding")
-    with pytest.raises(ValueError, match="'Mine' runs in Python, and a decider asks it ahead"):
+    with pytest.raises(ValueError, match="'Mine' runs in Python, which does not work with a decider"):
         Simulation(Fleet(pools=case.pools, router=Mine, handover=case.handover), case.table)

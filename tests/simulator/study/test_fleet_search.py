@@ -48,7 +48,7 @@ def test_a_limit_that_ttft_s_own_error_reaches_buys_no_server_for_each_user(monk
     physical = (EngineArgs(tensor_parallel_size=1),)
     near = replace(fleet_question("h100-sxm", users=200, slo=SLO(ttft_s=0.1)), variants=physical)
     (dropped,) = screen_all(near).dropped
-    assert "less than one user a server is safe to promise (TTFT" in dropped.reason
+    assert "less than one user per server at 95 % confidence (TTFT" in dropped.reason
     (kept_one,) = screen_all(replace(near, slo=SLO(ttft_s=0.3))).screened
     assert kept_one.servers < 10
     simulate_as(monkeypatch, lambda _, servers: servers // 2)

@@ -151,7 +151,7 @@ def test_where_a_pair_serves_nobody_the_layout_is_dropped(monkeypatch: pytest.Mo
     simulate_as(monkeypatch, lambda *_: 0)
     race = list(search_fleets(asked(50)))[-1]
     kinds = {each.layout.kind: each for each in race.sized}
-    found = kinds["h100-sxm, prefill and decode apart"]
+    found = kinds["h100-sxm, disaggregated prefill/decode"]
     assert not found.servers
     assert found.row.reason == "not even 1 user meets the SLO"
     assert race.best is not None
@@ -183,7 +183,7 @@ def test_the_ratio_is_that_of_all_pairs_simulated_one_by_one(users: int) -> None
 def test_engines_that_compute_prompts_alone_are_estimated_to_serve_more_requests_than_those_that_do_both() -> None:
     question = asked(1000)
     by_kind = {each.layout.kind: each for each in ratio_screened(question)}
-    both, apart = by_kind["h100-sxm"], by_kind["h100-sxm, prefill and decode apart"]
+    both, apart = by_kind["h100-sxm"], by_kind["h100-sxm, disaggregated prefill/decode"]
     assert apart.servers >= 2
     assert all(needed > 0 for needed in apart.needed)
     longer = screened_apart(apart.layout, replace(question, users=2000))

@@ -1,4 +1,4 @@
-"""The bar on the first page: users asked for beside those that are served."""
+"""The bar in the summary: users asked for compared with those that are served."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,16 +16,28 @@ def headroom(given: Mapping[str, Any] | None) -> str:
         return ""
     needed, low, users, high = (given[name] for name in ("needed", "low", "users", "high"))
     across = Scale(low=0.0, high=1.04 * max(high, needed or 0), begin=4, end=svg.WIDTH - 8)
-    told = f"{low:,} users are safe to promise, the best estimate is {users:,}, the upper end {high:,}"
+    told = f"{low:,} users at 95 % confidence, {users:,} expected, upper end of the 90 % interval {high:,}"
     parts = [
         svg.rect(
-            across.at(0), 30, across.at(low) - across.at(0), 20, of="bar marked", tip=f"safe to promise: {low:,} users"
+            across.at(0),
+            30,
+            across.at(low) - across.at(0),
+            20,
+            of="bar marked",
+            tip=f"at 95 % confidence: {low:,} users",
         ),
-        svg.rect(across.at(low), 30, across.at(high) - across.at(low), 20, of="bar pale", tip=f"upper end: {high:,}"),
+        svg.rect(
+            across.at(low),
+            30,
+            across.at(high) - across.at(low),
+            20,
+            of="bar pale",
+            tip=f"90 % interval, upper end: {high:,}",
+        ),
         svg.line(across.at(users), 26, across.at(users), 54, of="grid strong"),
-        _label(across.at(low), 68, f"safe to promise: {low:,}"),
-        _label(across.at(users), 82, f"best estimate: {users:,}", of="muted"),
-        _label(across.at(high), 96, f"upper end: {high:,}", of="muted"),
+        _label(across.at(low), 68, f"at 95 % confidence: {low:,}"),
+        _label(across.at(users), 82, f"expected: {users:,}", of="muted"),
+        _label(across.at(high), 96, f"upper end (90 %): {high:,}", of="muted"),
     ]
     if needed is not None:
         x = across.at(needed)

@@ -19,7 +19,7 @@ def made(report: Report) -> str:
     first = report.summary
     writer.writerows([["question", first["question"]], ["answer", first["answer"]], *first["figures"]])
     if options := first["options"]:
-        writer.writerows([[], ["first page", options["title"]], options["columns"], *options["rows"]])
+        writer.writerows([[], ["summary", options["title"]], options["columns"], *options["rows"]])
     for section in report.shown:
         for title, columns, rows in (found for part in section.parts for found in _tables(part)):
             writer.writerows([[], [section.title, title], columns, *rows])

@@ -24,15 +24,15 @@ def _lines(report: Report) -> Iterator[str]:
     if options := first["options"]:
         yield f"\n{_table(options['title'], options['columns'], options['rows'])}"
         yield from [f"\n{_safe(options['note'])}"] * bool(options["note"])
-    for title, said in (("How sure", first["sure"]), ("The risk", first["risk"])):
+    for title, said in (("Confidence", first["sure"]), ("Risks", first["risk"])):
         if said:
             yield f"\n**{title}.** {_safe(said)}"
     if first["confirm"]:
-        yield "\n**Confirm first:**\n"
+        yield "\n**Assumptions to confirm first:**\n"
         yield from (f"{place}. {_safe(each)}" for place, each in enumerate(first["confirm"], 1))
         yield from [f"\n{_safe(first['confirm_together'])}"] * bool(first["confirm_together"])
     if first["words"]:
-        yield "\n**Words on this page:**\n"
+        yield "\n**Terms on this page:**\n"
         yield from (f"* {_safe(word)}: {_safe(meaning)}" for word, meaning in first["words"])
     for section in report.shown:
         yield f"\n## {section.title}\n"

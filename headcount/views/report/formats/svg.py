@@ -16,7 +16,7 @@ _ANSWERED_BY = {  # sections by the answer's kind; one bar alone answers nothing
     "compare": ("layouts",),
     "optimize": ("layouts",),
     "simulation": ("latency",),
-    "over time": ("fleet-over-time",),
+    "autoscaling": ("fleet-over-time",),
 }
 
 

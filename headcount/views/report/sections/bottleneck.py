@@ -1,20 +1,21 @@
-"""What keeps the deployment from serving more users, load by load, and what lifts it."""
+"""What keeps the deployment from serving more users, load by load, and suggestions."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headcount.text.units import percent
+from headcount.text.words import SAFE
 from headcount.views.report.charts.chart import Bar, Bars
 from headcount.views.report.parts import Part, Table, Text
 
-TITLE = "What binds, and what lifts it"
+TITLE = "Bottleneck and suggestions"
 ORDER = 45
-SHOWN_BY = "headcount capacity --lifts"
+SHOWN_BY = "headcount capacity --suggest"
 LEAST = 0.0005  # of a step: less is not drawn
 _WHY = (
-    "What binds is the limit that requests miss first, with the resource that causes it. TTFT misses come from steps "
-    "with prefill and from waiting, TPOT misses from long steps: where both are near, a small change of the load or of "
-    "the GPU count moves the first miss from one to the other, so neighbouring rows may name different causes."
+    "The bottleneck is the limit that requests miss first, with the resource that causes it. TTFT misses come from "
+    "steps with prefill and from waiting; TPOT misses come from long steps. If both limits are close, a small change "
+    "of the load or of the GPU count moves the first miss from one to the other, so adjacent rows may differ."
 )
 
 
@@ -24,14 +25,14 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if not loads and not report.get("binding"):
         return
     if report.get("binding"):
-        yield Text(text=f"Just above the capacity of {report['fleet']} this binds: {report['binding']}. {_WHY}")
+        yield Text(text=f"Bottleneck just above the capacity of {report['fleet']}: {report['binding']}. {_WHY}")
     if loads:
         rows = [
             (f"{load['share']:.0%}", f"{load['users']:,.0f}", percent(load["attainment"]), load["binding"])
             for load in loads
         ]
         yield Table(
-            title="What binds along the load", columns=("load", "users", "within the SLO", "what binds"), rows=rows,
+            title="Bottleneck by load", columns=("load", "users", "within the SLO", "bottleneck"), rows=rows,
             text_columns=(0, 3),
         )  # fmt: skip
     if report.get("step_causes"):
@@ -44,7 +45,7 @@ def _step(report: Mapping[str, Any]) -> Bars:
     bars = [Bar(name=name, begin=0, end=share, label=f"{share:.1%}") for name, share in causes if share > LEAST]
     return Bars(
         title=f"{causes[0][1]:.0%} of a step's time goes to {causes[0][0]}",
-        note="The mean step at the capacity. A faster part helps most where most time goes.",
+        note="The mean step at the capacity.",
         axis_name="share of step time",
         bars=bars,
         text="percent",
@@ -55,18 +56,18 @@ def _step(report: Mapping[str, Any]) -> Bars:
 def _suggestions(answer: Mapping[str, Any]) -> Iterator[Part]:
     report = answer["report"]
     if report.get("suggestions"):
-        columns = ("change", "safe to promise now", "with it", "best estimate, with the 95 % interval", "mind")
+        columns = ("change", SAFE, "after the change", "expected users, with the 95 % interval", "note")
         suggestions = [
             [lift[name] for name in ("change", "before", "after", "ratio", "remark")] for lift in report["suggestions"]
         ]
-        yield Table(title="What lifts it: one setting changed at a time, simulated", columns=columns, rows=suggestions,
+        yield Table(title="Suggestions: one setting changed at a time, simulated", columns=columns, rows=suggestions,
                     text_columns=(0, 4))  # fmt: skip
         return
     estimated = sorted(report.get("estimated_suggestions") or [], key=lambda each: -each["ratio"])
     if estimated:
         rows = [(each["change"], f"{each['ratio'] - 1:+.0%}") for each in estimated]
         yield Table(
-            title="One setting changed at a time, by estimates (capacity --lifts simulates them)",
+            title="Suggestions: one setting changed at a time, estimated (capacity --suggest simulates them)",
             columns=("change", "users"),
             rows=rows,
         )

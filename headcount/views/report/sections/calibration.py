@@ -28,9 +28,9 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if ends and ends["users_at_step_time_error_high"] is not None:
         known = [(said, ends[name]) for name, said in _ENDS if ends[name] is not None]
         yield Bars(
-            title=f"Between {ends['users_low']:,} and {ends['users_high']:,} users, with 90 % probability",
-            note="What the errors of step times, of TTFT and of the KV cache's size make of the users. To narrow it, "
-            "measure your server: headcount calibrate record, fit and check.",
+            title=f"90 % interval: {ends['users_low']:,} to {ends['users_high']:,} users",
+            note="Users at the ends of each error: step times, TTFT and KV-cache size. To narrow the interval, measure "
+            "your server: headcount calibrate record, fit and check.",
             axis_name="users",
             bars=[
                 Bar(
@@ -52,8 +52,8 @@ def _scatter(found: Mapping[str, Any]) -> Iterator[Part]:
     ]
     if series:
         yield Lines(
-            title="Each run's mean latencies, simulated beside measured",
-            note="On the line both are equal; both axes are logarithmic. Overloaded runs are left out.",
+            title="Mean latencies by run, simulated and measured",
+            note="On the line both are equal. Both axes are logarithmic. Overloaded runs are left out.",
             x_name="measured", y_name="simulated", x_text="time", y_text="time", series=series, is_equal=True,
         )  # fmt: skip
     if found["rows"]:

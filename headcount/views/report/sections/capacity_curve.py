@@ -26,12 +26,12 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     floor = max(min(target, *(each["mean"] for each in curve)) - BELOW, 0.0)
     growing = sum(each["queue_grows"] for each in curve)
     note = (
-        f"{report['fleet']}. Each point is a load that was simulated, with the same random numbers in all; the band is "
-        f"the 95 % interval of attainment. Vertical lines: the best estimate of the users, at which the mean meets "
-        "the target, with the 95 % interval of simulation noise alone; what is safe to promise covers the errors of "
-        "step times and TTFT, too."
+        f"{report['fleet']}. Each point is a simulated load; all loads use the same random numbers. The band is the "
+        "95 % interval of attainment. Vertical lines: the expected users, at which the mean attainment meets the "
+        "target, with the 95 % interval of simulation noise only. Users at 95 % confidence also cover the errors of "
+        "step times and TTFT."
     )
-    note += f" At {growing} of the loads the waiting queue keeps growing: they do not count as served." * bool(growing)
+    note += f" At {growing} of the loads the waiting queue keeps growing; these do not count as served." * bool(growing)
     yield Lines(
         title=f"{percent(target)} of requests meet the SLO up to {ends['users']:,} users",
         note=note,

@@ -22,8 +22,8 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if found:
         yield Grid(
             title="GPUs by users and length of context",
-            note="By estimates, in whole servers and in proportion to what is safe to promise; headcount whatif "
-            "simulates them. Without spare servers. ×2: prompt and answer have twice the tokens, on average.",
+            note="Estimated in whole servers, in proportion to the users at 95 % confidence, without spare servers. "
+            "headcount whatif simulates them. ×2: prompt and answer have twice the tokens on average.",
             corner="context",
             columns=[f"{users:,}" for users in found["users"]],
             rows=[(f"context ×{row['factor']:g}", row["gpus"]) for row in found["rows"]],

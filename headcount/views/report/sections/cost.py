@@ -1,4 +1,4 @@
-"""What it costs, beside an API."""
+"""What it costs, compared with an API."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if even:
         yield Lines(
             title=found["title"],
-            note="An API bills tokens, so its line rises with users; own GPUs cost the same however many use them.",
+            note="An API bills tokens, so its cost rises with users; own GPUs cost the same for any number of users.",
             x_name="users",
             y_name="US dollars a month",
             y_text="dollars",
@@ -30,5 +30,5 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
                 Series(name="API", x=even["users"], y=even["api_usd"]),
                 Series(name="own GPUs", x=even["users"], y=even["own_usd"]),
             ],
-            limits=[Limit(value=even["today"], label="users of today", is_vertical=True)],
+            limits=[Limit(value=even["today"], label="users now", is_vertical=True)],
         )

@@ -16,7 +16,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         return
     rows = [(link["meaning"], link["shown"], link["kind"], link["source"]) for link in found["links"]]
     yield Table(
-        title="Each link of the chain",
+        title="Where the demand assumptions come from",
         columns=("link", "value", "kind", "source"),
         rows=rows,
         text_columns=(0, 1, 2, 3),

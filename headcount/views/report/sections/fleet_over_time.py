@@ -26,14 +26,14 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     yield Lines(
         title=f"{answer['fleets'][0]['replicas_mean']:.2f} replicas on average, "
         f"at most {answer['fleets'][0]['replicas_max']}",
-        note="Replicas whose GPUs are paid for: those that start, are ready, or drain.",
+        note="Replicas whose GPUs are billed: those that start, are ready or drain.",
         x_name=x_name, y_name="replicas", limits=events,
         series=[Series(name=line["name"], x=x, y=line["held"], is_step=True) for line in drawn],
     )  # fmt: skip
     target = Limit(value=report["target_attainment"], label="target")
     yield Lines(
         title=f"{percent(round(answer['fleets'][0]['attainment'], 4))} of all requests meet the SLO",
-        note="Share of the requests that arrive in a span; what is lost or never answered misses it.",
+        note="Share of the requests that arrive in an interval. Lost and unanswered requests count as misses.",
         x_name=x_name, y_name="attainment", y_text="percent", limits=[target, *events], from_zero=False,
         series=[Series(name=line["name"], x=x, y=[_known(value) for value in line["attained"]]) for line in drawn],
     )  # fmt: skip

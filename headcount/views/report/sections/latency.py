@@ -34,7 +34,7 @@ def _distribution(report: Mapping[str, Any], name: str) -> Lines:
     limit = [] if limit_s is None else [Limit(value=limit_s, label=f"limit {TEXTS['time'](limit_s)}", is_vertical=True)]
     return Lines(
         title=f"{spoken}: share of requests at or below each time",
-        note="After the warm-up; queueing included. The time axis is logarithmic.",
+        note="After the warm-up, including queueing. The time axis is logarithmic.",
         x_name=spoken,
         y_name="requests",
         x_text="time",

@@ -19,7 +19,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if len(found["bars"]) > 1:
         yield Bars(
             title=found["title"],
-            note="The marked bar leads. Pale bars are estimates: those layouts were not simulated.",
+            note="The marked bar is the best. Pale bars are estimates; those layouts were not simulated.",
             axis_name=found["axis"],
             text=found["text"],
             bars=[

@@ -24,9 +24,9 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     shares = (("live", live), ("cached", cached), ("free", free))
     measured = [place for place, time_s in enumerate(line["time_s"]) if time_s >= line["warmup_s"]]
     yield Lines(
-        title=f"At its fullest, {max((live[place] for place in measured), default=0.0):.0%} of the KV cache is in use",
-        note="Shares of the KV cache. Live: of running requests. Cached: free to be taken, kept for prefix reuse until "
-        "then. Shaded: the warm-up, which no figure counts.",
+        title=f"At the peak, {max((live[place] for place in measured), default=0.0):.0%} of the KV cache is in use",
+        note="Shares of the KV cache. Live: used by running requests. Cached: free, but kept for prefix reuse until "
+        "needed. Shaded: the warm-up, which no figure includes.",
         x_name="minutes of simulated time", y_name="KV cache", y_text="percent",
         series=[Series(name=name, x=times, y=values) for name, values in shares], shaded=shaded,
     )  # fmt: skip
@@ -60,4 +60,4 @@ def _means(load: Mapping[str, Any], preempted: str) -> str:
 
 def _host_hits(load: Mapping[str, Any]) -> str:
     host = load.get("host_hit_rate")
-    return "" if host is None else f" of the GPU and {host:.0%} in host memory"
+    return "" if host is None else f" of the GPU and {host:.0%} in the offloaded KV cache"

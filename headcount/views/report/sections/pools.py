@@ -1,4 +1,4 @@
-"""What both pools do where prefill and decode are apart."""
+"""What both pools do with disaggregated prefill/decode."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from headcount.text.pools import COLUMNS, handover_text, pool_cells
 from headcount.views.report.parts import Part, Table, Text
 
-TITLE = "Prefill and decode apart"
+TITLE = "Disaggregated prefill/decode"
 ORDER = 16
 SHOWN_BY = "headcount simulate or capacity --pools prefill=N,decode=N"
 
@@ -16,10 +16,10 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     if handover_s is None:
         return
     yield Table(title="Each pool over the whole run", columns=COLUMNS, rows=pool_cells(answer["pools"]))
-    dispatch = f"Of that {1e3 * answer['dispatch_s']:.3g} ms are the dispatch; KV moves at "
+    dispatch = f"It includes {1e3 * answer['dispatch_s']:.3g} ms of dispatch. KV moves at "
     if answer.get("kv_transfer") == "push":
-        dispatch = "Prefill engines push, so that nothing is dispatched between; KV moves at "
+        dispatch = "Prefill engines push the KV, so there is no dispatch. KV moves at "
     yield Text(
-        text=f"A handover, from the end of the prefill to the first token, takes {handover_text(handover_s)}. "
-        f"{dispatch}{answer['kv_transfer_bytes_per_s'] / 1e9:.3g} GB/s by one GPU."
+        text=f"A KV transfer, from the end of the prefill to the first token, takes {handover_text(handover_s)}. "
+        f"{dispatch}{answer['kv_transfer_bytes_per_s'] / 1e9:.3g} GB/s per GPU."
     )

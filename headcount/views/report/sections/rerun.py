@@ -25,4 +25,4 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         if item["text"] is not None:
             yield File(name=item["name"], text=item["text"], says=f"{item['name']}, as it was read")
         else:
-            yield Text(text=f"{item['name']} is too large to be kept here; keep it beside this report.")
+            yield Text(text=f"{item['name']} is too large to be stored in the report; keep it next to this report.")

@@ -28,11 +28,11 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         ys.append(float(step["gpus"] + server))
     yield Lines(
         title=f"{counted(bought['gpus'], 'GPU')} serve up to {bought['users']:,} users{spare}",
-        note="Users safe to promise by number of GPUs, in whole servers and in proportion to what was simulated."
-        + (" The spare servers are bought, and serve nobody." if found["spare"] else ""),
+        note="Users at 95 % confidence by number of GPUs, in whole servers and in proportion to what was simulated."
+        + (" Spare servers are included in the GPUs, but serve no users." if found["spare"] else ""),
         x_name="users",
         y_name="GPUs",
-        series=[Series(name="GPUs for more users than that", x=xs, y=ys, is_step=True)],
+        series=[Series(name="GPUs needed", x=xs, y=ys, is_step=True)],
         limits=[
             *([] if needed is None else [Limit(value=needed, label="users to serve", is_vertical=True)]),
             Limit(value=bought["gpus"], label="bought"),

@@ -6,7 +6,7 @@ from typing import Any
 from headcount.views.report.charts.chart import Bar, Bars
 from headcount.views.report.parts import Part, Table
 
-TITLE = "Which assumptions matter"
+TITLE = "Sensitivity analysis"
 ORDER = 70
 SHOWN_BY = "headcount whatif --tornado"
 
@@ -24,12 +24,10 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
                 Bar(name=f"{each['name']} {sign}{swing:.0%}", begin=0, end=change, label=f"{change:+.0%}",
                     kind="plain" if side == "less" else "marked")
             )  # fmt: skip
-    how = (
-        "simulated" if report.get("is_tornado_simulated") else "by estimates; headcount whatif --tornado simulates them"
-    )
+    how = "simulated" if report.get("is_tornado_simulated") else "estimated; headcount whatif --tornado simulates them"
     yield Bars(
         title=f"What matters most: {swings[0]['name']}",
-        note=f"Users served when one assumption is {swing:.0%} less or more, the others as they are ({how}).",
+        note=f"Users served when one assumption is {swing:.0%} less or more and the others stay the same ({how}).",
         axis_name="change of users",
         text="change",
         bars=bars,
@@ -39,4 +37,4 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         (each["name"], each.get("value", ""), f"{each['less'] - 1:+.0%}", f"{each['more'] - 1:+.0%}") for each in swings
     ]
     columns = ("assumption", "as assumed", f"users with {swing:.0%} less", f"users with {swing:.0%} more")
-    yield Table(title="The same in figures", columns=columns, rows=rows, text_columns=(0, 1))
+    yield Table(title="Sensitivity by assumption", columns=columns, rows=rows, text_columns=(0, 1))

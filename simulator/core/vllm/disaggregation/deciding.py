@@ -1,4 +1,4 @@
-"""Whether a decode engine computes a request's prompt itself, compiled: the twin of `simulator.fleet.deciders`."""
+"""Whether a decode engine computes a request's prompt itself, compiled: as in `simulator.fleet.deciders`."""
 
 from typing import Any
 

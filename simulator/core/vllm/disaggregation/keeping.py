@@ -1,6 +1,6 @@
 """Blocks that are kept to be read, and when an engine knows that a read is over, compiled.
 
-The twin of `simulator.engines.vllm.connectors.pulling`, with what the scheduler does for it.
+As in `simulator.engines.vllm.connectors.pulling`, with what the scheduler does for it.
 """
 
 import math

@@ -1,6 +1,6 @@
 """The writes of a prefill engine into decode engines, and a request's two rows, compiled.
 
-The twin of `conformance.reference.vllm.connectors.pushing`.
+As in `conformance.reference.vllm.connectors.pushing`.
 """
 
 import math

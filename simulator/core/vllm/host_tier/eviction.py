@@ -1,4 +1,4 @@
-"""Which chunks go for others, compiled: the twin of `simulator.engines.vllm.connectors.host_cache`'s policies.
+"""Which chunks go for others, compiled: as in `simulator.engines.vllm.connectors.host_cache`'s policies.
 
 What ARC remembers of a chunk that went, its ghost, is a record like a chunk's under a key that no chunk has.
 """

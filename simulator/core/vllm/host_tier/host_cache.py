@@ -1,4 +1,4 @@
-"""Which chunks of KV lie in host memory, compiled: the twin of `simulator.engines.vllm.connectors.host_cache`.
+"""Which chunks of KV lie in host memory, compiled: as in `simulator.engines.vllm.connectors.host_cache`.
 
 A chunk is one block. All lie in one list by their last use, under ARC in two, with two more of what went (`eviction`).
 A hash table finds them by content and place; it has a chunk's number plus 1, or 0.

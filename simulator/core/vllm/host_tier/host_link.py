@@ -1,4 +1,4 @@
-"""The copies between GPU and host, compiled: the twin of `simulator.engines.vllm.connectors.host_tier.HostLink`.
+"""The copies between GPU and host, compiled: as in `simulator.engines.vllm.connectors.host_tier.HostLink`.
 
 Loads and stores lie in a ring each, in the order in which they are handed to the link: those that the scheduler has
 taken note of, those that it has heard of, those under way, of the stores those that wait for the next step.

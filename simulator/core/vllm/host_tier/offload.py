@@ -1,6 +1,6 @@
 """What is stored in host memory and what is loaded again, compiled.
 
-The twin of `conformance.reference.vllm.connectors.offloading`, with what the scheduler does for it.
+As in `conformance.reference.vllm.connectors.offloading`, with what the scheduler does for it.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The order of chunks under LRU as vLLM 0.33 has it, compiled: the twin of `host_cache.RankedLRUCachePolicy`.
+"""The order of chunks under LRU as vLLM 0.33 has it, compiled: as in `host_cache.RankedLRUCachePolicy`.
 
 All chunks lie in one binary heap, the next to go first; each knows its place there.
 """

@@ -1,4 +1,4 @@
-"""What goes to a store that engines share and comes back, compiled: the twin of `engines.vllm.connectors.store`.
+"""What goes to a store that engines share and comes back, compiled: as in `engines.vllm.connectors.store`.
 
 Stores lie in their ring in the order in which they are asked for; each begins when its turn has come.
 """

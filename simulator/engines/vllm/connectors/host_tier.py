@@ -39,7 +39,7 @@ class HostTier:
             size = "lmcache.max_local_cpu_size" if self.is_lmcache else self.option
             blocks = "1 block" if self.blocks_per_chunk == 1 else f"{self.blocks_per_chunk} blocks"
             raise HeadcountError(
-                f"the host tier holds {self.num_chunks} chunks; it must hold {blocks} of KV at least: raise {size}"
+                f"the CPU KV cache holds {self.num_chunks} chunks; it must hold {blocks} of KV at least: raise {size}"
             )
         for name in ("chunk_s", "transfer_s", "store_chunk_s"):
             value = getattr(self, name)
@@ -48,7 +48,7 @@ class HostTier:
 
     @property
     def title(self) -> str:
-        return "LMCache" if self.is_lmcache else "a shared KV store" if self.is_shared else "KV offloading"
+        return "LMCache" if self.is_lmcache else "a remote KV cache" if self.is_shared else "CPU KV-cache offloading"
 
     @property
     def option(self) -> str:

@@ -103,7 +103,7 @@ def test_a_plan_needs_no_engine(headcount: Callable[..., Any]) -> None:
             ["--model", "llama-3.1-8b", "--plan-only", "--max-num-seqs", "64000", "--max-model-len", "4K"],
             "max_num_seqs is 64,000, above max_num_batched_tokens 8,192",
         ),
-        (["--url", "http://h", "--out", OUT, "--plan-only"], "--plan-only goes with --model"),
+        (["--url", "http://h", "--out", OUT, "--plan-only"], "--plan-only needs --model"),
         (["--url", "host:8000", "--out", OUT], "'host:8000' is not the address of a server"),
         (["--url", "http://127.0.0.1:1", "--out", OUT], "cannot be reached (Connection refused)"),
         (["--url", "http://h", "--out", OUT, "--interval", "0"], "--interval is 0 s"),

@@ -162,17 +162,17 @@ def test_reads_of_one_engine_never_overlap(reads: list[tuple[int, int, int, floa
         (lambda: EngineConfig(**SETTINGS, kv_role="kv_reader"), "no kv_role 'kv_reader'; there is kv_producer"),
         (
             lambda: EngineConfig(**SETTINGS, kv_role=KV_PRODUCER, scheduling_policy="priority"),
-            "prefill and decode apart is not simulated with the scheduling policy priority",
+            "disaggregated prefill/decode is not simulated with the scheduling policy priority",
         ),
         (
             lambda: EngineConfig(**SETTINGS, kv_role=KV_PRODUCER, pipeline_parallel_size=2),
-            "prefill and decode apart is not simulated with pipeline parallelism; let each engine do both",
+            "disaggregated prefill/decode is not simulated with pipeline parallelism; let each engine do both",
         ),
         (
             lambda: EngineConfig(**SETTINGS, kv_role=KV_PRODUCER, host_tier=HostTier(num_chunks=9, chunk_s=1.0)),
-            "KV offloading is not simulated with prefill and decode apart; leave --kv-offloading-size out",
+            "CPU KV-cache offloading is not simulated with disaggregated prefill/decode; leave --kv-offloading-size",
         ),
-        (lambda: Fleet(pools=pools()[:1]), "prefill and decode apart needs a pool of either, and none that does both"),
+        (lambda: Fleet(pools=pools()[:1]), "disaggregated prefill/decode needs a prefill pool and a decode pool"),
     ],
 )
 def test_what_cannot_be_or_is_not_simulated_is_refused(make: Callable[[], Any], message: str) -> None:

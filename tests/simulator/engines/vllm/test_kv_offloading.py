@@ -156,10 +156,10 @@ def test_arc_is_asked_for_as_in_vllm_with_the_size_in_either_place() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        (ARC_CONFIG, "kv_transfer_config: host memory needs a size; give --kv-offloading-size GIB too"),
+        (ARC_CONFIG, "kv_transfer_config: CPU KV-cache offloading needs a size; also give --kv-offloading-size GIB"),
         (
             {"kv_connector": "FlexKVConnectorV1"},
-            "KV in host memory is, by OffloadingConnector: give --kv-offloading-size GIB instead",
+            "CPU KV-cache offloading is, by OffloadingConnector: give --kv-offloading-size GIB instead",
         ),
         ({"kv_connector": "MooncakeConnector"}, "is not simulated; of connectors by which prefill engines push, Nixl"),
         (
@@ -171,7 +171,7 @@ def test_arc_is_asked_for_as_in_vllm_with_the_size_in_either_place() -> None:
             "LMCache in a process of its own, which engines share, is not simulated; LMCacheConnectorV1",
         ),
         ({"kv_connector": ["x"]}, "kv_connector '['x']' is not simulated"),
-        ({"kv_connector": "NixlConnector"}, "prefill and decode apart are asked for by --pools"),
+        ({"kv_connector": "NixlConnector"}, "disaggregated prefill/decode is set by --pools"),
         ({"kv_role": "kv_producer"}, "kv_role must be kv_both with OffloadingConnector"),
         (
             {"kv_connector_extra_config": {"eviction_policy": "lfu"}},
@@ -220,7 +220,7 @@ def test_an_unknown_backend_is_refused_with_the_nearest() -> None:
     [
         ("gemma-3-12b", {}, "models whose layers do not all attend to everything"),
         ("llama-3.1-8b", {"pipeline_parallel_size": 2}, "pipeline parallelism"),
-        ("qwen3-30b-a3b", {"data_parallel_size": 2}, "attention data parallelism"),
+        ("qwen3-30b-a3b", {"data_parallel_size": 2}, "data parallelism"),
         ("llama-3.1-8b", {"vllm_version": "0.31.0"}, "is simulated by the rules of vLLM 0.32 and later; leave it"),
         ("llama-3.1-8b", {"kv_offloading_size": 0.001}, "must hold 1 block of KV at least: raise --kv-offloading-size"),
     ],

@@ -319,7 +319,7 @@ def test_the_line_to_paste_names_the_store_s_connector_and_a_pasted_one_needs_a_
     assert config == {"kv_connector": "MooncakeStoreConnector", "kv_role": "kv_both"}
     pasted = deployment(64, kv_transfer_config=config)
     assert pasted.engine == deployment(64).engine and pasted.serve_line == deployment(64).serve_line
-    with pytest.raises(ValueError, match="the shared KV store needs a size; give --kv-store-size GIB too"):
+    with pytest.raises(ValueError, match="the remote KV cache needs a size; also give --kv-store-size GIB"):
         EngineArgs(kv_transfer_config=config)  # type: ignore[arg-type]
 
 
@@ -327,12 +327,12 @@ def test_the_line_to_paste_names_the_store_s_connector_and_a_pasted_one_needs_a_
     ("asked", "told"),
     [
         ({"kv_store_size": -1.0}, "kv_store_size: -1 GiB is out of range"),
-        ({"kv_store_size": 8.0, "kv_offloading_size": 8.0}, "not simulated beside --kv-offloading-size"),
+        ({"kv_store_size": 8.0, "kv_offloading_size": 8.0}, "not simulated together with --kv-offloading-size"),
         ({"kv_store_size": 8.0, "kv_store_rate": 0.0}, "kv_store_rate is 0 GB/s; it must be above 0"),
-        ({"kv_store_rate": 9.0}, "give --kv-store-size GIB too"),
+        ({"kv_store_rate": 9.0}, "also give --kv-store-size GIB"),
         (
             {"kv_store_size": 8.0, "kv_transfer_config": {"kv_connector": "LMCacheConnectorV1"}},
-            "not simulated beside LMCache with 5 GiB per GPU; leave --kv-transfer-config out",
+            "not simulated together with LMCache with 5 GiB per GPU; leave --kv-transfer-config out",
         ),
         (
             {
@@ -352,9 +352,9 @@ def test_what_is_not_simulated_with_a_store_is_refused(asked: dict[str, Any], to
 
 def test_servers_whose_blocks_differ_share_no_store() -> None:
     pools = [deployment(64, kv_cache_dtype=dtype).fleet(1, None).pools[0] for dtype in ("auto", "fp8")]
-    with pytest.raises(ValueError, match="engines share a KV store whose blocks are alike"):
+    with pytest.raises(ValueError, match="engines that share a remote KV cache need equal blocks"):
         Fleet(pools=tuple(pools))
     with pytest.raises(ValueError, match="must hold 1 block of KV at least: raise --kv-store-size"):
         deployment(0.001)
-    with pytest.raises(ValueError, match="attention data parallelism is not simulated; leave --kv-store-size out"):
+    with pytest.raises(ValueError, match="data parallelism is not simulated; leave --kv-store-size out"):
         resolve("qwen3-30b-a3b", "h100-sxm", kv_store_size=8, data_parallel_size=2)
