@@ -74,19 +74,31 @@ def diff(before: str | Path, after: str | Path) -> DiffResult:
     Both are files that `--json`, `--report FILE.json` or an HTML report wrote. Raises HeadcountError for any other.
     """
     first, second = read_answer(Path(before)), read_answer(Path(after))
-    with_load = first.get("workload") == second.get("workload")  # else every row of it differs
+    same_words = first.get("schema_version") == second.get("schema_version")  # else every sentence differs
+    with_load = same_words and first.get("workload") == second.get("workload")  # else every row of it differs
     try:
         return DiffResult(
             diagnostics=(),
             questions=(first["report"]["summary"]["question"], second["report"]["summary"]["question"]),
             asked_changes=tuple(_changes(dict(_asked(first, with_load)), dict(_asked(second, with_load)))),
-            answer_changes=tuple(_changes(dict(_found(first)), dict(_found(second)))),
+            answer_changes=tuple(_changes(*_under_same_names(first, second, same_words))),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"{before} or {after}: it was changed, or another version of headcount wrote it "
             f"({type(error).__name__}: {error}); ask the question again"
         ) from None
+
+
+def _under_same_names(
+    first: Mapping[str, Any], second: Mapping[str, Any], same_words: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What came out; of answers of two schemas, whose words differ, what both have under one name."""
+    before, after = dict(_found(first)), dict(_found(second))
+    if same_words:
+        return before, after
+    both = [name for name in before if name in after]
+    return {name: before[name] for name in both}, {name: after[name] for name in both}
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:

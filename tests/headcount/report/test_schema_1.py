@@ -66,3 +66,13 @@ def test_it_differs_in_nothing_from_today_s(saved: Path, headcount: Run) -> None
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert (found["question_changes"], found["answer_changes"]) == ([], [])
+
+
+def test_what_0_1_said_in_other_words_is_no_difference(saved: Path, headcount: Run) -> None:
+    old = json.loads((saved / "old.json").read_text("utf-8"))
+    old["report"]["first_page"]["figures"] = [["safe to promise", "up to 3 users at once"]]
+    for row in old["report"].get("assumptions", ()):
+        row["part"] = "in other words"
+    (saved / "reworded.json").write_text(json.dumps(old), encoding="utf-8")
+    found = json.loads(headcount("diff", saved / "reworded.json", saved / "new.json", "--json").out)
+    assert (found["question_changes"], found["answer_changes"]) == ([], [])
