@@ -97,7 +97,8 @@ def endings() -> frozenset[str]:
 def test_every_path_on_a_page_is_one_of_the_repository(page: Path) -> None:
     """`NAME.py` stands for a file that somebody adds to a folder which is there."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    written = {re.sub(r"[A-Z]+\.py$", "", path) for path in CODE_PATH.findall(text)} - IN_NO_REPOSITORY - {""}
+    paths = [*CODE_PATH.findall(text), *re.findall(r"(?<![\w/.])tests/[\w/]+\.py", text)]
+    written = {re.sub(r"[A-Z]+\.py$", "", path) for path in paths} - IN_NO_REPOSITORY - {""}
     assert sorted(written - endings()) == []
 
 
