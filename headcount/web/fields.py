@@ -33,7 +33,16 @@ _FIRST: Final = (  # what people are asked for; the rest stands behind "more", u
     "paths", "traffic", "concurrency", "rate", "input_len", "output_len", "num_requests", "mean_context", "slo",
     "ttft_s", "tpot_s", "growth", "spare", "vllm_args", "sglang_args", "startup_log",
 )  # fmt: skip
-_NOT_ASKED: Final = ("no_store", "executor", "workers", "as_json", "config", "limit", "debug")  # the server decides
+_NOT_ASKED: Final = (
+    "no_store",
+    "executor",
+    "workers",
+    "as_json",
+    "config",
+    "limit",
+    "debug",
+    "lifts",
+)  # the server decides
 _NAMES: Final[dict[str, Callable[[], Sequence[str]]]] = {
     "model": model_names,
     "gpu": gpu_names,

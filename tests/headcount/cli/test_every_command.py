@@ -53,7 +53,7 @@ def test_a_library_that_exits_is_a_fault(headcount: Run, monkeypatch: pytest.Mon
     monkeypatch.setattr(memory.command, "callback", lambda _: sys.exit(0))
     ran = headcount("memory", *ON)
     assert (ran.code, ran.err.count("\n")) == (70, 1)
-    assert "RuntimeError: the command left with SystemExit(0); this is a fault of Headcount" in ran.err
+    assert "RuntimeError: the command left with SystemExit(0); this is a bug in Headcount" in ran.err
 
 
 def test_an_error_that_no_line_raises_is_a_fault(headcount: Run, monkeypatch: pytest.MonkeyPatch) -> None:

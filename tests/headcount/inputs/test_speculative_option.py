@@ -91,7 +91,7 @@ def test_python_takes_what_the_command_takes(headcount: Callable[..., Any]) -> N
         ),
         (
             '{"method": "draft_model", "num_speculative_tokens": 2, "acceptance_rate": 0.6}',
-            "'model' is missing; add the small model that drafts",
+            "'model' is missing; add the draft model",
         ),
         (
             '{"method": "mtp", "num_speculative_tokens": 2, "acceptance_rate": 0.6, "parallel_drafting": true}',

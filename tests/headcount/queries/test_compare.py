@@ -81,7 +81,7 @@ def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareResu
     assert options.title == "8 of 19 options"
     named = options.note.partition("The other 11 options: ")[2]
     assert [int(name.split()[1]) for name in named.split("; ") if name.startswith("max")] == list(range(8, 16))
-    assert named.endswith("and 3 more, in the table below.")
+    assert named.endswith("and 3 more in the table below.")
 
 
 def test_the_first_page_says_what_to_buy_for_whom_and_that_more_servers_fail_more_softly(

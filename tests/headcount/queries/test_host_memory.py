@@ -29,7 +29,10 @@ LINE = (
 def test_memory_shows_what_the_host_holds(headcount: Callable[..., Any]) -> None:
     line = ("memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--kv-offloading-size", "16")
     text = headcount(*line).out
-    assert "Host memory: 131,072 tokens of KV in 8,192 chunks, 16.0 GiB; copied at 50 GB/s one way per GPU" in text
+    assert (
+        "CPU KV-cache offloading: 131,072 tokens of KV in 8,192 chunks, 16.0 GiB; copied at 50 GB/s one way per GPU"
+        in text
+    )
     found = json.loads(headcount(*line, "--json").out)
     assert (found["host_kv_tokens"], found["host_kv_chunks"], found["host_kv_bytes"]) == (131_072, 8_192, 16 * 2**30)
     assert "host_kv_tokens" not in json.loads(headcount(*line[:-2], "--json").out)
@@ -43,7 +46,7 @@ def test_every_data_parallel_rank_has_its_own() -> None:
 def test_memory_shows_what_a_shared_store_holds_and_how_fast_it_is(headcount: Callable[..., Any]) -> None:
     line = ("memory", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--kv-store-size", "16", "--kv-store-rate", "100")
     held = "131,072 tokens of KV in 8,192 chunks, 16.0 GiB; read and written at 35.5 GB/s one way per GPU, 100 GB/s"
-    assert f"remote KV cache of all servers: {held} in all" in headcount(*line).out
+    assert f"Remote KV cache of all servers: {held} in all" in headcount(*line).out
     found = json.loads(headcount(*line, "--json").out)
     assert (found["kv_store_tokens"], found["kv_store_bytes"]) == (131_072, 16 * 2**30)
     assert (found["kv_store_copy_bytes_per_s"], found["kv_store_bytes_per_s"]) == (35.5e9, 100e9)

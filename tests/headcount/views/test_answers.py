@@ -208,6 +208,10 @@ def test_only_the_command_line_and_the_drawing_of_text_print(path: Path) -> None
     if room != "cli":
         late = {"from pandas import json_normalize", "import optuna"}  # where a table is asked for; of an extra
         late |= {"from jinja2 import Environment, PackageLoader, StrictUndefined", "from weasyprint import HTML"}
+        late |= {"from headcount.queries.report_data.study import study_figures"}  # only studies simulate
+        late |= {"from simulator.study.running.executor import find_executor"}
+        late |= {"from simulator.study.running.simulations import Simulations"}
+        late |= {"from simulator.study.store.store import kept_simulations"}
         late |= {"from calibrate.readers.parsing.startup_log import StartupLog"}  # where a log is given
         late |= {"from markupsafe import Markup, escape"}
         late |= {"import resource", "from tokenizers import Tokenizer as Read"}  # not on every system; of an extra

@@ -193,6 +193,8 @@ def test_the_memory_budget_counts_states_apart() -> None:
     assert budget.block_size == layout.block_size
     assert budget.max_concurrency == 4000 / layout.blocks_per_request(32768, 2 * budget.max_num_batched_tokens)
     assert budget.kv_cache_tokens == int(budget.max_concurrency * 32768)
-    assert ("state cache", "mode align: at most 2 per request and layer") in [row[:2] for row in budget.assumptions]
+    assert ("SSM / linear-attention state cache", "mode align: at most 2 per request and layer") in [
+        row[:2] for row in budget.assumptions
+    ]
     plain = memory_budget(arch, gpu, **settings, enable_prefix_caching=False)
     assert plain.max_concurrency > budget.max_concurrency
