@@ -34,7 +34,7 @@ class Lenient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # A union of a bounded number with a tuple of fixed length crashes msgspec 0.22; a list of fixed length does not.
-def typed(value: Any, kind: type[T], file: Path | str, place: str = "", *, name: str = "") -> T:
+def typed(value: object, kind: type[T], file: Path | str, place: str = "", *, name: str = "") -> T:
     """A document's value as that type; `place` is where it stands in the file, `name` its own. Raises InputError."""
     try:
         return msgspec.convert(value, kind)
@@ -63,7 +63,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def described(message: str, value: Any, kind: Any, place: str = "", of: str = "") -> str:
+def described(message: str, value: object, kind: object, place: str = "", of: str = "") -> str:
     """What msgspec found wrong, as `PLACE: NAME is VALUE; it must be …`; `of` is the name of the whole."""
     found = _PLACE.search(message)
     said = message[: found.start()] if found else message
@@ -98,7 +98,7 @@ def _no_key(given: str, name: str, known: Iterable[str]) -> str:
     return f"no key '{shortened(given)}'{f' in {name}' * bool(name)}; {nearest_hint(given, known)}"
 
 
-def _follow(value: Any, schema: Any, steps: list[str | int]) -> tuple[Any, Any]:
+def _follow(value: object, schema: object, steps: list[str | int]) -> tuple[Any, Any]:
     """What stands at a place, and what should."""
     for step in steps:
         if isinstance(step, int):
@@ -109,7 +109,7 @@ def _follow(value: Any, schema: Any, steps: list[str | int]) -> tuple[Any, Any]:
     return value, schema
 
 
-def _wrong_key(value: Any, kind: Any, steps: list[str | int]) -> str | int:
+def _wrong_key(value: object, kind: object, steps: list[str | int]) -> str | int:
     """The key of a table that may have any, whose value is wrong: msgspec does not name it."""
     inner, _ = _follow(value, inspect.type_info(kind), steps)
     keys = list(inner) if isinstance(inner, dict) else []
@@ -124,7 +124,7 @@ def _wrong_key(value: Any, kind: Any, steps: list[str | int]) -> str | int:
     return keys[0] if keys else "value"
 
 
-def _replaced(value: Any, steps: list[str | int], inner: Any) -> Any:
+def _replaced(value: Any, steps: list[str | int], inner: object) -> Any:
     if not steps:
         return inner
     items = list(value) if isinstance(value, list) else dict(value)
@@ -132,18 +132,18 @@ def _replaced(value: Any, steps: list[str | int], inner: Any) -> Any:
     return items
 
 
-def _parts(schema: Any) -> tuple[Any, ...]:
+def _parts(schema: object) -> tuple[Any, ...]:
     """The alternatives of a union, else the type itself."""
     schema = getattr(schema, "type", schema)
     return tuple(schema.types) if isinstance(schema, inspect.UnionType) else (schema,)
 
 
-def _inside(schema: Any, step: str | int) -> Any:
+def _inside(schema: object, step: str | int) -> Any:
     inner = [_inside_one(part, step) for part in _parts(schema)]
     return next((part for part in inner if part is not None), None)
 
 
-def _inside_one(schema: Any, step: str | int) -> Any:
+def _inside_one(schema: object, step: str | int) -> Any:
     if isinstance(schema, inspect.StructType | inspect.DataclassType):
         return next((item.type for item in schema.fields if item.encode_name == step), None)
     if isinstance(schema, inspect.TupleType) and isinstance(step, int):
@@ -151,11 +151,11 @@ def _inside_one(schema: Any, step: str | int) -> Any:
     return getattr(schema, "item_type", getattr(schema, "value_type", None))
 
 
-def _literals(schema: Any) -> list[str]:
+def _literals(schema: object) -> list[str]:
     return [str(value) for part in _parts(schema) for value in getattr(part, "values", ())]
 
 
-def _allowed(schema: Any) -> str:
+def _allowed(schema: object) -> str:
     if literals := _literals(schema):
         return f"one of {', '.join(literals)}" if len(literals) < 10 else "a known name"
     parts = _parts(schema)
@@ -175,7 +175,7 @@ def _in_words(said: str) -> str:
     return f"{kinds} {bound} {expected[4]}" if bound else kinds
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

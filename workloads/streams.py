@@ -27,7 +27,7 @@ _MULTIPLY_0, _MULTIPLY_2 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395
 _BUMP_0, _BUMP_1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 
-def _multiplied(_context: Any, _one: Any, _other: Any) -> tuple[Any, Callable[..., Any]]:
+def _multiplied(_context: object, _one: object, _other: object) -> tuple[Any, Callable[..., Any]]:
     def multiply(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         word, wide = ir.IntType(64), ir.IntType(128)
         product = builder.mul(*(builder.zext(value, wide) for value in values))

@@ -132,7 +132,7 @@ def read_tenants(given: Given) -> Tenants:
     return tenants_from_mapping(content["tenants"], given)
 
 
-def tenants_from_mapping(content: Any, place: Path | str) -> Tenants:
+def tenants_from_mapping(content: object, place: Path | str) -> Tenants:
     """By their names. Raises InputError."""
     tables = typed(content, _Tables, place, name="tenants")
     try:

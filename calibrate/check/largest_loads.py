@@ -40,7 +40,7 @@ class LargestLoad:
             return None
         return 100 * (self.simulated / self.measured - 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self) | {"of": dict(self.of), "error_percent": self.error_percent}
 
 

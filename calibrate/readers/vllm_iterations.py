@@ -72,7 +72,7 @@ def read(path: Path) -> list[Recording]:
     ]
 
 
-def _steps(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _steps(text: str) -> Iterator[tuple[str, dict[str, object]]]:
     for line in text.splitlines():
         if found := LINE.search(line):
             engine = _ENGINE.search(line, 0, found.start())

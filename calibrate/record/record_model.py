@@ -24,7 +24,7 @@ TINY_CONFIG: dict[str, Any] = read_json(Path(__file__).with_name("tiny.json"))
 _GUESS = {"cpu": (4e-3, 2e11, 1e10), "gpu": (3e-3, 3e14, 2e12)}  # base_s, flop/s, bytes/s
 
 
-def record_config(model: str) -> dict[str, Any]:
+def record_config(model: str) -> dict[str, object]:
     """The config of a catalog model, of a `config.json` or its folder, or of the built-in `tiny` one.
 
     Raises HeadcountError where there is none.
@@ -38,13 +38,13 @@ def model_folder(model: str) -> Path | None:
     return given.resolve() if model != TINY and given.is_dir() else None
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Put it where vLLM looks for it."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def attention_window(config: Mapping[str, Any], groups: list[tuple[int | None, int]]) -> int | None:
+def attention_window(config: Mapping[str, object], groups: list[tuple[int | None, int]]) -> int | None:
     """Tokens that windowed layers attend to, their mean where they differ; None where no layer has a window.
 
     From the config as the simulator reads it; of a model that it does not know from vLLM's layer `groups`, each a
@@ -82,7 +82,7 @@ def guessed_seconds(config: Mapping[str, Any], device: str, num_devices: int = 1
     return np.array([seconds.get(name, 0.0) for name in TERMS])
 
 
-def check_plannable(config: Mapping[str, Any], engine: Mapping[str, Any]) -> None:
+def check_plannable(config: Mapping[str, object], engine: Mapping[str, Any]) -> None:
     """Raises HeadcountError where vLLM would refuse these settings, as far as that is known without starting it."""
     length = engine.get("max_model_len")
     if length is not None and length < 2:

@@ -35,7 +35,7 @@ class Asked:
         """Whether the model's own are loaded, instead of random ones."""
         return bool(self.engine.get("load_format", "dummy") != "dummy")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"model": self.model, "engine": dict(self.engine), "temperature": self.temperature}
 
 
@@ -112,7 +112,7 @@ class LoadFailedError(Exception):
 
 @contextmanager
 def running_engine(
-    asked: Asked, config: Mapping[str, Any], python: Path, probe: Path, *, log: Path
+    asked: Asked, config: Mapping[str, object], python: Path, probe: Path, *, log: Path
 ) -> Iterator[Engine]:
     """A running engine, with all of its processes gone at the end; what it says is added to `log`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:

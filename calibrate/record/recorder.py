@@ -180,7 +180,7 @@ class _Session:
                     break
                 self._run(number, entry)
 
-    def _run(self, number: int, entry: dict[str, Any]) -> None:
+    def _run(self, number: int, entry: dict[str, object]) -> None:
         load = convert(entry["load"], Load)
         self._tell(load.name)
         records, begin_s = [], time.monotonic()
@@ -270,7 +270,7 @@ def tell(progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
     progress.expected_left_s = sum(entry["expected_s"] for entry in entries if entry["status"] == PLANNED)
 
 
-def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """The steps of all loads that are done. Raises HeadcountError where there are none."""
     tables = folder.read_done(entries)
     if not tables:
@@ -284,7 +284,7 @@ def fit_recorded(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) 
     return fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
 
 
-def limits_of(about: Mapping[str, Any], config: Mapping[str, Any]) -> Limits:
+def limits_of(about: Mapping[str, Any], config: Mapping[str, object]) -> Limits:
     """What a started engine takes; a layer group's share of the pool bounds the tokens that it holds."""
     settings, groups = about["settings"], [(window, layers) for window, layers in about["windows"]]
     tokens = about["num_gpu_blocks"] * settings["block_size"] // max(len(groups), 1)
@@ -318,8 +318,8 @@ def _require_same(before: Any, now: dict[str, Any], out: Path, what: str) -> Non
             )
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(value: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
     for name, item in value.items():
         found |= _flat(item, f"{name}.") if isinstance(item, Mapping) else {prefix + name: item}
     return found

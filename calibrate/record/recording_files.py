@@ -115,7 +115,7 @@ class RecordingFolder:
             found["options"] = engine_options(found["options"], self.file, "options")
         return found
 
-    def write(self, content: Mapping[str, Any], kind: str = KIND_STEPS) -> None:
+    def write(self, content: Mapping[str, object], kind: str = KIND_STEPS) -> None:
         text = json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind, **content}, indent=1)
         write_whole(self.file, text + "\n")
 
@@ -143,7 +143,7 @@ class RecordingFolder:
             _check_column(path, steps[name])
         return steps
 
-    def read_done(self, entries: Sequence[Mapping[str, Any]]) -> list[pd.DataFrame]:
+    def read_done(self, entries: Sequence[Mapping[str, object]]) -> list[pd.DataFrame]:
         """The steps of each load that is done, by what `recording.json` says of the loads."""
         done = [(number, convert(each["load"], Load)) for number, each in enumerate(entries) if each["status"] == DONE]
         return [self.read_steps(number, load) for number, load in done]

@@ -62,7 +62,7 @@ def resolve_model_and_gpu(
     return ModelOnGPU(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
 
 
-def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:
+def _known(given: Mapping[str, object], known: Collection[str], what: str) -> dict[str, Any]:
     """What is given, less what is None. Raises ValueError for a name that is not known, with the nearest that is."""
     check_names(given, known, what)
     return {name: value for name, value in given.items() if value is not None}
@@ -118,6 +118,6 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
     return found
 
 
-def engine_json(args: AnyArgs) -> dict[str, Any]:
+def engine_json(args: AnyArgs) -> dict[str, object]:
     """What an answer says of its engine beyond vLLM's release: nothing where it is vLLM."""
     return {"engine": SGLANG, "sglang_version": args.sglang_version} if isinstance(args, SGLangArgs) else {}

@@ -14,7 +14,7 @@ from simulator.study.store.store import kept_simulations
 _RUNNING = "Running"
 
 
-def unwatched(_: Any) -> None:
+def unwatched(_: object) -> None:
     """Nobody watches."""
 
 

@@ -95,7 +95,7 @@ class CompareSearch(Inputs):
 class SweepInput(Inputs):
     """What is varied over the base, and whose users are asked for."""
 
-    vary: Mapping[str, Any] | None = None
+    vary: Mapping[str, object] | None = None
     tornado: bool = given(
         Switch(has_opposite=False), "Also each assumption, 20 % less and 20 % more, the largest effect first.",
         heading="What if", default=False,
@@ -114,7 +114,7 @@ class OptimizeSearch(Inputs):
     """What is searched, and how many choices are estimated and simulated."""
 
     gpus: int = given(COUNT, "GPUs to serve on.", heading="Search", default=1)
-    search: Mapping[str, Any] | None = None
+    search: Mapping[str, object] | None = None
     trials: int = given(
         WholeNumber(1, 10_000), "Choices that are looked at by an estimate, in ms each.", heading="Search",
         default=TRIALS,

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from files.documents import Json
 from files.reading import InputError
 from headcount.inputs.question import question
 from headcount.queries.result import Result
@@ -36,7 +37,7 @@ class Difference:
             return None
         return float(self.after / self.before - 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return asdict(self) | {"change": self.change}
 
 
@@ -50,14 +51,14 @@ class DiffResult(Result):
     asked_changes: tuple[Difference, ...]
     answer_changes: tuple[Difference, ...]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return {
             "questions": list(self.questions),
             "question_changes": [each.to_json() for each in self.asked_changes],
             "answer_changes": [each.to_json() for each in self.answer_changes],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         both = (("question", self.asked_changes), ("answer", self.answer_changes))
         return [{"of": of, **each.to_json()} for of, changes in both for each in changes]
 
@@ -84,13 +85,13 @@ def diff(before: str | Path, after: str | Path) -> DiffResult:
         ) from None
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+def _changes(before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[Difference]:
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
             yield Difference(name, before.get(name), after.get(name))
 
 
-def _asked(answer: Mapping[str, Any], with_load: bool) -> Iterator[tuple[str, Any]]:
+def _asked(answer: Mapping[str, Any], with_load: bool) -> Iterator[tuple[str, object]]:
     """What decides an answer."""
     report = answer["report"]
     yield "kind of question", report["kind"]
@@ -123,7 +124,7 @@ def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "server", (report.get("deployment") or {}).get("serve_line")
 
 
-def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Whom each row of the first page's table serves; the leading one is told before."""
     for place, column in enumerate(table["columns"]):
         if SAFE in column:

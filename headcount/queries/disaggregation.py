@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from files.documents import Json
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.disaggregation import ApartPools, LinkInput, asked_apart
 from headcount.inputs.engine import EngineInput
@@ -43,7 +44,7 @@ class DisaggregationResult(PooledResult):
     def usd_per_hour(self) -> float | None:
         return self.question.gpu.usd_per_hour_of(self.apart.gpus)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         point = self.found.point
         return self.shared_figures() | {
             "gpu": self.question.gpu.name,
@@ -52,11 +53,11 @@ class DisaggregationResult(PooledResult):
             **self.served,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         rows: list[dict[str, Any]] = self.served.get("pools", [])
         return rows
 
-    def report_figures(self) -> dict[str, Any]:
+    def report_figures(self) -> Json:
         return swings_apart(self.question, self.apart) if self.users_low else {}
 
 
@@ -128,7 +129,7 @@ def _watched(progress: Watch) -> Watcher:
     return watch
 
 
-def _served(apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
+def _served(apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, object]:
     """What both pools do in one run at the capacity."""
     if found.point is None:
         return {}

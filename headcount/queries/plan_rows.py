@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from files.documents import Json
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted
 from headcount.text.words import layout_text, pools_text
@@ -79,7 +80,7 @@ class FleetRow:
         weights = f", {self.quantization}" if self.quantization else ""
         return size + weights + (f", KV {self.kv_cache_dtype}" if self.kv_cache_dtype not in (None, "auto") else "")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         found = asdict(self)
         return found | {"at_users_to_serve": {name: found.pop(name) for name in _AT_USERS_TO_SERVE}}
 

@@ -25,14 +25,14 @@ _SCHEMA_1 = {  # keys of answers by 0.1, which 0.2 still reads, and what they ar
 }
 
 
-def _in_today_s_words(answer: Any) -> Any:
+def _in_today_s_words(answer: object) -> Any:
     """An answer of schema 1 under the keys of today; any other as it is."""
     if not isinstance(answer, dict) or answer.get("schema_version") != 1:
         return answer
     return _renamed(answer)
 
 
-def _renamed(value: Any) -> Any:
+def _renamed(value: object) -> Any:
     if isinstance(value, dict):
         return {_SCHEMA_1.get(key, key): _renamed(each) for key, each in value.items()}
     return [_renamed(each) for each in value] if isinstance(value, list) else value
@@ -53,5 +53,5 @@ def read_answer(path: Path) -> Mapping[str, Any]:
             f"{path}: it is no answer of headcount that a report can be made of; write one with --json, or with "
             "--report FILE.json"
         )
-    checked: Mapping[str, Any] = answer
+    checked: Mapping[str, object] = answer
     return checked

@@ -32,7 +32,7 @@ class Table:
 Block = Line | Table
 
 
-def block_json(block: Block) -> dict[str, Any]:
+def block_json(block: Block) -> dict[str, object]:
     """A block as JSON has it; `block_of` reads it."""
     return {"table" if isinstance(block, Table) else "line": asdict(block)}
 

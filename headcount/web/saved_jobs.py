@@ -56,8 +56,8 @@ def _rows(answer: Result) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -(row.get("users_low") or 0)) if "capacity" in answer.figures() else rows
 
 
-def _flat(row: dict[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(row: dict[str, object], before: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
     for name, value in row.items():
         if name in _LOADS and isinstance(value, dict):
             found |= _flat(value) if _LOADS[name] else {}

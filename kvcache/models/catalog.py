@@ -48,7 +48,7 @@ class Entry:
     source: str
     config: dict[str, Any]
     aliases: tuple[str, ...] = ()
-    quantized: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    quantized: Mapping[str, dict[str, object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.source.strip():
@@ -105,7 +105,7 @@ def _shape(config: str, name: str) -> Architecture:
     return from_config(json.loads(config), name=name)
 
 
-def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
+def named_config(name_or_path: str) -> tuple[str, dict[str, object]]:
     """A model's name with its config as `load_model` reads it; raises as that does."""
     found = _found(name_or_path)
     return found.name, found.config
@@ -147,7 +147,7 @@ def _found(name_or_path: str) -> _Found:
     return _Found(name=name, config={**entry.config, **quantization}, path=path)
 
 
-def _modelopt_file(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def _modelopt_file(path: Path, config: Mapping[str, object]) -> dict[str, object]:
     """The quantization that ModelOpt wrote beside a config.json, which vLLM reads where that holds none."""
     beside = path.parent / "hf_quant_config.json"
     if path.name != "config.json" or not beside.is_file() or config.get("quantization_config") is not None:
@@ -155,7 +155,7 @@ def _modelopt_file(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"quantization_config": _read(beside)}
 
 
-def _quantized(entry: Entry, slug: str) -> tuple[str, dict[str, Any]]:
+def _quantized(entry: Entry, slug: str) -> tuple[str, dict[str, object]]:
     """The name that was asked for, with its `quantization_config` where that is the model in another format."""
     for name, quantization in entry.quantized.items():
         if slug in (slug_of(name), slug_of(name.split("/")[-1])):

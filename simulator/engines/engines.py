@@ -51,7 +51,7 @@ def words_of(args: AnyArgs) -> Words:
     return TUNINGS[engine_of(args)].words(args)
 
 
-def own_arguments(given: Mapping[str, Any], *, is_shared: bool = False) -> dict[str, Any]:
+def own_arguments(given: Mapping[str, object], *, is_shared: bool = False) -> dict[str, Any]:
     """What is given for the engine that is asked for, without `engine`; what has no value is left out.
 
     `is_shared`: other engines are asked for, too, and their arguments are for them. Raises ValueError for an unknown
@@ -88,7 +88,7 @@ def with_settings(args: AnyArgs | None, settings: Mapping[str, Any]) -> AnyArgs:
     return replace(args, **settings)
 
 
-def _is_default(key: str, value: Any) -> bool:
+def _is_default(key: str, value: object) -> bool:
     """Whether an argument has its default, as a command passes it on for every engine that is not asked for."""
     described = next(found[key] for kind in ENGINES.values() if key in (found := arguments_of(kind)))
     return bool(value == described.default)

@@ -142,7 +142,7 @@ def digest_of(constants: Constants) -> str:
     return hashlib.sha256(json.dumps(numbers, sort_keys=True, default=dict).encode()).hexdigest()[:16]
 
 
-def settings_of(served: ServedModel) -> dict[str, Any]:
+def settings_of(served: ServedModel) -> dict[str, object]:
     """What of a deployment a profile keeps: its values of `LatencyProfile.settings`."""
     args = served.args
     return {name: getattr(args, name) for name in _SETTINGS} | {

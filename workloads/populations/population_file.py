@@ -59,7 +59,7 @@ class _Tables(Strict, frozen=True, kw_only=True):
 _DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")
 
 
-def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | str = "") -> Population:
+def population_from_mapping(data: Mapping[str, object], *, name: str, file: Path | str = "") -> Population:
     """A population from the tables of a preset file such as workloads/presets/chat.toml. Raises InputError."""
     place = file or f"workload '{name}'"
     tables = typed(data, _Tables, place)
@@ -91,7 +91,7 @@ def _clients(tables: _Tables, place: Path | str) -> Clients:
         raise InputError(f"{shown(place)}: {error}") from None
 
 
-def _share(spec: Any, place: Path | str) -> Distribution:
+def _share(spec: object, place: Path | str) -> Distribution:
     """A distribution of shares. Raises InputError for one that goes beyond 1."""
     found = parse_distribution(spec, file=place, name="thinking_share")
     if found.quantile(np.array([LAST_BELOW_1]))[0] > 1:

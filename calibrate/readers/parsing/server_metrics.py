@@ -75,7 +75,7 @@ def finished_by_reason(values: Values) -> dict[str, float]:
     return dict(found)
 
 
-def cache_options(labels: Mapping[str, str], where: Path | str) -> dict[str, Any]:
+def cache_options(labels: Mapping[str, str], where: Path | str) -> dict[str, object]:
     """The settings among the labels of `CACHE_CONFIG`, under the command line's names. Raises InputError."""
     found = {
         option: engine_option(option, labels[label], where, f"{CACHE_CONFIG}: {label}")

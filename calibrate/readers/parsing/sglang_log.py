@@ -40,7 +40,7 @@ _NOT_SIMULATED: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def check_simulated(found: Mapping[str, Any], file: Path, place: str) -> None:
+def check_simulated(found: Mapping[str, object], file: Path, place: str) -> None:
     """Raise InputError where a server's own fields ask for what is not simulated with SGLang."""
     for name, (what, without) in _NOT_SIMULATED.items():
         value = found.get(name)

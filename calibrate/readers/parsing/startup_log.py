@@ -56,7 +56,7 @@ class StartupLog:
     engine: str = VLLM
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The server's settings as options here: its arguments, its model, its release."""
         if self.engine == SGLANG:
             sizes = {"max_total_num_tokens": self.kv_cache_tokens, "context_length": self.max_model_len}
@@ -145,7 +145,7 @@ def _log_of_sglang(path: Path, text: str) -> StartupLog:
     )
 
 
-def logged_options(path: Path) -> dict[str, Any]:
+def logged_options(path: Path) -> dict[str, object]:
     """The server's settings as options here, where the log holds its start; else none."""
     try:
         return read_startup_log(path).options
@@ -153,7 +153,7 @@ def logged_options(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _arguments(path: Path, text: str) -> dict[str, Any]:
+def _arguments(path: Path, text: str) -> dict[str, object]:
     """vLLM writes them as a Python literal; values that are none, such as objects, make the line unreadable."""
     lines = enumerate(text.split("\n"), start=1) if _ARGUMENTS in text else ()
     number, line = next(((number, line) for number, line in lines if _ARGUMENTS in line), (0, ""))

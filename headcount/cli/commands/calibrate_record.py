@@ -51,7 +51,7 @@ from simulator.engines.vllm.arguments import EngineArgs
     option("--out", FilePath(), "Folder of the recording; repeat the command to continue in it."),
     json_option,
 )
-def record_command(**values: Any) -> int:
+def record_command(**values: object) -> int:
     """Record the steps of a real vLLM engine, or the metrics of a live server.
 
     With --model, vLLM runs here, with random weights, through loads that separate prefill, decode, context, batch
@@ -113,7 +113,7 @@ def _plan_only(values: dict[str, Any]) -> int:
     return 0
 
 
-def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
+def _print_plan(plan: Any, as_json: bool, limits: dict[str, object]) -> None:
     from collections import Counter  # noqa: PLC0415
 
     from headcount.cli.output import print_json  # noqa: PLC0415
@@ -186,7 +186,7 @@ def _record_engine(values: dict[str, Any]) -> int:
     return 0 if found.is_complete else 3
 
 
-def _recorded_json(found: Any, out: Path) -> dict[str, Any]:
+def _recorded_json(found: Any, out: Path) -> dict[str, object]:
     times = found.times
     return {
         "schema_version": SCHEMA_VERSION,

@@ -29,8 +29,8 @@ def with_one_config(words: list[str], option: str) -> list[str]:
     Raises HeadcountError for a flag without a value, for another level than vLLM has, or for text that is no JSON.
     """
     kept: list[str] = []
-    level: dict[str, Any] = {}
-    given: dict[str, Any] = {}
+    level: dict[str, object] = {}
+    given: dict[str, object] = {}
     rest = iter(words)
     for word in rest:
         config, of_level = _CONFIG.match(word), _LEVEL.match(word)
@@ -64,7 +64,7 @@ def _value(option: str, word: str, joined: str | None, rest: Iterator[str]) -> s
     return value
 
 
-def _object(option: str, text: str) -> dict[str, Any]:
+def _object(option: str, text: str) -> dict[str, object]:
     found = parse_json(text, f"{option}: --compilation-config")
     if not isinstance(found, dict):
         raise HeadcountError(f"{option}: --compilation-config is '{shortened(text)}'; give a JSON object")
@@ -77,7 +77,7 @@ def _put(config: dict[str, Any], path: list[str], value: Any) -> None:
     _merge(config, value)
 
 
-def _merge(config: dict[str, Any], more: dict[str, Any]) -> None:
+def _merge(config: dict[str, Any], more: dict[str, object]) -> None:
     """`more` wins."""
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(config.get(key), dict):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
+from files.documents import Json
 from files.errors import HeadcountError
 from files.outputs import check_out_file, check_out_files, write_whole
 from headcount.diagnostics import Facts, find_diagnostics
@@ -41,10 +42,10 @@ class FitResult(Result):
         write_whole(path, profile_text(self.fitted.profile))
         return replace(self, saved=Path(path))
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return self.fitted.to_json()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [dict(term) for term in self.fitted.to_json()["terms"]]
 
 

@@ -91,7 +91,7 @@ def _cells(row: Mapping[str, Any], count: str) -> tuple[str, ...]:
     )
 
 
-def details(answer: StepsCheckResult) -> dict[str, Any]:
+def details(answer: StepsCheckResult) -> dict[str, object]:
     plan = answer.checked[0].deployment
     return {
         "deployment": deployment_json(plan, 1),

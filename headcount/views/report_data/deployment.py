@@ -7,7 +7,7 @@ from simulator.deployment import Deployment
 from simulator.engines.vllm.engine import EngineConfig
 
 
-def deployment_json(plan: Deployment, servers: int) -> dict[str, Any]:
+def deployment_json(plan: Deployment, servers: int) -> dict[str, object]:
     """Its settings are those that were simulated, given or assumed."""
     return {
         "gpu": plan.gpu.name,
@@ -26,7 +26,7 @@ def _of_sglang(plan: Deployment) -> dict[str, Any]:
     return found | formats | sizes | {"latency model": plan.latency.name}
 
 
-def _of_vllm(plan: Deployment, engine: EngineConfig) -> dict[str, Any]:
+def _of_vllm(plan: Deployment, engine: EngineConfig) -> dict[str, object]:
     return {
         "vLLM release": plan.args.vllm_version,
         "weights": weights_text(plan),

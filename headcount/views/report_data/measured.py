@@ -18,7 +18,7 @@ def latency_name(name: str) -> str:
     return f"{statistic} {_NAMES.get(latency, latency)}".strip().replace("_", " ")
 
 
-def measured_json(checked: Sequence[Checked]) -> dict[str, Any]:
+def measured_json(checked: Sequence[Checked]) -> dict[str, object]:
     """Means of each run, and the distributions of some; overloaded runs are in the table alone."""
     sound = [item for item in checked if not item.is_overloaded]
     return {
@@ -29,7 +29,7 @@ def measured_json(checked: Sequence[Checked]) -> dict[str, Any]:
     }
 
 
-def _latency(sound: Sequence[Checked], name: str) -> dict[str, Any]:
+def _latency(sound: Sequence[Checked], name: str) -> dict[str, object]:
     rows = [row for item in sound if (row := item.row(f"{name}.mean")) is not None and row.measured and row.simulated]
     return {
         "name": _NAMES[name],

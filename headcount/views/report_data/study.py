@@ -30,7 +30,7 @@ def study_json(answer: "Result", study: Study | None) -> dict[str, Any]:
     if study is None or study.row.plan is None:
         return told
     question, row, plan = study.question, study.row, study.row.plan
-    found: dict[str, Any] = told | {
+    found: dict[str, object] = told | {
         "deployment": deployment_json(plan, study.servers),
         "memory": memory_json(plan.budget),
         "workload": workload_text(question),
@@ -53,7 +53,7 @@ def study_json(answer: "Result", study: Study | None) -> dict[str, Any]:
     }
 
 
-def staircase_json(study: Study) -> dict[str, Any] | None:
+def staircase_json(study: Study) -> dict[str, object] | None:
     """Users and dollars by number of servers, in proportion to what was simulated."""
     row, plan = study.row, study.row.plan
     if plan is None or not row.users_low:

@@ -49,7 +49,9 @@ def top_assumptions(
     return (*said[:first], *links[: MOST_TO_CONFIRM - 1], *said[first:])
 
 
-def combined_sensitivity(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = (), leads: str = "") -> str:
+def combined_sensitivity(
+    details: Mapping[str, object], room: Headroom, links: Sequence[str] = (), leads: str = ""
+) -> str:
     """What is left where all those swings come together, by the product of their ratios; "" for a single one."""
     ratios = [_ratio(each) for each in _costliest(details, links, leads)]
     if len(ratios) < 2:
@@ -59,7 +61,7 @@ def combined_sensitivity(details: Mapping[str, Any], room: Headroom, links: Sequ
     return f"{which} changes of {details['swing']:.0%} at once, by estimate: about {left:,} users{_enough(left, room)}."
 
 
-def _costliest(details: Mapping[str, Any], links: Sequence[str], leads: str) -> list[Mapping[str, Any]]:
+def _costliest(details: Mapping[str, Any], links: Sequence[str], leads: str) -> list[Mapping[str, object]]:
     """The swings for which there is room beside the links: the one that leads, then the costliest."""
     found = [each for each in details.get("tornado", ()) if each.get("value") and _ratio(each) < 1 - LEAST_LOST]
     found.sort(key=lambda each: (each["name"] != leads, _ratio(each)))

@@ -67,7 +67,7 @@ def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found  # type: ignore[no-any-return]
 
 
-def native_quantization(quantization: Mapping[str, Any] | None) -> str | None:
+def native_quantization(quantization: Mapping[str, object] | None) -> str | None:
     """The checkpoint's own weight format as a scheme name, None for 16-bit weights.
 
     A name such as `gptq-g32` stands for a format of kvcache/formats/weights with another group size.
@@ -100,7 +100,7 @@ def _fp8(quantization: Mapping[str, Any]) -> str:
     return "fp8-block"
 
 
-def _modelopt(quantization: Mapping[str, Any]) -> str:
+def _modelopt(quantization: Mapping[str, object]) -> str:
     inner = quantization.get("quantization")
     level = inner if isinstance(inner, Mapping) else quantization
     algorithm = str(level.get("quant_algo", "")).upper()
@@ -115,7 +115,7 @@ def _modelopt(quantization: Mapping[str, Any]) -> str:
     return "nvfp4" if "FP4" in algorithm else "fp8-tensor"
 
 
-def _integers(method: str, quantization: Mapping[str, Any]) -> str:
+def _integers(method: str, quantization: Mapping[str, object]) -> str:
     """GPTQ, AWQ, bitsandbytes."""
     bits = quantization.get("bits", 4)
     if method == "bitsandbytes":
@@ -128,7 +128,7 @@ def _integers(method: str, quantization: Mapping[str, Any]) -> str:
     return f"{name}-actorder" if method == "gptq" and quantization.get("desc_act") else name
 
 
-def _grouped(name: str, group_size: Any, usual: int = 128) -> str:
+def _grouped(name: str, group_size: object, usual: int = 128) -> str:
     """`gptq` with groups of 32: `gptq-g32`; -1 stands for one group per output channel."""
     if group_size in (None, -1):
         return name if usual == 0 else f"{name}-channel"
@@ -166,7 +166,7 @@ def _compressed_tensors(quantization: Mapping[str, Any]) -> str | None:
     return _grouped(base, 128 if size is None and weights.get("strategy") in (None, "group") else size)
 
 
-def _floats(weights: Mapping[str, Any], bits: int) -> str:
+def _floats(weights: Mapping[str, object], bits: int) -> str:
     if bits == 4:
         return "mxfp4" if weights.get("group_size") == 32 else "nvfp4"
     return {"tensor": "fp8-tensor", "block": "fp8-block"}.get(str(weights.get("strategy")), "fp8")
@@ -177,7 +177,7 @@ _KV_CACHE_STRATEGIES = ("tensor", "attn_head")
 
 
 def declared_kv_cache(
-    quantization: Mapping[str, Any] | None, *, is_outer: bool, is_latent: bool
+    quantization: Mapping[str, object] | None, *, is_outer: bool, is_latent: bool
 ) -> DeclaredKVCache | None:
     """The config's KV-cache format, None where it declares none; `is_outer` unless a nested config has it.
 
@@ -194,7 +194,7 @@ def declared_kv_cache(
     return None
 
 
-def _declared_by_modelopt(quantization: Mapping[str, Any]) -> DeclaredKVCache | None:
+def _declared_by_modelopt(quantization: Mapping[str, object]) -> DeclaredKVCache | None:
     inner = quantization.get("quantization")
     levels = (inner, quantization) if isinstance(inner, Mapping) else (quantization,)
     for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
@@ -205,7 +205,7 @@ def _declared_by_modelopt(quantization: Mapping[str, Any]) -> DeclaredKVCache | 
     return None
 
 
-def _kv_cache_of_modelopt(value: Any) -> str | None:
+def _kv_cache_of_modelopt(value: object) -> str | None:
     if not isinstance(value, Mapping):
         return _MODELOPT_KV_CACHES.get(str(value).lower())
     bits = value.get("num_bits") if value.get("type") == "float" else None
@@ -227,14 +227,14 @@ def _declared_by_compressed_tensors(scheme: Any, *, is_latent: bool) -> Declared
     return DeclaredKVCache(method="compressed-tensors", dtype="fp8", text=_text("kv_cache_scheme", scheme))
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if not isinstance(value, Mapping):
         return f"{key} {_word(value)}"
     named = ", ".join(f"{name} {_word(value[name])}" for name in ("type", "num_bits", "strategy") if name in value)
     return f"{key} with {named or 'no type'}"
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return one_line(str(value)[:40])
 
 

@@ -71,7 +71,7 @@ def state_keys(name: str) -> Mapping[str, Any]:
 @cache
 def entries(file: str) -> Mapping[str, Mapping[str, Any]]:
     """The tables of a data file, those that are `like` one above them with all of that one's."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for name, table in tomllib.loads((FOLDER / file).read_text(encoding="utf-8")).items():
         found[name] = {**found.get(table.pop("like", ""), {}), **table}
     return found

@@ -29,7 +29,7 @@ Dtype: Any = Literal[
 ]
 
 
-def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
+def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     """The shape that a `config.json` describes; the nested `text_config` of multimodal models is read where present.
 
     Raises `ValueError` on missing or contradictory fields.
@@ -200,7 +200,7 @@ def _layers_by_component(layers: Sequence[Layer]) -> dict[str, list[int]]:
     return found
 
 
-def _assumptions(fields: Fields, config: Mapping[str, Any]) -> list[Assumption]:
+def _assumptions(fields: Fields, config: Mapping[str, object]) -> list[Assumption]:
     found = []
     if fields.family is FALLBACK:
         why = f"model_type {fields.model_type!r} is not known; read like a Llama"

@@ -77,7 +77,7 @@ class _Encoder:
         mlp = 2 * self.width * self.inner + self.inner + self.width
         return self.depth * (attention + mlp + 4 * self.width)
 
-    def merged_patches(self, kernel: Any) -> int:
+    def merged_patches(self, kernel: object) -> int:
         """Width of neighbouring pieces side by side."""
         height, width = typed([kernel] * 2 if isinstance(kernel, int) else kernel, Sides, "vision_config", "merge size")
         return self.width * height * width

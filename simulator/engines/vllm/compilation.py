@@ -68,7 +68,7 @@ class CompilationConfig:
 
     name: str = "JSON"
 
-    def read(self, given: Any) -> Compilation:
+    def read(self, given: object) -> Compilation:
         """Raises HeadcountError for a setting that is not known, or for a mode that vLLM does not have."""
         if isinstance(given, Compilation):
             return given

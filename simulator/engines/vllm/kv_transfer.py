@@ -109,7 +109,7 @@ class KVTransferConfig:
 
     name: str = "JSON"
 
-    def read(self, given: Any) -> KVTransfer | None:
+    def read(self, given: object) -> KVTransfer | None:
         """None where it says nothing that is not the default. Raises ValueError for another connector or setting."""
         if isinstance(given, KVTransfer):
             return given
@@ -132,7 +132,7 @@ class KVTransferConfig:
         return KVTransfer(eviction_policy=extra.eviction_policy, cpu_bytes_to_use=extra.cpu_bytes_to_use)
 
 
-def _check_connector(connector: Any) -> None:
+def _check_connector(connector: object) -> None:
     """Raise HeadcountError for one that is not simulated, with what is."""
     if connector in (NIXL, "NixlPullConnector"):
         raise HeadcountError(f"{connector}: prefill and decode apart are asked for by --pools; leave it out")
@@ -155,7 +155,7 @@ def _check_connector(connector: Any) -> None:
         )
 
 
-def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
+def _lmcache(extra: dict[str, object]) -> LMCacheMemory:
     """Of LMCache's settings. Raises HeadcountError for one that is not simulated."""
     for name, why in LMCACHE_FAILS.items():
         if extra.get(f"{_PREFIX}{name}"):

@@ -138,7 +138,7 @@ class SpeculativeConfig:
 
     name: str = "JSON"
 
-    def read(self, given: Any) -> Speculation:
+    def read(self, given: object) -> Speculation:
         if isinstance(given, Speculation):
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")

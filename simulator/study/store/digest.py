@@ -49,7 +49,7 @@ class Digests:
             self._known[id(value)] = (value, found)
         return found
 
-    def _parts(self, value: Any) -> Iterator[bytes]:
+    def _parts(self, value: object) -> Iterator[bytes]:
         if isinstance(value, np.ndarray | np.generic):
             yield from _array_parts(np.asarray(value))
         elif callable(value) and not isinstance(value, partial) and not is_dataclass(type(value)):
@@ -107,10 +107,10 @@ def _plain_parts(value: object) -> Iterator[bytes]:
         raise UndigestibleError(f"a {type(value).__name__}")
 
 
-def _name(value: Any) -> bytes:
+def _name(value: object) -> bytes:
     """A class or function by its name, where its code is part of the origin. Raises UndigestibleError for others."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", getattr(value, "__name__", None))
-    found: Any = sys.modules.get(str(module))
+    found: object = sys.modules.get(str(module))
     for part in str(name).split("."):
         found = getattr(found, part, None)
     if found is not value or str(module).partition(".")[0] not in (*_OURS, *_LIBRARIES):

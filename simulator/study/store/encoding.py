@@ -44,7 +44,7 @@ def _packed(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be kept")
 
 
-def _unpacked(value: Any) -> Any:
+def _unpacked(value: object) -> Any:
     if not isinstance(value, list):
         return value
     kind, *parts = value

@@ -83,16 +83,16 @@ def _columns(path: Path, needed: Sequence[str], rows: list[list[str]], lines: li
     return {name: Cells(path=path, name=name, column=columns[place], lines=lines) for place, name in enumerate(needed)}
 
 
-def _inside(line: dict[str, Any], name: str, steps: list[str]) -> Any:
+def _inside(line: dict[str, object], name: str, steps: list[str]) -> Any:
     if name in line:
         return line[name]
-    value: Any = line
+    value: object = line
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """As a cell of CSV would have it."""
     if type(value) in (int, float):  # as below, ten times as fast
         return repr(value)

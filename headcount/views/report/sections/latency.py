@@ -45,7 +45,7 @@ def _distribution(report: Mapping[str, Any], name: str) -> Lines:
     )
 
 
-def _load_name(load: Mapping[str, Any]) -> str:
+def _load_name(load: Mapping[str, object]) -> str:
     return "this load" if load["share"] is None else f"{load['share']:.0%} of the load"
 
 

@@ -58,6 +58,6 @@ def _means(load: Mapping[str, Any], preempted: str) -> str:
     )
 
 
-def _host_hits(load: Mapping[str, Any]) -> str:
+def _host_hits(load: Mapping[str, object]) -> str:
     host = load.get("host_hit_rate")
     return "" if host is None else f" of the GPU and {host:.0%} in host memory"
