@@ -15,7 +15,9 @@ from files.names import one_line, shortened
 from files.reading import InputError, Purpose, read_text, shown
 
 Json: TypeAlias = dict[str, Any]
-"""A JSON object: what a file or an answer holds. Who reads a value knows its type from the key, or checks it."""
+"""An object of JSON, YAML or TOML. Whoever reads a value knows its type from the key, or checks it."""
+ReadJson: TypeAlias = Mapping[str, Any]
+"""The same where it is only read."""
 
 
 def read_json(path: Path, purpose: Purpose = "settings_bytes") -> Any:

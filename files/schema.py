@@ -1,7 +1,7 @@
 """What a file must hold, as types: msgspec checks them, and a mistake is told with its place, in words."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, inspect
 
+from files.documents import ReadJson
 from files.names import nearest_hint, shortened
 from files.reading import InputError, shown
 
@@ -43,7 +44,7 @@ def typed(value: object, kind: type[T], file: Path | str, place: str = "", *, na
         raise InputError(": ".join(part for part in parts if part)) from None
 
 
-def table(content: Mapping[str, Any], kind: type[T], file: Path | str, **given: Any) -> T:
+def table(content: ReadJson, kind: type[T], file: Path | str, **given: Any) -> T:
     """A table that somebody writes by hand as a dataclass; `given` fields are not the file's to say.
 
     Raises InputError, also for a key that is no field.

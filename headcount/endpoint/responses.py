@@ -6,11 +6,11 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from files.documents import Json
 from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Stream
 from headcount.endpoint.requests import ApiError
@@ -38,7 +38,7 @@ class Shape:
         head = {"id": f"{prefix}-{self.id}", "object": kind, "created": self.created, "model": self.model}
         return {**head, "choices": choices, **more}
 
-    def whole(self, stream: Stream, usage: dict[str, object]) -> dict[str, Any]:
+    def whole(self, stream: Stream, usage: dict[str, object]) -> Json:
         text, answer = "".join(stream.job.answer.words), stream.job.answer
         said = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
         ends = {"logprobs": None, "finish_reason": answer.finish_reason, self.stop_name: answer.stop_reason}

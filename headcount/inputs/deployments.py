@@ -12,6 +12,7 @@ from kvcache.models.catalog import find_gpu, is_other_model, load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, engine_of, own_arguments
 from simulator.engines.memory import memory_budget
+from simulator.engines.settings import Settings
 from simulator.engines.sglang.arguments import SGLangArgs
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class ModelOnGPU:
 def resolve_model_and_gpu(
     model: str,
     gpu: str,
-    engine: Mapping[str, Any],
+    engine: Settings,
     startup_log: "StartupLog | None" = None,
     *,
     is_shared: bool = False,
@@ -94,7 +95,7 @@ def check_counts(name: str, given: Sequence[int]) -> None:
         raise HeadcountError(f"{name} has {wrong!r}; give whole numbers above 0")
 
 
-def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> dict[str, Any]:
+def given_arguments(given: Settings, startup_log: "StartupLog | None" = None) -> dict[str, Any]:
     """What wins over what measured runs say of their server: model, GPU, engine arguments, the load's length spread,
     the warm-up.
 

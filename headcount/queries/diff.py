@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from files.documents import Json
+from files.documents import Json, ReadJson
 from files.reading import InputError
 from headcount.inputs.question import question
 from headcount.queries.result import Result
@@ -91,7 +91,7 @@ def _changes(before: Mapping[str, object], after: Mapping[str, object]) -> Itera
             yield Difference(name, before.get(name), after.get(name))
 
 
-def _asked(answer: Mapping[str, Any], with_load: bool) -> Iterator[tuple[str, object]]:
+def _asked(answer: ReadJson, with_load: bool) -> Iterator[tuple[str, object]]:
     """What decides an answer."""
     report = answer["report"]
     yield "kind of question", report["kind"]
@@ -108,7 +108,7 @@ def _asked(answer: Mapping[str, Any], with_load: bool) -> Iterator[tuple[str, ob
     yield from ((f"version of {name}", version) for name, version in report["versions"].items())
 
 
-def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _found(answer: ReadJson) -> Iterator[tuple[str, Any]]:
     """What came out."""
     report = answer["report"]
     page = report["summary"]
@@ -124,7 +124,7 @@ def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "server", (report.get("deployment") or {}).get("serve_line")
 
 
-def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+def _options(table: ReadJson) -> Iterator[tuple[str, object]]:
     """Whom each row of the first page's table serves; the leading one is told before."""
     for place, column in enumerate(table["columns"]):
         if SAFE in column:

@@ -1,10 +1,8 @@
 """How many users do pools serve that compute prompts and answers apart?"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from files.documents import Json
+from files.documents import Json, ReadJson
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.disaggregation import ApartPools, LinkInput, asked_apart
 from headcount.inputs.engine import EngineInput
@@ -38,7 +36,7 @@ class DisaggregationResult(PooledResult):
     kind = "apart"
     view = "disaggregation"
     apart: DisaggregatedDeployment
-    served: Mapping[str, Any]  # the pools and handovers in one run at the capacity
+    served: ReadJson  # the pools and handovers in one run at the capacity
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -54,7 +52,7 @@ class DisaggregationResult(PooledResult):
         }
 
     def rows(self) -> list[Json]:
-        rows: list[dict[str, Any]] = self.served.get("pools", [])
+        rows: list[Json] = self.served.get("pools", [])
         return rows
 
     def report_figures(self) -> Json:

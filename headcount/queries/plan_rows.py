@@ -1,7 +1,6 @@
 """One fleet of a plan: its size, its cost, how it serves the users."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from files.documents import Json
 from headcount.queries.money import usd_per_month, usd_per_user_month
@@ -156,7 +155,7 @@ def _dropped_row(each: Dropped) -> FleetRow:
     )  # fmt: skip
 
 
-def _named(layout: Layout) -> dict[str, Any]:
+def _named(layout: Layout) -> Json:
     plan, apart = layout.plan, layout.apart
     prefill_line, line = apart.serve_lines if apart is not None else (None, plan.serve_line)
     return {
@@ -173,7 +172,7 @@ def _named(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, users_low: int) -> dict[str, Any]:
+def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, users_low: int) -> Json:
     month, (servers, prefill_servers) = usd_per_month(1, usd_per_hour), each.bought
     return {
         "servers": servers,

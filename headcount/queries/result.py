@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from files.documents import Json
+from files.documents import Json, ReadJson
 from files.outputs import check_out_files
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.report_data.study import Study, study_figures
@@ -92,7 +92,7 @@ class Result(ABC):
         return self
 
     @cached_property
-    def evidence(self) -> Mapping[str, Any]:
+    def evidence(self) -> ReadJson:
         """What `complete` worked out: views simulate nothing."""
         raise AssertionError("a result is completed before a report of it is drawn")
 

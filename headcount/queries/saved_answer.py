@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from files.documents import parse_json
+from files.documents import ReadJson, parse_json
 from files.reading import InputError, read_text
 
 _INSIDE = re.compile(r'<script type="application/json" id="answer">(.*?)</script>', re.DOTALL)
@@ -38,7 +38,7 @@ def _renamed(value: object) -> Any:
     return [_renamed(each) for each in value] if isinstance(value, list) else value
 
 
-def read_answer(path: Path) -> Mapping[str, Any]:
+def read_answer(path: Path) -> ReadJson:
     """Of a file that --json or --report wrote: .json, or an .html report. Raises InputError."""
     text = read_text(path)
     if text.lstrip().startswith("<"):

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from files.documents import read_json
+from files.documents import Json, read_json
 from files.errors import HeadcountError
 from files.names import UnknownNameError, one_line, shortened
 from files.reading import InputError, shown
@@ -46,7 +45,7 @@ class Entry:
 
     name: Word
     source: str
-    config: dict[str, Any]
+    config: Json
     aliases: tuple[str, ...] = ()
     quantized: Mapping[str, dict[str, object]] = field(default_factory=dict)
 
@@ -114,7 +113,7 @@ def named_config(name_or_path: str) -> tuple[str, dict[str, object]]:
 @dataclass(frozen=True, kw_only=True)
 class _Found:
     name: str
-    config: dict[str, Any]
+    config: Json
     path: Path
     build: Build | None = None  # where only the name tells the weight format
 
@@ -206,5 +205,5 @@ def _entry(path: Path) -> Entry:
     return table(_read(path), Entry, path)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return typed(read_json(path), dict[str, Any], path)
+def _read(path: Path) -> Json:
+    return typed(read_json(path), Json, path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from files.documents import ReadJson
 from files.errors import HeadcountError
 from kvcache.formats.kv_cache_dtype import one_spelling
 from simulator.engines.engines import TITLES, VLLM, engine_of
@@ -82,8 +83,8 @@ class LatencyProfile:
     ttft_log_error: LogError
     held_out: Mapping[str, float] = field(default_factory=dict)  # e.g. tpot_median_percent
     ranges: Mapping[str, Range] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)
+    settings: ReadJson = field(default_factory=dict)
+    data: ReadJson = field(default_factory=dict)
     source: str = ""
 
     def __post_init__(self) -> None:

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from files.documents import Json, ReadJson
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity, coarse_capacity
 from simulator.study.estimate import Estimate, estimate_users
@@ -22,7 +22,7 @@ LATER, SOONER = "users_at_ttft_error_high", "users_at_ttft_error_low"
 SMALLER, LARGER = "users_at_kv_cache_low", "users_at_kv_cache_high"
 
 
-def interval_of_users(sampled: Mapping[str, int], within: Mapping[str, Any]) -> dict[str, Any]:
+def interval_of_users(sampled: Mapping[str, int], within: ReadJson) -> Json:
     """All sources of error as one interval: their logarithms add as independent errors do.
 
     `sampled` has what replications say (`low`, `mean`, `high`), `within` what `users_within_errors` found.

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
-from files.documents import Json
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
@@ -345,7 +345,7 @@ def row_of(
     found: Capacity,
     *,
     gpus: int,
-    within_errors: Callable[[int], Mapping[str, Any]],
+    within_errors: Callable[[int], ReadJson],
 ) -> CapacityRow:
     """What was found of one layout; `within_errors` says what its users are where step times and KV pool differ."""
     curve, point = tuple(evaluator.points()), found.point

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import numpy as np
 from msgspec import Meta, structs
 
+from files.documents import Json
 from files.reading import InputError, shown
 from files.schema import Strict, Tokens, typed
 from workloads.clients import Clients, Library
@@ -53,7 +54,7 @@ class _Tables(Strict, frozen=True, kw_only=True):
     at_limit: AtLimit = END
     patience_s: Spec | None = None
     client: Library | None = None
-    tenants: dict[str, Any] | None = None
+    tenants: Json | None = None
 
 
 _DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")

@@ -8,12 +8,12 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from files.documents import json_values
+from files.documents import Json, json_values
 from files.reading import InputError, read_text, shown
 from files.schema import typed
 
 T = TypeVar("T")
-Head = str | dict[str, Any]
+Head = str | Json
 Figure = float | None
 """What a tool measured, also NaN or infinite; None where it did not."""
 Nanoseconds = Annotated[int, Meta(ge=0, lt=2**62, description="a clock's whole nanoseconds")]
@@ -62,7 +62,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         items = value if isinstance(value, list) else [value]
         for number, item in enumerate(items, start=1):
             place = f"line {line}" + f", entry {number}" * (len(items) > 1)
-            yield place, item if isinstance(item, dict) else typed(item, dict[str, Any], path, place)
+            yield place, item if isinstance(item, dict) else typed(item, Json, path, place)
 
 
 def typed_objects(path: Path, kind: type[T]) -> list[tuple[str, T]]:

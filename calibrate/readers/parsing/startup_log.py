@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
 from calibrate.readers.parsing.sglang_log import is_sglang_log, read_arguments, read_memory, read_pool
+from files.documents import Json
 from files.errors import HeadcountError
 from files.names import shortened
 from files.reading import InputError, read_text, shown
@@ -48,7 +48,7 @@ class StartupLog:
 
     path: Path
     vllm_version: str
-    arguments: dict[str, Any]  # those that are not vLLM's defaults; of an option's type where they are one
+    arguments: Json  # those that are not vLLM's defaults; of an option's type where they are one
     kv_cache_tokens: int
     max_model_len: int
     max_concurrency: float

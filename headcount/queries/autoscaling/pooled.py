@@ -1,11 +1,10 @@
 """What answers about the users of several pools together have in common."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from files.documents import Json
+from files.documents import Json, ReadJson
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.deployments import ModelOnGPU
 from headcount.queries.money import HOURS_PER_MONTH, usd_per_user_month
@@ -29,7 +28,7 @@ class PooledResult(Result):
     plans: tuple[Deployment, ...]  # one of each pool
     router: str
     found: Capacity
-    interval: Mapping[str, Any]  # users, users_low …, as a row of capacity has them
+    interval: ReadJson  # users, users_low …, as a row of capacity has them
     workload: str
     traffic: TrafficEffects
 

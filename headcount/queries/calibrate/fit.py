@@ -1,10 +1,10 @@
 """Which step times follow from what was measured of a server?"""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
@@ -17,6 +17,7 @@ from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.question import question
 from headcount.queries.result import Progress, Result, Watch, unwatched
+from simulator.engines.settings import Settings
 from simulator.latency.profile_file import profile_text
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def fit(
     for option in NOT_FITTED:
         if engine.arguments.get(option) is not None:
             raise HeadcountError(f"--{option.replace('_', '-')} cannot be fitted; leave it out")
-    values: Mapping[str, Any] = measured.with_engine(engine)
+    values: Settings = measured.with_engine(engine)
     inputs = read_inputs([Path(path) for path in paths], measured.format_name)
     if out is not None and Path(out).resolve() in inputs.files:
         raise HeadcountError(f"--out {out}: is one of the files to fit, which it would replace; name another")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -129,7 +128,7 @@ def _run_json(run: MeasuredRun) -> dict[str, object]:
 
 def _nested(figures: Mapping[str, float]) -> dict[str, object]:
     """`ttft_s.mean` as `{"ttft_s": {"mean": …}}`, as `headcount simulate --json` has it."""
-    found: dict[str, Any] = {}
+    found: Json = {}
     for name, value in figures.items():
         outer, _, inner = name.partition(".")
         if inner:

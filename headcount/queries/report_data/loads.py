@@ -1,7 +1,7 @@
 """The leading deployment at half of the load, at the load and beyond it: latencies, queues, what binds."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +79,7 @@ def samples_json(samples: NDArray[np.void], blocks: int, warmup_s: float, horizo
     return _thinned(columns) | {"warmup_s": warmup_s, "horizon_s": horizon_s}
 
 
-def _thinned(columns: Mapping[str, NDArray[Any]]) -> dict[str, object]:
+def _thinned(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, object]:
     """At most MOST_TIMES times."""
     shown = slice(None, None, -(-len(columns["time_s"]) // MOST_TIMES) or 1)
     return {name: [rounded(value) for value in values[shown].tolist()] for name, values in columns.items()}

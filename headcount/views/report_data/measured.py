@@ -1,9 +1,10 @@
 """Measured runs beside simulated ones, as a report shows them."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from calibrate.check.runs import Checked
+from files.documents import Json
 from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json
 from headcount.text.units import milliseconds, seconds
 
@@ -50,7 +51,7 @@ def _rows(item: Checked) -> list[tuple[str, ...]]:
     return found
 
 
-def _distributions(item: Checked) -> list[dict[str, Any]]:
+def _distributions(item: Checked) -> list[Json]:
     found = []
     for name, (measured, simulated) in item.samples.items():
         both = percentiles_json(measured), percentiles_json(simulated)

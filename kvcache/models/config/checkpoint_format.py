@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from files.names import one_line, shortened
 from files.schema import Lenient, typed
@@ -47,10 +48,10 @@ class _Level(Lenient, frozen=True, kw_only=True):
 
 class _Quantization(_Level, frozen=True, kw_only=True):
     quantization: _Level | None = None
-    producer: dict[str, Any] | None = None
+    producer: Json | None = None
 
 
-def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def quantization_config(config: ReadJson) -> ReadJson | None:
     """The config's `quantization_config`, of either level, as one object.
 
     ModelOpt's own file, hf_quant_config.json, has its fields in a "quantization" of its own and no `quant_method`.
@@ -91,7 +92,7 @@ def native_quantization(quantization: Mapping[str, object] | None) -> str | None
     return names[method]
 
 
-def _fp8(quantization: Mapping[str, Any]) -> str:
+def _fp8(quantization: ReadJson) -> str:
     block = quantization.get("weight_block_size")
     if block is None:
         return "fp8-tensor"
@@ -137,13 +138,13 @@ def _grouped(name: str, group_size: object, usual: int = 128) -> str:
     return name if group_size == usual else f"{name}-g{group_size}"
 
 
-def _compressed_tensors(quantization: Mapping[str, Any]) -> str | None:
+def _compressed_tensors(quantization: ReadJson) -> str | None:
     groups = quantization.get("config_groups")
     # A group without weights quantizes attention alone; no group at all, with a KV cache's scheme, that alone.
     packed = [group for group in groups.values() if group.get("weights")] if isinstance(groups, Mapping) else []
     if groups is not None and not packed:
         return None
-    first: Mapping[str, Any] = packed[0] if packed else {}
+    first: ReadJson = packed[0] if packed else {}
     weights = first.get("weights") or {}
     bits, kind = weights.get("num_bits", 8), weights.get("type", "float")
     if bits not in (4, 8):
@@ -242,9 +243,7 @@ _ROOTS = ("model.layers", "model.language_model.layers", "language_model.model.l
 _KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 
 
-def unquantized_components(
-    quantization: Mapping[str, Any] | None, layers: Mapping[str, Sequence[int]]
-) -> tuple[str, ...]:
+def unquantized_components(quantization: ReadJson | None, layers: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     """Components whose modules are all spared by the config's quantization, looked up in three of their layers each.
 
     `layers`: the 0-based layers that each component is in. A component that is spared in some layers counts as packed.

@@ -1,15 +1,16 @@
 """How many parameters a multimodal model's image encoder has."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
+from files.documents import ReadJson
 from files.schema import Lenient, typed
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
 
-Config = Mapping[str, Any]
+Config = ReadJson
 Sides = Annotated[list[Positive], Meta(min_length=2, max_length=2, description="two whole numbers from 1")]
 
 

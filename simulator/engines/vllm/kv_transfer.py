@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import field
 
-from files.documents import parse_json
+from files.documents import Json, parse_json
 from files.errors import HeadcountError
 from files.names import UnknownNameError, shortened
 from files.schema import AtLeastOne, Positive, Strict, typed
@@ -97,10 +97,10 @@ class _LMCacheExtra(Strict, frozen=True, kw_only=True):
 class _Config(Strict, frozen=True, kw_only=True):
     kv_connector: str = OFFLOADING
     kv_role: str = KV_BOTH
-    kv_connector_extra_config: dict[str, Any] = field(default_factory=dict)
-    engine_id: Any = None  # what decides nothing
-    kv_buffer_device: Any = None
-    kv_load_failure_policy: Any = None
+    kv_connector_extra_config: Json = field(default_factory=dict)
+    engine_id: object = None  # what decides nothing
+    kv_buffer_device: object = None
+    kv_load_failure_policy: object = None
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,10 @@ class _Config(Strict, frozen=True, kw_only=True):
     parallel_drafting: bool = False
     draft_tensor_parallel_size: AtLeastOne | None = None
     # What decides nothing but how many are accepted.
-    prompt_lookup_max: Any = None
-    prompt_lookup_min: Any = None
-    draft_sample_method: Any = None
-    rejection_sample_method: Any = None
+    prompt_lookup_max: object = None
+    prompt_lookup_min: object = None
+    draft_sample_method: object = None
+    rejection_sample_method: object = None
 
 
 class _ByPosition(_Config, frozen=True, kw_only=True):

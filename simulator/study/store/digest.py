@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import is_shipped
@@ -79,13 +80,13 @@ class Digests:
             yield from (name.encode(), self.of(getattr(value, name)))
 
 
-def _array_parts(value: np.ndarray[Any, Any]) -> Iterator[bytes]:
+def _array_parts(value: NDArray[np.generic]) -> Iterator[bytes]:
     if value.dtype.hasobject:
         raise UndigestibleError("an array of objects")
     yield from (b"array", dtype_text(value.dtype).encode(), repr(value.shape).encode(), value.tobytes())
 
 
-def dtype_text(dtype: np.dtype[Any]) -> str:
+def dtype_text(dtype: np.dtype[np.generic]) -> str:
     """A dtype as a .npy file has it."""
     return repr(np.lib.format.dtype_to_descr(dtype))
 

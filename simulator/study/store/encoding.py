@@ -67,5 +67,5 @@ def _class(module: str, name: str) -> Any:
 
 
 @cache
-def _dtype(text: str) -> np.dtype[Any]:
+def _dtype(text: str) -> np.dtype[np.generic]:
     return np.lib.format.descr_to_dtype(ast.literal_eval(text))

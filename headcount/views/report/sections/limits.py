@@ -1,8 +1,8 @@
 """What to mind: notes, and what the answer does not cover."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.parts import Folded, Part, Table, Text
 
 TITLE = "Notes and limits"
@@ -41,7 +41,7 @@ WORDS = (
 )
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     notes = sorted(answer["diagnostics"], key=lambda note: KINDS.index(note["severity"]))
     if notes:
         rows = [(note["text"], note["severity"], note["source"]) for note in notes]
