@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,7 +35,7 @@ class MeasuredRun:
 
     source: Path
     tool: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     load: Mapping[str, float] = field(default_factory=dict)
     requests: pd.DataFrame | None = None  # finished requests in order of arrival, with REQUEST_COLUMNS
     itl_s: tuple[tuple[float, ...], ...] | None = None  # per request of the table: gaps between streamed chunks

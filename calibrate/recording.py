@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
+
+from simulator.engines.settings import Settings
 
 # Columns of `Recording.steps`, one row per step that scheduled something, in order.
 STEP_COLUMNS = (
@@ -34,7 +35,7 @@ class Recording:
     left out by reason.
     """
 
-    options: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    options: Settings
+    environment: Settings
     steps: pd.DataFrame
     excluded: Mapping[str, int] = field(default_factory=dict)

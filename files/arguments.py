@@ -18,7 +18,7 @@ _WORDS: Mapping[Any, str] = {
 }  # fmt: skip
 
 
-def checked(function: Callable[P, R], names: Mapping[str, Any]) -> Callable[P, R]:
+def checked(function: Callable[P, R], names: Mapping[str, object]) -> Callable[P, R]:
     """The function, which looks at its arguments first; `names` are those that its annotations may use."""
     known = signature(function)
 
@@ -36,7 +36,7 @@ def checked(function: Callable[P, R], names: Mapping[str, Any]) -> Callable[P, R
     return call
 
 
-def check_argument(name: str, value: object, hint: Any) -> None:
+def check_argument(name: str, value: object, hint: object) -> None:
     """Raise HeadcountError unless the value is of that type."""
     if _is_huge(value):
         raise HeadcountError(f"{name} holds a whole number of too many digits; it must be below 2^63")
@@ -50,7 +50,7 @@ def _is_huge(value: object) -> bool:
     return isinstance(value, int) and abs(value) >= 2**63
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: Any, hint: object) -> bool:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in get_args(hint))
@@ -65,13 +65,13 @@ def _fits(value: Any, hint: Any) -> bool:
     return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
 
 
-def _item_of(hint: Any) -> Any:
+def _item_of(hint: object) -> Any:
     """What each item of a list is; None for what is no list, or has items of several kinds."""
     kinds = [kind for kind in get_args(hint) if kind is not ...]
     return kinds[0] if get_origin(hint) in (Sequence, Collection, list, tuple) and len(kinds) == 1 else None
 
 
-def _in_words(hint: Any) -> str:
+def _in_words(hint: object) -> str:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         return " or ".join(_in_words(part) for part in get_args(hint))

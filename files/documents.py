@@ -7,12 +7,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from files.errors import HeadcountError
 from files.limits import how_to_raise, limits
 from files.names import one_line, shortened
 from files.reading import InputError, Purpose, read_text, shown
+
+Json: TypeAlias = dict[str, Any]
+"""An object of JSON, YAML or TOML. Whoever reads a value knows its type from the key, or checks it."""
+ReadJson: TypeAlias = Mapping[str, Any]
+"""The same where it is only read."""
 
 
 def read_json(path: Path, purpose: Purpose = "settings_bytes") -> Any:
@@ -28,7 +33,7 @@ def parse_json(text: str, where: str) -> Any:
     return _nested(value, where)
 
 
-def json_values(text: str, where: str) -> Iterator[tuple[int, Any]]:
+def json_values(text: str, where: str) -> Iterator[tuple[int, object]]:
     """JSON values that follow one another, as in JSON lines, each with its first line. Raises InputError."""
     decoder, place, line = json.JSONDecoder(object_pairs_hook=_once), 0, 1
     while found := _NO_SPACE.search(text, place):
@@ -49,7 +54,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     return _nested(value, shown(path))  # type: ignore[no-any-return]
 
 
-def toml_lines(values: Mapping[str, Any]) -> list[str]:
+def toml_lines(values: Mapping[str, object]) -> list[str]:
     """A table's lines, one for each value."""
     return [
         f"{name if name.replace('_', '').isalnum() else json.dumps(name)} = {toml_value(value)}"
@@ -57,7 +62,7 @@ def toml_lines(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def toml_value(value: Any) -> str:
+def toml_value(value: object) -> str:
     """A number, a text or a list of such, as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -97,10 +102,10 @@ def _loader() -> Any:
     import yaml  # noqa: PLC0415  late, as above
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[object, object]:
             keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
             _refuse_twice([key for key in keys if isinstance(key, str)])
-            found: dict[Any, Any] = super().construct_mapping(node, deep)
+            found: dict[object, object] = super().construct_mapping(node, deep)
             return found
 
     return Loader
@@ -138,13 +143,13 @@ def _told(where: str, language: str, text: str = "") -> Iterator[None]:
         raise InputError(f"{where}: is not readable as {language}: {_reason(error)}") from None
 
 
-def _require_whole(value: Any, text: str) -> None:
+def _require_whole(value: object, text: str) -> None:
     r"""Raise UnicodeEncodeError for half a character: JSON may write `\ud800` alone, which no text can hold."""
     if "\\ud" in text or "\\uD" in text:
         json.dumps(value, ensure_ascii=False).encode()
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         _refuse_twice([key for key, _ in pairs])
@@ -167,7 +172,7 @@ def _reason(error: Exception) -> str:
     return one_line(str(error))
 
 
-def _nested(value: Any, where: str) -> Any:
+def _nested(value: object, where: str) -> Any:
     """The value, if it is not nested without end. Raises InputError."""
     _Measure(where).size(value, 0)
     return value

@@ -1,7 +1,7 @@
 """What a file must hold, as types: msgspec checks them, and a mistake is told with its place, in words."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, inspect
 
+from files.documents import ReadJson
 from files.names import nearest_hint, shortened
 from files.reading import InputError, shown
 
@@ -34,7 +35,7 @@ class Lenient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # A union of a bounded number with a tuple of fixed length crashes msgspec 0.22; a list of fixed length does not.
-def typed(value: Any, kind: type[T], file: Path | str, place: str = "", *, name: str = "") -> T:
+def typed(value: object, kind: type[T], file: Path | str, place: str = "", *, name: str = "") -> T:
     """A document's value as that type; `place` is where it stands in the file, `name` its own. Raises InputError."""
     try:
         return msgspec.convert(value, kind)
@@ -43,7 +44,7 @@ def typed(value: Any, kind: type[T], file: Path | str, place: str = "", *, name:
         raise InputError(": ".join(part for part in parts if part)) from None
 
 
-def table(content: Mapping[str, Any], kind: type[T], file: Path | str, **given: Any) -> T:
+def table(content: ReadJson, kind: type[T], file: Path | str, **given: Any) -> T:
     """A table that somebody writes by hand as a dataclass; `given` fields are not the file's to say.
 
     Raises InputError, also for a key that is no field.
@@ -63,7 +64,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def described(message: str, value: Any, kind: Any, place: str = "", of: str = "") -> str:
+def described(message: str, value: object, kind: object, place: str = "", of: str = "") -> str:
     """What msgspec found wrong, as `PLACE: NAME is VALUE; it must be …`; `of` is the name of the whole."""
     found = _PLACE.search(message)
     said = message[: found.start()] if found else message
@@ -98,7 +99,7 @@ def _no_key(given: str, name: str, known: Iterable[str]) -> str:
     return f"no key '{shortened(given)}'{f' in {name}' * bool(name)}; {nearest_hint(given, known)}"
 
 
-def _follow(value: Any, schema: Any, steps: list[str | int]) -> tuple[Any, Any]:
+def _follow(value: object, schema: object, steps: list[str | int]) -> tuple[Any, Any]:
     """What stands at a place, and what should."""
     for step in steps:
         if isinstance(step, int):
@@ -109,7 +110,7 @@ def _follow(value: Any, schema: Any, steps: list[str | int]) -> tuple[Any, Any]:
     return value, schema
 
 
-def _wrong_key(value: Any, kind: Any, steps: list[str | int]) -> str | int:
+def _wrong_key(value: object, kind: object, steps: list[str | int]) -> str | int:
     """The key of a table that may have any, whose value is wrong: msgspec does not name it."""
     inner, _ = _follow(value, inspect.type_info(kind), steps)
     keys = list(inner) if isinstance(inner, dict) else []
@@ -124,7 +125,7 @@ def _wrong_key(value: Any, kind: Any, steps: list[str | int]) -> str | int:
     return keys[0] if keys else "value"
 
 
-def _replaced(value: Any, steps: list[str | int], inner: Any) -> Any:
+def _replaced(value: Any, steps: list[str | int], inner: object) -> Any:
     if not steps:
         return inner
     items = list(value) if isinstance(value, list) else dict(value)
@@ -132,18 +133,18 @@ def _replaced(value: Any, steps: list[str | int], inner: Any) -> Any:
     return items
 
 
-def _parts(schema: Any) -> tuple[Any, ...]:
+def _parts(schema: object) -> tuple[Any, ...]:
     """The alternatives of a union, else the type itself."""
     schema = getattr(schema, "type", schema)
     return tuple(schema.types) if isinstance(schema, inspect.UnionType) else (schema,)
 
 
-def _inside(schema: Any, step: str | int) -> Any:
+def _inside(schema: object, step: str | int) -> Any:
     inner = [_inside_one(part, step) for part in _parts(schema)]
     return next((part for part in inner if part is not None), None)
 
 
-def _inside_one(schema: Any, step: str | int) -> Any:
+def _inside_one(schema: object, step: str | int) -> Any:
     if isinstance(schema, inspect.StructType | inspect.DataclassType):
         return next((item.type for item in schema.fields if item.encode_name == step), None)
     if isinstance(schema, inspect.TupleType) and isinstance(step, int):
@@ -151,11 +152,11 @@ def _inside_one(schema: Any, step: str | int) -> Any:
     return getattr(schema, "item_type", getattr(schema, "value_type", None))
 
 
-def _literals(schema: Any) -> list[str]:
+def _literals(schema: object) -> list[str]:
     return [str(value) for part in _parts(schema) for value in getattr(part, "values", ())]
 
 
-def _allowed(schema: Any) -> str:
+def _allowed(schema: object) -> str:
     if literals := _literals(schema):
         return f"one of {', '.join(literals)}" if len(literals) < 10 else "a known name"
     parts = _parts(schema)
@@ -175,7 +176,7 @@ def _in_words(said: str) -> str:
     return f"{kinds} {bound} {expected[4]}" if bound else kinds
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

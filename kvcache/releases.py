@@ -5,8 +5,8 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from files.documents import Json
 from files.errors import HeadcountError
 
 NEWEST_RELEASE = "0.33.0"  # whose rules are known
@@ -58,7 +58,7 @@ class Rule:
         return is_new and (self.until is None or precedes(vllm_version, self.until))
 
 
-_CONTENT: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_CONTENT: Json = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 SCHEDULER_RULES: dict[str, Rule] = {name: Rule(**rule) for name, rule in _CONTENT.pop("scheduler").items()}
 _RULES: dict[str, Rule] = {name: Rule(**rule) for name, rule in _CONTENT.items()} | SCHEDULER_RULES
 

@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import dataclass, replace
-from typing import Any
 
 from files.errors import HeadcountError
 from kvcache.errors import DoesNotFitError, SplitError
@@ -190,7 +189,7 @@ def default_router(data_parallel_size: int, num_servers: int, engine: str = VLLM
     return "vllm-dp" if engine == VLLM else "round-robin"
 
 
-def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = None, **settings: Any) -> Deployment:
+def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = None, **settings: object) -> Deployment:
     """What follows from a model, a GPU and an engine's arguments; `settings` are arguments by name, and the `engine`.
 
     Raises DoesNotFitError where the engine would not start, with the smallest change that lets it.
@@ -220,7 +219,7 @@ def _engine(args: AnyArgs, budget: MemoryBudget) -> EngineConfig | SGLangConfig:
     return sglang_config(args, budget) if isinstance(args, SGLangArgs) else engine_config(args, budget)
 
 
-def _latency_settings(args: AnyArgs) -> dict[str, Any]:
+def _latency_settings(args: AnyArgs) -> dict[str, object]:
     """What the latency model takes beside the deployment. Raises HeadcountError where it takes nothing."""
     if args.latency_profile is not None:
         if args.latency_model != "physical" or args.step_s is not None:

@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from files.documents import Json
 from simulator.cancellations import Cancellations, is_cancelled
 from simulator.core import layout
 from simulator.simulation import Simulation
@@ -65,7 +65,7 @@ class SimulationResult:
     cancelled: Cancellations | None = None  # None: all clients wait for ever
     held_mean: float | None = None  # requests in the gateway's queue; None without one
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """The keys of `headcount simulate --json`."""
         names = ("num_requests", "num_finished", "num_preemptions")
         means = ("users_mean", "in_flight_mean", "running_mean", "waiting_mean", "kv_usage_mean", "kv_usage_max")

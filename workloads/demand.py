@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from files.names import check_names, readable, shortened
 from files.reading import InputError
@@ -144,7 +144,7 @@ class Demand:
         before = (str(link) for link in self.links if link.name != "users")
         return [*before, f"{LINKS['users'].meaning}: {readable(self.users)} users"]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """`users`, and the links as `{name, value, unit, source, kind, assumed}`."""
         return {"users": self.users, "links": [vars(link) | {"assumed": link.assumed} for link in self.links]}
 

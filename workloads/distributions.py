@@ -356,7 +356,7 @@ Spec = Annotated[
 _SPEC: Final[Any] = Spec
 
 
-def parse_distribution(spec: Any, *, file: Path | str = "", name: str = "distribution") -> Distribution:
+def parse_distribution(spec: object, *, file: Path | str = "", name: str = "distribution") -> Distribution:
     """A distribution from a mapping such as {"kind": "lognormal", "median": 47.7, "sigma": 1.145}.
 
     A bare number is fixed. `minimum` and `maximum` bound any kind. A lognormal may give `mean` and
@@ -373,7 +373,7 @@ def parse_distribution(spec: Any, *, file: Path | str = "", name: str = "distrib
     return Bounded(inner=inner, **bounds) if bounds else inner
 
 
-def _own_parameters(kind: Any, given: Mapping[str, Any], file: Path | str, name: str) -> Distribution:
+def _own_parameters(kind: object, given: Mapping[str, object], file: Path | str, name: str) -> Distribution:
     if not isinstance(kind, str) or kind not in KINDS:
         found = "lacks its kind" if kind is None else f"has no kind {shortened(repr(kind))}"
         where = f"{shown(file)}: " * bool(file)

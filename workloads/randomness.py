@@ -1,6 +1,6 @@
 """One independent random stream per purpose."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +73,7 @@ def mixed_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return words ^ (words >> np.uint64(31))
 
 
-def hashed_uniforms(seed: int, purpose: str, *index: Any) -> FloatArray:
+def hashed_uniforms(seed: int, purpose: str, *index: object) -> FloatArray:
     """Numbers in [0, 1), each of which depends on (seed, purpose) and its own `index` alone, arrays of whole numbers.
 
     For what few rows need: unlike a stream, nothing else has to be drawn.

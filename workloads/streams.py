@@ -14,6 +14,7 @@ from files.cache.kernel_cache import compiled
 from workloads.requests import FloatArray, IntArray
 
 Keys = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]  # of 32 bits each
 NUMBERS_AT_ONCE: Final = 4  # a block: what Philox makes of one counter
 _POOL: Final = 4  # of a SeedSequence: words of 32 bits
 _11, _16, _32, _MASK = np.uint64(11), np.uint64(16), np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -27,7 +28,7 @@ _MULTIPLY_0, _MULTIPLY_2 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395
 _BUMP_0, _BUMP_1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 
-def _multiplied(_context: Any, _one: Any, _other: Any) -> tuple[Any, Callable[..., Any]]:
+def _multiplied(_context: object, _one: object, _other: object) -> tuple[Any, Callable[..., Any]]:
     def multiply(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         word, wide = ir.IntType(64), ir.IntType(128)
         product = builder.mul(*(builder.zext(value, wide) for value in values))
@@ -37,12 +38,14 @@ def _multiplied(_context: Any, _one: Any, _other: Any) -> tuple[Any, Callable[..
     return types.containers.UniTuple(types.uint64, 2)(types.uint64, types.uint64), multiply
 
 
-def _python_product(one: Any, other: Any) -> tuple[Any, Any]:
+def _python_product(one: np.uint64, other: np.uint64) -> tuple[np.uint64, np.uint64]:
     product = int(one) * int(other)
     return np.uint64(product >> 64), np.uint64(product & 0xFFFFFFFFFFFFFFFF)
 
 
-_product: Any = _python_product if numba.config.DISABLE_JIT else intrinsic(_multiplied)
+_product: Callable[[np.uint64, np.uint64], tuple[np.uint64, np.uint64]] = (
+    _python_product if numba.config.DISABLE_JIT else intrinsic(_multiplied)
+)
 """The upper and the lower 64 bits of a product."""
 
 
@@ -64,20 +67,20 @@ def first_numbers(keys: Keys, blocks: IntArray) -> FloatArray:
 
 
 @compiled
-def _hashed(word: Any, constant: Any, factor: Any) -> Any:
+def _hashed(word: np.uint64, constant: np.uint64, factor: np.uint64) -> np.uint64:
     """A word of 32 bits, hashed; `constant` is `factor` to the power of the words hashed before, times the first."""
     word = (word ^ constant) * (constant * factor & _MASK) & _MASK
     return word ^ word >> _16
 
 
 @compiled
-def _mixed(one: Any, other: Any) -> Any:
+def _mixed(one: np.uint64, other: np.uint64) -> np.uint64:
     mixed = (_MIX_LEFT * one - _MIX_RIGHT * other) & _MASK
     return mixed ^ mixed >> _16
 
 
 @compiled
-def _fill_keys(words: Any, place: int, rows: Any, keys: Keys) -> None:
+def _fill_keys(words: Words, place: int, rows: Words, keys: Keys) -> None:
     pool = np.empty(_POOL, np.uint64)
     for at in range(len(rows)):
         words[place] = rows[at]
@@ -91,7 +94,7 @@ def _fill_keys(words: Any, place: int, rows: Any, keys: Keys) -> None:
 
 
 @compiled
-def _mix_into(pool: Any, words: Any) -> None:
+def _mix_into(pool: Words, words: Words) -> None:
     constant = _FIRST
     for at in range(_POOL):
         pool[at] = _hashed(words[at], constant, _FIRST_FACTOR)
@@ -120,7 +123,7 @@ def _fill_numbers(keys: Keys, blocks: IntArray, found: FloatArray) -> None:
 
 
 @compiled
-def next_numbers(block: int, key_0: Any, key_1: Any) -> Any:
+def next_numbers(block: int, key_0: np.uint64, key_1: np.uint64) -> tuple[float, float, float, float]:
     """Four numbers in [0, 1) of a stream, after four for each block before: Philox 4x64-10 (Salmon et al., SC 2011)."""
     at_0, at_1, at_2, at_3 = np.uint64(block + 1), np.uint64(0), np.uint64(0), np.uint64(0)
     for _ in range(_ROUNDS):
@@ -133,5 +136,5 @@ def next_numbers(block: int, key_0: Any, key_1: Any) -> Any:
 
 
 @compiled
-def _share(word: Any) -> float:
+def _share(word: np.uint64) -> float:
     return np.int64(word >> _11) * 2.0**-53

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import numpy as np
 from msgspec import Meta
 
-from files.documents import read_toml
+from files.documents import ReadJson, read_toml
 from files.names import check_names, shortened
 from files.reading import InputError, shown
 from files.schema import Strict, typed
@@ -117,7 +117,7 @@ def _tenant(name: str, table: TenantTable) -> Tenant:
     return Tenant(name, *limits)
 
 
-Given = str | Path | Mapping[str, Any]
+Given = str | Path | ReadJson
 
 
 def read_tenants(given: Given) -> Tenants:
@@ -132,7 +132,7 @@ def read_tenants(given: Given) -> Tenants:
     return tenants_from_mapping(content["tenants"], given)
 
 
-def tenants_from_mapping(content: Any, place: Path | str) -> Tenants:
+def tenants_from_mapping(content: object, place: Path | str) -> Tenants:
     """By their names. Raises InputError."""
     tables = typed(content, _Tables, place, name="tenants")
     try:

@@ -186,7 +186,7 @@ def _trace_think_time(trace: Trace, amount: Amount) -> Trace:
     return replace(trace, table=replace(table, think_s=table.think_s * amount.factor_of(mean, "think-time")))
 
 
-def _whole(tokens: npt.NDArray[np.floating[Any]]) -> Int32Array:
+def _whole(tokens: npt.NDArray[np.floating]) -> Int32Array:
     return np.asarray(np.clip(np.rint(tokens), 1, OPEN_END - 1), dtype=np.int32)
 
 

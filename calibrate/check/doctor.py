@@ -6,7 +6,6 @@ The measured runs are simulated again under each setting that may have been diff
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class Fit:
         """Whether the medians lie in their intervals, and single runs on the whole too."""
         return not self.outside and self.misfit <= 1
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         named = {f"{name}_ratio": ratio for name, ratio in self.ratios.items()}
         return {**named, "misfit": self.misfit, "outside": list(self.outside)}
 
@@ -57,10 +56,10 @@ class Explanation:
 
     words: str
     fit: Fit
-    options: Mapping[str, Any] = field(default_factory=dict)  # empty where a number was fitted
+    options: Mapping[str, object] = field(default_factory=dict)  # empty where a number was fitted
     penalty: float = 1.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"what": self.words, "options": dict(self.options), **self.fit.to_json()}
 
 
@@ -73,7 +72,7 @@ class Diagnosis:
     explanations: tuple[Explanation, ...] = ()
     tried: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "as_it_should_be": self.fit.is_expected,
             **self.fit.to_json(),
@@ -85,7 +84,7 @@ class Diagnosis:
 
 def diagnose(
     pairs: Sequence[tuple[Replay, Checked]],
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     watch: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis | None:
     """None where every run was overloaded, or where step times were given: then nothing is expected of the server."""
@@ -153,7 +152,7 @@ def _log_half_widths(model: LatencyModel, sequences: float) -> tuple[float, floa
 
 
 def _explanations(
-    kept: Sequence[tuple[Replay, Checked]], values: Mapping[str, Any], before: Fit, watch: Callable[[str], None]
+    kept: Sequence[tuple[Replay, Checked]], values: Mapping[str, object], before: Fit, watch: Callable[[str], None]
 ) -> Iterator[Explanation]:
     items, model = [item for item, _ in kept], kept[0][0].deployment.latency
     stated = {*values, *(name for item in items for name in item.run.options)}
@@ -170,7 +169,7 @@ def _explanations(
         yield _delayed(kept, model)
 
 
-def _simulated(items: Sequence[Replay], setting: Setting, values: Mapping[str, Any]) -> list[Checked]:
+def _simulated(items: Sequence[Replay], setting: Setting, values: Mapping[str, object]) -> list[Checked]:
     """The runs under another setting; none where the engine refuses it."""
     try:
         return [check_run(replay(item.run, {**values, **setting.options})) for item in items]

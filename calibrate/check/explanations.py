@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from calibrate.check.replay import Replay
 from kvcache.gpus.gpu import find_gpu, gpu_names
@@ -21,7 +20,7 @@ class Setting:
     """Options that the server may have had instead, and how they are called."""
 
     words: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     penalty: float = 1.0  # by what a misfit under it counts more: an unlikely setting must explain more
 
 

@@ -4,9 +4,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrate.check.runs import Checked
 from simulator.latency.model import LatencyModel
@@ -40,7 +40,7 @@ class LargestLoad:
             return None
         return 100 * (self.simulated / self.measured - 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self) | {"of": dict(self.of), "error_percent": self.error_percent}
 
 
@@ -101,7 +101,7 @@ def _sequences(unit: str, load: float, runs: Sequence[Checked]) -> float:
 
 def load_at(
     loads: Sequence[float],
-    latencies: Sequence[float] | np.ndarray[Any, Any],
+    latencies: Sequence[float] | NDArray[np.generic],
     limit: float,
     *,
     farthest: float = FARTHEST,
@@ -120,7 +120,7 @@ def load_at(
     return math.exp(x[edge] + beyond) if abs(beyond) <= room else None
 
 
-def _crossing(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], goal: float) -> float:
+def _crossing(x: NDArray[np.generic], y: NDArray[np.generic], goal: float) -> float:
     """The largest x at which the rising line is not above the goal."""
     last = int(np.searchsorted(y, goal, side="right")) - 1
     if last == len(y) - 1:

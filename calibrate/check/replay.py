@@ -14,6 +14,7 @@ from calibrate.measuring_client import client_lag_s
 from files.errors import HeadcountError
 from simulator.deployment import Deployment, resolve
 from simulator.engines.engines import argument_names, engine_args, own_arguments
+from simulator.engines.settings import Settings
 from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
 from simulator.results import SimulationResult, result_since, snapshot, whole_run
@@ -71,7 +72,7 @@ class Replay:
         return Simulation(fleet, self.table)
 
 
-def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
+def replay(run: MeasuredRun, values: Settings | None = None) -> Replay:
     """The run ready to be simulated; `values` are options that win over what the run says of itself.
 
     Raises HeadcountError where the run lacks a model, a GPU or a load.
@@ -87,12 +88,12 @@ def replay(run: MeasuredRun, values: Mapping[str, Any] | None = None) -> Replay:
     )
 
 
-def given(said: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def given(said: Settings, values: Settings) -> dict[str, Any]:
     """What the source says of its server, with the user's options, which win; without what neither tells."""
     return {name: value for known in (said, values) for name, value in known.items() if value is not None}
 
 
-def deployment_of(source: str, options: Mapping[str, Any]) -> Deployment:
+def deployment_of(source: str, options: Settings) -> Deployment:
     """The replica of these options, among which a load's may stand. Raises HeadcountError without a model or a GPU."""
     for name in ("model", "gpu"):
         if not options.get(name):
@@ -101,7 +102,7 @@ def deployment_of(source: str, options: Mapping[str, Any]) -> Deployment:
     return resolve(options["model"], options["gpu"], args)
 
 
-def _of_engine(options: Mapping[str, Any]) -> dict[str, Any]:
+def _of_engine(options: Settings) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in argument_names()}
 
 

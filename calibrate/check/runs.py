@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class Row:
     def error_percent(self) -> float | None:
         return 100 * (self.simulated / self.measured - 1) if self.measured else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"measured": self.measured, "simulated": self.simulated, "error_percent": self.error_percent}
 
 
@@ -63,7 +62,7 @@ class Checked:
     def row(self, name: str) -> Row | None:
         return next((row for row in self.rows if row.name == name), None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "source": self.name,
             "load": dict(self.load),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from calibrate.recording import EVENLY, Recording
 from files.errors import HeadcountError
 from kvcache.models.catalog import is_other_model, load_model
 from simulator.deployment import Deployment
+from simulator.engines.settings import Settings
 from simulator.engines.vllm.environment import EVEN_ROUTING, ROUTING, Variables
 from simulator.latency.model import LatencyModel
 
@@ -21,7 +21,7 @@ FULL = 0.95  # of the most tokens of a step: it counts as full of prompt tokens 
 DECODES, CHUNKS = "decodes", "prompt_chunks"
 
 
-def recorded_deployment(recording: Recording, values: Mapping[str, Any]) -> Deployment:
+def recorded_deployment(recording: Recording, values: Settings) -> Deployment:
     """What was recorded, by the recording's own options and the user's, which win.
 
     Raises HeadcountError for another model than the recording's, or where neither names model and GPU.
@@ -104,7 +104,7 @@ class CheckedSteps:
         }
 
 
-def check_steps(recording: Recording, values: Mapping[str, Any]) -> CheckedSteps:
+def check_steps(recording: Recording, values: Settings) -> CheckedSteps:
     """Raises HeadcountError where the recording does not say enough, or holds no steps that are alike."""
     deployment = recorded_deployment(recording, values)
     table = compared(recording, deployment)

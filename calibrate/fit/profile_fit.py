@@ -26,6 +26,7 @@ from calibrate.fit.runs import (
 from calibrate.fit.steps import HeldOut, Steps, errors_percent, fit_steps, held_out, learning_curve, steps_of
 from calibrate.fit.terms import USUAL_TPOT, USUAL_TTFT, Posterior
 from calibrate.recording import Recording
+from files.documents import Json
 from files.errors import HeadcountError
 from simulator.engines.engines import engine_of
 from simulator.latency.gpu_constants import Constants, constants_for
@@ -60,7 +61,7 @@ class Fitted:
     next_runs: tuple[NextRun, ...] = ()
     left_out: tuple[str, ...] = ()  # what was not used, and why
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         profile = self.profile
         return {
             "name": profile.name,
@@ -87,7 +88,7 @@ class Fitted:
 
 
 def fit(
-    inputs: Inputs, values: Mapping[str, Any], *, name: str, force: bool = False, watch: Watch = lambda _: None
+    inputs: Inputs, values: Mapping[str, object], *, name: str, force: bool = False, watch: Watch = lambda _: None
 ) -> Fitted:
     """Steps are fitted where there are recordings, else runs; `values` are options that win over the inputs' own.
 
@@ -125,7 +126,7 @@ def _require_reproduced(fitted: Fitted) -> None:
 
 def fit_recordings(
     recordings: Sequence[Recording],
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     *,
     name: str,
     sha256: str = "",
@@ -162,7 +163,7 @@ def fit_recordings(
     )
 
 
-def fit_measured(inputs: Inputs, values: Mapping[str, Any], *, name: str, watch: Watch = lambda _: None) -> Fitted:
+def fit_measured(inputs: Inputs, values: Mapping[str, object], *, name: str, watch: Watch = lambda _: None) -> Fitted:
     """A profile from measured runs; overloaded ones are left out, since they tell of the queue alone."""
     kept, left_out = [], []
     for run in inputs.runs:
@@ -230,7 +231,7 @@ def _profile(
     )
 
 
-def _version(recording: Recording, values: Mapping[str, Any]) -> str:
+def _version(recording: Recording, values: Mapping[str, object]) -> str:
     known = [said.get("vllm_version") for said in (recording.environment, recording.options, values)]
     return str(next(filter(None, known), "unknown"))
 
@@ -274,7 +275,7 @@ def _run_ranges(replays: Sequence[Replay], found: RunFit) -> dict[str, Range]:
     return {name: Range(low=min(s[name] for s in steps), high=max(s[name] for s in steps)) for name in steps[0]}
 
 
-def _settings(served: Sequence[ServedModel]) -> dict[str, Any]:
+def _settings(served: Sequence[ServedModel]) -> dict[str, object]:
     """What the data covers: one value, or a list of them."""
     rows = list(map(settings_of, served))
     found: dict[str, list[Any]] = {name: sorted({row[name] for row in rows}) for name in rows[0]}

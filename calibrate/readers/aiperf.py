@@ -15,6 +15,7 @@ from calibrate.readers.parsing.files import Head, Nanoseconds, number, typed_obj
 from calibrate.readers.parsing.leaves import Leaves, leaves
 from calibrate.readers.parsing.metric_values import Metrics
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
+from files.documents import Json
 from files.names import shortened
 
 LOOKS_LIKE = "JSON lines with metadata.request_start_ns"
@@ -27,7 +28,7 @@ _RECORD = leaves(
         "metadata.was_cancelled": bool,
         "metadata.x_correlation_id": str,
         "metadata.conversation_id": str,
-        "metrics": dict[str, Any],
+        "metrics": Json,
         "error": Any,
     }
 )

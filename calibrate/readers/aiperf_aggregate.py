@@ -11,6 +11,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, json_objects
 from calibrate.readers.parsing.leaves import leaves
 from calibrate.readers.parsing.metric_values import aggregated_run, is_aggregated
+from files.documents import Json
 from files.schema import typed
 
 LOOKS_LIKE = "JSON with aiperf_version, time_to_first_token.avg"
@@ -18,8 +19,8 @@ LOOKS_LIKE = "JSON with aiperf_version, time_to_first_token.avg"
 
 _REPORT = leaves(
     {
-        "input_config.phases": list[dict[str, Any]],
-        "input_config.loadgen": dict[str, Any],  # of older releases, which have no phases
+        "input_config.phases": list[Json],
+        "input_config.loadgen": Json,  # of older releases, which have no phases
         "input_config.models.items": list[Any],
         "input_config.endpoint.model_names": list[Any],
     }

@@ -8,7 +8,7 @@ The figures of profile_export_genai_perf.json are added where that file lies bes
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from calibrate.readers import genai_perf_aggregate
 from calibrate.readers.parsing.files import Head, Nanoseconds, number, numbers, typed_objects
 from calibrate.readers.parsing.leaves import Leaves, each, leaves
 from calibrate.readers.parsing.rows import RequestRows, figures_beside
+from files.documents import Json, ReadJson
 
 LOOKS_LIKE = "JSON with experiments[].requests"
 _SAID = ("content", "reasoning_content", "reasoning")
@@ -29,7 +30,7 @@ _REQUEST = leaves(
         "request_inputs.input_ids": list[Any],
         "request_inputs.session_id": str | int,
         "response_timestamps": list[Nanoseconds | None],
-        "response_outputs": list[dict[str, Any]],
+        "response_outputs": list[Json],
         "success": bool,
     }
 )
@@ -51,7 +52,7 @@ def read(path: Path) -> list[MeasuredRun]:
     return [_run(path, experiment, figures) for experiment in experiments]
 
 
-def _run(path: Path, experiment: Leaves, figures: Mapping[str, Any]) -> MeasuredRun:
+def _run(path: Path, experiment: Leaves, figures: ReadJson) -> MeasuredRun:
     requests = experiment["requests"] or ()
     first_ns = min((ns for request in requests if (ns := request["timestamp"]) is not None), default=0)
     rows = RequestRows()
@@ -103,13 +104,13 @@ class _Answer:
 
     def __init__(self) -> None:
         self.text_ns: list[int] = []
-        self.usage: dict[str, Any] = {}
+        self.usage: Json = {}
         self.num_ids = 0
         self.failed = False
         self._torn = ""  # an event that the network tore apart, up to here
         self._torn_ns = 0
 
-    def take(self, time_ns: int, output: Mapping[str, Any]) -> None:
+    def take(self, time_ns: int, output: ReadJson) -> None:
         if "output_ids" in output:
             ids = output["output_ids"]
             self.num_ids += len(ids) if isinstance(ids, list) else 1
@@ -146,7 +147,7 @@ class _Answer:
         return _has_text(chunk)
 
 
-def _has_text(chunk: Mapping[str, Any]) -> bool:
+def _has_text(chunk: ReadJson) -> bool:
     """What the server itself said is as it comes: anything but text is none."""
     choices = chunk.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}

@@ -11,6 +11,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.files import Head, json_objects
 from calibrate.readers.parsing.leaves import leaves
 from calibrate.readers.parsing.metric_values import aggregated_run, is_aggregated
+from files.documents import Json
 from files.schema import typed
 
 LOOKS_LIKE = "JSON with input_config, time_to_first_token.avg"
@@ -23,7 +24,7 @@ _CONFIG = leaves(  # the command line; in newer releases the load is below `perf
         "concurrency": Any,
         "request_rate": Any,
         "request_count": Any,
-        "perf_analyzer.stimulus": dict[str, Any],
+        "perf_analyzer.stimulus": Json,
     }
 )
 _REPORT = leaves({"input_config": _CONFIG})

@@ -5,15 +5,14 @@ Older files have no `start_times`, so that arrivals are not known, and no `laten
 divided by its tokens, so that it is a mean within chunks. Failed requests have an error, newer files `successes` too.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Head, json_objects, numbers
 from calibrate.readers.parsing.sglang_log import check_simulated
+from files.documents import Json, ReadJson
 from files.schema import typed
 from simulator.engines.engines import SGLANG
 
@@ -26,7 +25,7 @@ _OF_SERVER = (
 _SETTINGS = {"model": "model_path", "tensor_parallel_size": "tp_size"} | {name: name for name in _OF_SERVER}
 
 
-_RUN = client_run({"server_info": dict[str, Any]}, "concurrency", "total_throughput", "accept_length")
+_RUN = client_run({"server_info": Json}, "concurrency", "total_throughput", "accept_length")
 
 
 def recognizes(path: Path, head: Head) -> bool:
@@ -43,7 +42,7 @@ def read(path: Path) -> list[MeasuredRun]:
     return [_run(path, place, found) for place, found in json_objects(path)]
 
 
-def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
+def _run(path: Path, place: str, found: ReadJson) -> MeasuredRun:
     run = typed(found, _RUN, path, place)
     rows = client_rows(path, place, run)
     aggregates = client_aggregates(path, place, run, found)

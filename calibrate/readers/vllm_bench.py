@@ -10,7 +10,6 @@ tokens under speculative decoding or when the client lags. Token counts are the 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
@@ -36,7 +35,7 @@ def read(path: Path) -> list[MeasuredRun]:
     return [_run(path, place, found) for place, found in json_objects(path)]
 
 
-def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
+def _run(path: Path, place: str, found: Mapping[str, object]) -> MeasuredRun:
     if "total_input_sequences" in found or "total_output_tokens" not in found:
         raise InputError(
             f"{shown(path)}: is a run of embeddings or cut short: no total_output_tokens; give one of generation"
@@ -58,7 +57,7 @@ def _run(path: Path, place: str, found: Mapping[str, Any]) -> MeasuredRun:
     )
 
 
-def _options(path: Path, place: str, run: Mapping[str, Any]) -> dict[str, Any]:
+def _options(path: Path, place: str, run: Mapping[str, object]) -> dict[str, object]:
     """The model, and settings of the server that the user wrote down with `--metadata KEY=VALUE`, all as strings."""
     names = {key: _SHORT.get(key, key.replace("-", "_").lstrip("_")) for key in run}
     names = {key: name for key, name in names.items() if name in OPTIONS}

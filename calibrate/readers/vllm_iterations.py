@@ -28,6 +28,7 @@ import pandas as pd
 from calibrate.readers.parsing.files import Head, result_text
 from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.recording import STEP_COLUMNS, Recording
+from files.documents import Json
 from files.errors import HeadcountError
 from simulator.engines.vllm.arguments import default_async_scheduling
 
@@ -54,7 +55,7 @@ def has_iterations(path: Path) -> bool:
 
 def read(path: Path) -> list[Recording]:
     """One recording per engine and start of it. Raises HeadcountError where no step is logged."""
-    steps: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    steps: dict[tuple[str, int], list[Json]] = defaultdict(list)
     starts: dict[str, int] = defaultdict(int)
     for engine, step in _steps(result_text(path)):
         before = steps[engine, starts[engine]]
@@ -72,7 +73,7 @@ def read(path: Path) -> list[Recording]:
     ]
 
 
-def _steps(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _steps(text: str) -> Iterator[tuple[str, dict[str, object]]]:
     for line in text.splitlines():
         if found := LINE.search(line):
             engine = _ENGINE.search(line, 0, found.start())
@@ -103,7 +104,7 @@ def _time(line: str) -> datetime | None:
         return None
 
 
-def _recording(found: list[dict[str, Any]], options: dict[str, Any], environment: dict[str, Any]) -> Recording:
+def _recording(found: list[Json], options: dict[str, Any], environment: dict[str, Any]) -> Recording:
     real = [step for step in found if not step["is_dummy"]]
     devices = {step["device"] for step in found} - {""}
     asked, version = options.get("async_scheduling"), environment["vllm_version"]

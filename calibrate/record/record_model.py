@@ -3,28 +3,28 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from calibrate.record.loads import Limits
 from calibrate.record.step_terms import TERMS, FloatArray
-from files.documents import read_json
+from files.documents import Json, ReadJson, read_json
 from files.errors import HeadcountError
 from kvcache.models.catalog import named_config
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
 from kvcache.shape.parameters import active_parameters, stage_tensors
+from simulator.engines.settings import Settings
 from simulator.latency.forms.physical import window_class
 
 TINY = "tiny"
 # Made up: small enough for a few loads on one processor core to take a minute.
-TINY_CONFIG: dict[str, Any] = read_json(Path(__file__).with_name("tiny.json"))
+TINY_CONFIG: Json = read_json(Path(__file__).with_name("tiny.json"))
 # Guesses that only order loads until the engine itself has been timed: seconds per step, then rates of one device.
 _GUESS = {"cpu": (4e-3, 2e11, 1e10), "gpu": (3e-3, 3e14, 2e12)}  # base_s, flop/s, bytes/s
 
 
-def record_config(model: str) -> dict[str, Any]:
+def record_config(model: str) -> dict[str, object]:
     """The config of a catalog model, of a `config.json` or its folder, or of the built-in `tiny` one.
 
     Raises HeadcountError where there is none.
@@ -38,13 +38,13 @@ def model_folder(model: str) -> Path | None:
     return given.resolve() if model != TINY and given.is_dir() else None
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+def write_config(folder: Path, config: Mapping[str, object]) -> None:
     """Put it where vLLM looks for it."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def attention_window(config: Mapping[str, Any], groups: list[tuple[int | None, int]]) -> int | None:
+def attention_window(config: Mapping[str, object], groups: list[tuple[int | None, int]]) -> int | None:
     """Tokens that windowed layers attend to, their mean where they differ; None where no layer has a window.
 
     From the config as the simulator reads it; of a model that it does not know from vLLM's layer `groups`, each a
@@ -58,7 +58,7 @@ def attention_window(config: Mapping[str, Any], groups: list[tuple[int | None, i
         return round(float(np.mean(windows))) if windows else None
 
 
-def guessed_seconds(config: Mapping[str, Any], device: str, num_devices: int = 1) -> FloatArray:
+def guessed_seconds(config: ReadJson, device: str, num_devices: int = 1) -> FloatArray:
     """Seconds per unit of each term before anything is timed, good to an order of magnitude."""
     base_s, flops, bytes_per_s = _GUESS["cpu" if device == "cpu" else "gpu"]
     flops, bytes_per_s = flops * num_devices, bytes_per_s * num_devices
@@ -82,7 +82,7 @@ def guessed_seconds(config: Mapping[str, Any], device: str, num_devices: int = 1
     return np.array([seconds.get(name, 0.0) for name in TERMS])
 
 
-def check_plannable(config: Mapping[str, Any], engine: Mapping[str, Any]) -> None:
+def check_plannable(config: Mapping[str, object], engine: Settings) -> None:
     """Raises HeadcountError where vLLM would refuse these settings, as far as that is known without starting it."""
     length = engine.get("max_model_len")
     if length is not None and length < 2:
@@ -103,7 +103,7 @@ def check_plannable(config: Mapping[str, Any], engine: Mapping[str, Any]) -> Non
             pass
 
 
-def assumed_limits(config: Mapping[str, Any], engine: Mapping[str, Any]) -> Limits:
+def assumed_limits(config: ReadJson, engine: Settings) -> Limits:
     """An engine's limits before it is started: as given, else vLLM's on a large GPU, with room for all sequences."""
     tokens = int(engine.get("max_num_batched_tokens") or 8192)
     max_model_len = int(engine.get("max_model_len") or config.get("max_position_embeddings") or 8192)

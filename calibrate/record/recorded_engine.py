@@ -9,13 +9,14 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from calibrate.interpreters.interpreter_build import environment, last_line
 from calibrate.record.loads import Load
 from calibrate.record.record_model import model_folder, write_config
+from files.documents import Json
 from files.errors import HeadcountError
 from files.schema import AtLeastOne, Count, Lenient, typed
+from simulator.engines.settings import Settings
 
 PROBE = Path(__file__).parent / "probes" / "record_probe.py"
 END_TIMEOUT_S = 20  # for an engine to leave by itself
@@ -26,7 +27,7 @@ class Asked:
     """What is recorded: `engine` are vLLM's own arguments, without what is left to its defaults."""
 
     model: str
-    engine: Mapping[str, Any] = field(default_factory=dict)
+    engine: Settings = field(default_factory=dict)
     temperature: float = 0.0
     precision: float = 0.03
 
@@ -35,7 +36,7 @@ class Asked:
         """Whether the model's own are loaded, instead of random ones."""
         return bool(self.engine.get("load_format", "dummy") != "dummy")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"model": self.model, "engine": dict(self.engine), "temperature": self.temperature}
 
 
@@ -65,15 +66,15 @@ class Engine:
         found = self._read()
         if "started" not in found:
             raise HeadcountError(f"vLLM could not be started by {python}: it printed {str(found)[:200]}")
-        self.about: dict[str, Any] = found["started"]
+        self.about: Json = found["started"]
         typed(self.about, _About, python, "the engine")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """What must not change within a recording; the KV blocks of a GPU differ a little from start to start."""
         varying = {"num_gpu_blocks", "num_cpus"}
         return {name: value for name, value in self.about.items() if name not in varying}
 
-    def run(self, load: Load) -> Generator[dict[str, Any]]:
+    def run(self, load: Load) -> Generator[Json]:
         """The steps of a load as they end. Raises `LoadFailedError` where the engine cannot run it."""
         assert self._process.stdin is not None
         try:
@@ -86,7 +87,7 @@ class Engine:
                 raise LoadFailedError(str(record["reason"]))
             yield record
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> Json:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
@@ -112,7 +113,7 @@ class LoadFailedError(Exception):
 
 @contextmanager
 def running_engine(
-    asked: Asked, config: Mapping[str, Any], python: Path, probe: Path, *, log: Path
+    asked: Asked, config: Mapping[str, object], python: Path, probe: Path, *, log: Path
 ) -> Iterator[Engine]:
     """A running engine, with all of its processes gone at the end; what it says is added to `log`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:

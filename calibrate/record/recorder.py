@@ -24,6 +24,7 @@ from calibrate.record.record_model import (
 from calibrate.record.recorded_engine import PROBE, Asked, Engine, LoadFailedError, running_engine
 from calibrate.record.recording_files import DONE, FAILED, PLANNED, RecordingFolder, step_table
 from calibrate.record.step_terms import FloatArray, TermTimes, fit_terms
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import find_gpu
 
@@ -89,7 +90,7 @@ def record(
     return watched
 
 
-def asked_config(asked: Asked) -> dict[str, Any]:
+def asked_config(asked: Asked) -> Json:
     """The config of the model to record. Raises ValueError where that can be refused before an engine is looked for."""
     config = record_config(asked.model)
     if asked.has_weights and model_folder(asked.model) is None:
@@ -105,10 +106,10 @@ class _Session:
     """One engine's share of a recording; `content` is what `recording.json` holds."""
 
     asked: Asked
-    config: Mapping[str, Any]
+    config: ReadJson
     given: Sequence[Load] | None
     folder: RecordingFolder
-    content: dict[str, Any]
+    content: Json
     engine: Engine
     progress: Progress
     watch: Watch
@@ -118,7 +119,7 @@ class _Session:
     def limits(self) -> Limits:
         return limits_of(self.engine.about, self.config)
 
-    def begin(self) -> dict[str, Any]:
+    def begin(self) -> Json:
         """What is known before the first load."""
         about = self.engine.about
         settings = {name: value for name, value in about["settings"].items() if value is not None}
@@ -180,7 +181,7 @@ class _Session:
                     break
                 self._run(number, entry)
 
-    def _run(self, number: int, entry: dict[str, Any]) -> None:
+    def _run(self, number: int, entry: dict[str, object]) -> None:
         load = convert(entry["load"], Load)
         self._tell(load.name)
         records, begin_s = [], time.monotonic()
@@ -261,7 +262,7 @@ class _Session:
         self.watch(self.progress)
 
 
-def tell(progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
+def tell(progress: Progress, entries: Sequence[ReadJson]) -> None:
     """Bring the counts up to what `recording.json` says of its loads."""
     progress.planned = len(entries)
     progress.done = sum(entry["status"] == DONE for entry in entries)
@@ -270,7 +271,7 @@ def tell(progress: Progress, entries: Sequence[Mapping[str, Any]]) -> None:
     progress.expected_left_s = sum(entry["expected_s"] for entry in entries if entry["status"] == PLANNED)
 
 
-def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """The steps of all loads that are done. Raises HeadcountError where there are none."""
     tables = folder.read_done(entries)
     if not tables:
@@ -278,13 +279,13 @@ def recorded_table(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]
     return pd.concat(tables, ignore_index=True)
 
 
-def fit_recorded(folder: RecordingFolder, entries: Sequence[Mapping[str, Any]]) -> TermTimes:
+def fit_recorded(folder: RecordingFolder, entries: Sequence[ReadJson]) -> TermTimes:
     """The terms of what is recorded; steps of one phase, with prefill or without, err alike."""
     table = recorded_table(folder, entries)
     return fit_terms(table, list(zip(table["load"], table["phase"], table["prefill_tokens"] > 0, strict=True)))
 
 
-def limits_of(about: Mapping[str, Any], config: Mapping[str, Any]) -> Limits:
+def limits_of(about: ReadJson, config: Mapping[str, object]) -> Limits:
     """What a started engine takes; a layer group's share of the pool bounds the tokens that it holds."""
     settings, groups = about["settings"], [(window, layers) for window, layers in about["windows"]]
     tokens = about["num_gpu_blocks"] * settings["block_size"] // max(len(groups), 1)
@@ -305,7 +306,7 @@ def known_gpu(device_name: str) -> dict[str, str]:
         return {}
 
 
-def _require_same(before: Any, now: dict[str, Any], out: Path, what: str) -> None:
+def _require_same(before: Any, now: Json, out: Path, what: str) -> None:
     """Raises HeadcountError naming what differs."""
     if before is None:
         return
@@ -318,8 +319,8 @@ def _require_same(before: Any, now: dict[str, Any], out: Path, what: str) -> Non
             )
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(value: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
     for name, item in value.items():
         found |= _flat(item, f"{name}.") if isinstance(item, Mapping) else {prefix + name: item}
     return found

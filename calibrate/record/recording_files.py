@@ -15,7 +15,7 @@ from msgspec import Meta, convert
 from calibrate.readers.parsing.engine_options import engine_options
 from calibrate.record.loads import Load
 from calibrate.recording import STEP_COLUMNS, Recording
-from files.documents import read_json
+from files.documents import Json, ReadJson, read_json
 from files.errors import HeadcountError
 from files.outputs import write_whole
 from files.reading import InputError, read_text, shown
@@ -36,8 +36,8 @@ _MOST = 1e15
 
 
 class _Head(Lenient, frozen=True):
-    schema_version: Any = None
-    kind: Any = None
+    schema_version: object = None
+    kind: object = None
 
 
 class _Server(Lenient, frozen=True):
@@ -60,13 +60,13 @@ class _Environment(Lenient, frozen=True):
 
 class _Steps(Lenient, frozen=True):
     loads: list[_Entry]
-    options: dict[str, Any]
+    options: Json
     environment: _Environment
     warm_up_steps: Count
     begin_unix_s: Number
     seed: Count
-    asked: dict[str, Any]
-    engine: dict[str, Any]
+    asked: Json
+    engine: Json
     reached: Positive | None = None
 
 
@@ -100,11 +100,11 @@ class RecordingFolder:
             reason = (error.strerror or str(error)).lower()
             raise HeadcountError(f"{shown(self.path)} cannot hold a recording: {reason}; name another folder") from None
 
-    def read(self, kind: str = KIND_STEPS) -> dict[str, Any] | None:
+    def read(self, kind: str = KIND_STEPS) -> Json | None:
         """What `recording.json` holds; None where there is none. Raises InputError where it is not of this kind."""
         if not self.file.is_file():
             return None
-        found: dict[str, Any] = read_json(self.file, "result_bytes")
+        found: Json = read_json(self.file, "result_bytes")
         head = typed(found, _Head, self.file)
         if (head.schema_version, head.kind) != (SCHEMA_VERSION, kind):
             given = f" but of {shown(str(head.kind))}" if head.kind else ""
@@ -115,7 +115,7 @@ class RecordingFolder:
             found["options"] = engine_options(found["options"], self.file, "options")
         return found
 
-    def write(self, content: Mapping[str, Any], kind: str = KIND_STEPS) -> None:
+    def write(self, content: Mapping[str, object], kind: str = KIND_STEPS) -> None:
         text = json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind, **content}, indent=1)
         write_whole(self.file, text + "\n")
 
@@ -143,7 +143,7 @@ class RecordingFolder:
             _check_column(path, steps[name])
         return steps
 
-    def read_done(self, entries: Sequence[Mapping[str, Any]]) -> list[pd.DataFrame]:
+    def read_done(self, entries: Sequence[Mapping[str, object]]) -> list[pd.DataFrame]:
         """The steps of each load that is done, by what `recording.json` says of the loads."""
         done = [(number, convert(each["load"], Load)) for number, each in enumerate(entries) if each["status"] == DONE]
         return [self.read_steps(number, load) for number, load in done]
@@ -187,7 +187,7 @@ def read_recording(path: Path) -> Recording:
     )
 
 
-def step_table(load: Load, records: Sequence[Mapping[str, Any]], *, begin_unix_s: float, window: int) -> pd.DataFrame:
+def step_table(load: Load, records: Sequence[ReadJson], *, begin_unix_s: float, window: int) -> pd.DataFrame:
     """A probe's steps of one load with the sums over their batches; `window` caps the context of windowed layers.
 
     A sequence with one token is a decode, as in `BatchSums` of the simulator.

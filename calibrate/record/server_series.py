@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class ServerSeries:
 
     rows: list[dict[str, float]] = field(default_factory=list)
     restarts: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, object] = field(default_factory=dict)
     increase: dict[tuple[str, Labels], float] = field(default_factory=dict)  # of counters, from the first snapshot on
     _last: dict[tuple[str, Labels], float] = field(default_factory=dict)
     _started: float | None = None

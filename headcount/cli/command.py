@@ -21,7 +21,7 @@ _CATALOGS = (".toml", ".py", ".json")  # what a registry reads in a folder of HE
 def all_of(*options: Option) -> Option:
     """Options or arguments as one decorator, in the order of `--help`."""
 
-    def decorate(function: Any) -> Any:
+    def decorate(function: object) -> Any:
         for each in reversed(options):
             function = each(function)
         return function

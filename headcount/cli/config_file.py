@@ -14,7 +14,7 @@ from simulator.engines.values import ONE_VALUE, IntegerList, Listed
 from simulator.engines.vllm.environment import Variables
 
 
-def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
+def read_config(path: Path, ctx: click.Context) -> dict[str, object]:
     """Option values by parameter name; the file may write names with - or _.
 
     Raises HeadcountError for a name that the command does not have, or for a value that the option would refuse.
@@ -26,7 +26,7 @@ def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise HeadcountError(f"--config {path}: it must hold option names with values, such as 'max-model-len: 8192'")
     names = spellings(ctx.command.params)
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in values.items():
         name = str(key).lstrip("-").replace("_", "-")
         if name not in names:
@@ -42,7 +42,7 @@ def read_config(path: Path, ctx: click.Context) -> dict[str, Any]:
     return found
 
 
-def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
+def _value(ctx: click.Context, spelling: Spelling, value: object) -> Any:
     if spelling.option.is_flag:
         if not isinstance(value, bool):
             raise HeadcountError(f"'{shortened(str(value))}' is neither true nor false")
@@ -64,6 +64,6 @@ def _value(ctx: click.Context, spelling: Spelling, value: Any) -> Any:
     return converted(ctx, spelling, str(value))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     kinds = {dict: "a table", list: "a list", type(None): "nothing"}
     return kinds.get(type(value)) or f"'{shortened(str(value))}'"

@@ -4,10 +4,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from files.documents import Json
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option, option
@@ -89,7 +90,7 @@ def _list(package: "Package", as_json: bool) -> int:
     from calibrate.interpreters.interpreters import imported_version, installed  # noqa: PLC0415
     from headcount.cli.output import listing  # noqa: PLC0415
 
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for each in installed(package):
         try:
             imported_version(each.python, package=package)

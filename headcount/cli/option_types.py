@@ -33,7 +33,7 @@ class Reads(click.ParamType[Any]):
         return [CompletionItem(incomplete, type="file")] if isinstance(self.kind, values.FilePath) else []
 
 
-def option(names: str, kind: Kind, says: str, *, default: Any = None, **more: Any) -> Option:
+def option(names: str, kind: Kind, says: str, *, default: object = None, **more: Any) -> Option:
     """An option whose value `kind` reads; `names` as click has them. Its default is shown, unless `says` does."""
     if isinstance(kind, Switch):
         more["default"] = default  # else click would take None as off
@@ -55,7 +55,7 @@ class ReportPath:
 
     name: str = "PATH"
 
-    def read(self, given: Any) -> Path:
+    def read(self, given: object) -> Path:
         return values.FilePath().read(given)
 
     def check(self, option: str, path: Path) -> None:

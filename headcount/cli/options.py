@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -72,7 +72,7 @@ def _field_option(name: str, each: Described) -> Option:
     plain = "" if each.default in (None, ()) or isinstance(each.default, bool) else str(each.default)
     text = each.default_text or plain
     says = each.help + (f"  [default: {text}]" if text else "")
-    more: dict[str, Any] = {"multiple": True} if each.is_many else {}
+    more: dict[str, object] = {"multiple": True} if each.is_many else {}
     return option(f"{flags} {name}", each.kind, says, required=each.is_required, **more)
 
 

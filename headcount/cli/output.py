@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -24,7 +23,7 @@ from headcount.views.shown import blocks
 from headcount.views.terminal.drawing import draw
 
 
-def print_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, object]) -> None:
     """One object on stdout."""
     print(json_text(value))
 
@@ -103,7 +102,7 @@ def command_line(arguments: list[str] | None = None) -> str:
 
 
 def listing(
-    what: str, found: list[dict[str, Any]], columns: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool
+    what: str, found: list[dict[str, object]], columns: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool
 ) -> int:
     """Print what is known, as JSON or as a plain table; the exit code."""
     if as_json:

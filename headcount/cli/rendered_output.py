@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -58,6 +57,6 @@ def shown(answer: Result, *, is_whole: bool, told: Sequence[str] = ()) -> Shown:
     )
 
 
-def json_text(value: dict[str, Any]) -> str:
+def json_text(value: dict[str, object]) -> str:
     """One object; what is not finite becomes null, since JSON has no word for it."""
     return json.dumps(finite(value), indent=2, allow_nan=False)

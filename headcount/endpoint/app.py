@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -94,7 +93,7 @@ def _add_tokens(app: FastAPI, endpoint: Endpoint) -> None:
     tokenizer = endpoint.tokenizer
 
     @app.post("/tokenize")
-    async def tokenize(asked: TokenizeRequest) -> dict[str, Any]:
+    async def tokenize(asked: TokenizeRequest) -> dict[str, object]:
         endpoint.check_model(asked.model)
         if (asked.prompt is None) == (asked.messages is None):
             raise ApiError("give prompt or messages", param="prompt")
@@ -119,7 +118,7 @@ def _add_states(app: FastAPI, endpoint: Endpoint) -> None:
     owner = "sglang" if endpoint.is_sglang else "vllm"
 
     @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
+    async def models() -> dict[str, object]:
         card = {"id": endpoint.model, "object": "model", "created": 0, "owned_by": owner, "root": endpoint.model}
         return {"object": "list", "data": [{**card, "parent": None, "max_model_len": endpoint.max_model_len}]}
 

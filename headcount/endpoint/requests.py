@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from files.documents import Json
 from headcount.endpoint.tokens import Message
 
 Token = Annotated[int, Field(ge=0, lt=2**62)]
@@ -18,7 +19,7 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.kind, self.param = status, kind, param
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> Json:
         told = {"message": str(self), "type": self.kind, "param": self.param, "code": self.status}
         return {"error": told}
 
@@ -88,8 +89,8 @@ class CompletionRequest(_Sampling):
 
 class ChatMessage(BaseModel):
     role: str = Field(max_length=64)
-    content: str | list[dict[str, Any]] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    content: str | list[Json] | None = None
+    tool_calls: list[Json] | None = None
 
     @property
     def text(self) -> str:
@@ -108,7 +109,7 @@ class ChatRequest(_Sampling):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
-    tools: list[dict[str, Any]] | None = None
+    tools: list[Json] | None = None
 
     def check(self) -> None:
         super().check()

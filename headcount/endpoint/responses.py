@@ -6,11 +6,11 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from files.documents import Json
 from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Stream
 from headcount.endpoint.requests import ApiError
@@ -31,14 +31,14 @@ class Shape:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def envelope(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    def envelope(self, choices: list[dict[str, object]], **more: object) -> dict[str, object]:
         kind = "chat.completion" if self.is_chat else "text_completion"
         kind += ".chunk" if self.is_chat and "usage" not in more else ""
         prefix = "chatcmpl" if self.is_chat else "cmpl"
         head = {"id": f"{prefix}-{self.id}", "object": kind, "created": self.created, "model": self.model}
         return {**head, "choices": choices, **more}
 
-    def whole(self, stream: Stream, usage: dict[str, Any]) -> dict[str, Any]:
+    def whole(self, stream: Stream, usage: dict[str, object]) -> Json:
         text, answer = "".join(stream.job.answer.words), stream.job.answer
         said = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
         ends = {"logprobs": None, "finish_reason": answer.finish_reason, self.stop_name: answer.stop_reason}
@@ -46,18 +46,18 @@ class Shape:
 
     def chunk(
         self, text: str, *, reason: str | None = None, stop: str | None = None, first: bool = False
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         role = {"role": "assistant"} if first else {}
-        said: dict[str, Any] = {"delta": {**role, "content": text}} if self.is_chat else {"text": text}
+        said: dict[str, object] = {"delta": {**role, "content": text}} if self.is_chat else {"text": text}
         return self.envelope([{"index": 0, **said, "logprobs": None, "finish_reason": reason, self.stop_name: stop}])
 
 
-def usage_of(stream: Stream, num_tokens: int) -> dict[str, Any]:
+def usage_of(stream: Stream, num_tokens: int) -> dict[str, object]:
     prompt = len(stream.job.prompt)
     return {"prompt_tokens": prompt, "total_tokens": prompt + num_tokens, "completion_tokens": num_tokens}
 
 
-def event(data: dict[str, Any]) -> bytes:
+def event(data: dict[str, object]) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
 
 
@@ -142,13 +142,13 @@ class StreamedAnswer(ShapedAnswer):
         before, after = event(self.shape.chunk(mark)).split(json.dumps(mark).encode())
         return before, after
 
-    def _chunk(self, text: str, *, is_last: bool) -> dict[str, Any]:
+    def _chunk(self, text: str, *, is_last: bool) -> dict[str, object]:
         answer = self.stream.job.answer
         if not is_last:
             return self.shape.chunk(text)
         return self.shape.chunk(text, reason=answer.finish_reason, stop=answer.stop_reason)
 
-    def _with_usage(self, chunk: dict[str, Any]) -> dict[str, Any]:
+    def _with_usage(self, chunk: dict[str, object]) -> dict[str, object]:
         return chunk | {"usage": usage_of(self.stream, self.stream.num_taken)} if self.shape.usage_each else chunk
 
     async def _close(self, send: Send) -> None:

@@ -4,7 +4,6 @@ As SGLang 0.5.23 has them (`srt/entrypoints/http_server.py`, `srt/managers/io_st
 """
 
 import uuid
-from typing import Any
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field
@@ -81,12 +80,12 @@ class GeneratedAnswer(Waiting):
             await send({"type": "http.response.body", "body": event(self._so_far()), "more_body": True})
             self.clock.left(token_s)
 
-    def _failure(self) -> dict[str, Any]:
+    def _failure(self) -> dict[str, object]:
         return {"error": {"message": self.stream.failure, "type": "internal_error", "code": 500}}
 
-    def _so_far(self) -> dict[str, Any]:
+    def _so_far(self) -> dict[str, object]:
         stream, answer, count = self.stream, self.stream.job.answer, self.stream.num_tokens
-        ends: dict[str, Any] | None = None
+        ends: dict[str, object] | None = None
         if stream.is_done:
             how = {"length": count} if answer.finish_reason == "length" else {"matched": answer.stop_reason}
             ends = {"type": answer.finish_reason, **how}
@@ -110,7 +109,7 @@ def add_sglang(app: FastAPI, endpoint: Endpoint) -> None:
 
     @app.get("/model_info")
     @app.get("/get_model_info")
-    async def model_info() -> dict[str, Any]:
+    async def model_info() -> dict[str, object]:
         return {
             "model_path": endpoint.model,
             "served_model_name": endpoint.model,
@@ -124,7 +123,7 @@ def add_sglang(app: FastAPI, endpoint: Endpoint) -> None:
 
     @app.get("/server_info")
     @app.get("/get_server_info")
-    async def server_info() -> dict[str, Any]:
+    async def server_info() -> dict[str, object]:
         return _server_info(endpoint)
 
     @app.get("/health_generate")
@@ -133,7 +132,7 @@ def add_sglang(app: FastAPI, endpoint: Endpoint) -> None:
         return Response(status_code=503 if endpoint.clock.failure else 200)
 
 
-def _server_info(endpoint: Endpoint) -> dict[str, Any]:
+def _server_info(endpoint: Endpoint) -> dict[str, object]:
     plan, engine = endpoint.plan, endpoint.sglang_engine
     settings = dict(plan.settings)
     version = settings.pop("sglang_version")

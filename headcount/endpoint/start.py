@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from headcount.diagnostics import Diagnostic, facts_about, find_diagnostics
@@ -57,7 +57,7 @@ def endpoint(
     model: str,
     gpu: str,
     served: Served,
-    engine: Mapping[str, Any],
+    engine: Mapping[str, object],
     *,
     strict: bool = False,
     startup_log: "StartupLog | None" = None,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class EstimatedTokens:
         return b"".join(pieces).decode("utf-8", "replace")
 
     def chat(self, messages: Sequence[Message], *, is_answered: bool) -> IntArray:
-        pieces: list[Any] = [[_BEGIN]]
+        pieces: list[object] = [[_BEGIN]]
         for role, text in messages:
             pieces += [self._header(role), self.encode(text), [_END]]
         return np.concatenate([*pieces, self._header("assistant") if is_answered else []]).astype(np.int64)

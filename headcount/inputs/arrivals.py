@@ -17,7 +17,7 @@ class ArrivalProcess:
 
     name: str = "PROCESS"
 
-    def read(self, given: Any) -> Arrivals:
+    def read(self, given: object) -> Arrivals:
         return read_arrivals(given)
 
 

@@ -12,6 +12,7 @@ from kvcache.models.catalog import find_gpu, is_other_model, load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, engine_of, own_arguments
 from simulator.engines.memory import memory_budget
+from simulator.engines.settings import Settings
 from simulator.engines.sglang.arguments import SGLangArgs
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class ModelOnGPU:
 def resolve_model_and_gpu(
     model: str,
     gpu: str,
-    engine: Mapping[str, Any],
+    engine: Settings,
     startup_log: "StartupLog | None" = None,
     *,
     is_shared: bool = False,
@@ -62,7 +63,7 @@ def resolve_model_and_gpu(
     return ModelOnGPU(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
 
 
-def _known(given: Mapping[str, Any], known: Collection[str], what: str) -> dict[str, Any]:
+def _known(given: Mapping[str, object], known: Collection[str], what: str) -> dict[str, Any]:
     """What is given, less what is None. Raises ValueError for a name that is not known, with the nearest that is."""
     check_names(given, known, what)
     return {name: value for name, value in given.items() if value is not None}
@@ -94,7 +95,7 @@ def check_counts(name: str, given: Sequence[int]) -> None:
         raise HeadcountError(f"{name} has {wrong!r}; give whole numbers above 0")
 
 
-def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" = None) -> dict[str, Any]:
+def given_arguments(given: Settings, startup_log: "StartupLog | None" = None) -> dict[str, Any]:
     """What wins over what measured runs say of their server: model, GPU, engine arguments, the load's length spread,
     the warm-up.
 
@@ -118,6 +119,6 @@ def given_arguments(given: Mapping[str, Any], startup_log: "StartupLog | None" =
     return found
 
 
-def engine_json(args: AnyArgs) -> dict[str, Any]:
+def engine_json(args: AnyArgs) -> dict[str, object]:
     """What an answer says of its engine beyond vLLM's release: nothing where it is vLLM."""
     return {"engine": SGLANG, "sglang_version": args.sglang_version} if isinstance(args, SGLangArgs) else {}

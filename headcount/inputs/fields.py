@@ -49,7 +49,7 @@ class Inputs:
     """What a question is asked with: each value of its field's type, or HeadcountError."""
 
     def __post_init__(self) -> None:
-        kind: Any = type(self)
+        kind: object = type(self)
         hints = _hints(kind)
         for item in fields(self):
             value = getattr(self, item.name)
@@ -58,7 +58,7 @@ class Inputs:
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _hints(kind: object) -> dict[str, object]:
     return get_type_hints(kind)
 
 

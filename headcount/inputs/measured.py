@@ -1,7 +1,7 @@
 """Measured runs, and what wins over what their files say of the server."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headcount.inputs.deployments import given_arguments
 from headcount.inputs.engine import EngineInput
@@ -50,7 +50,7 @@ class MeasuredInput(Inputs):
         default_text="the files'",
     )
 
-    def with_engine(self, engine: EngineInput) -> dict[str, Any]:
+    def with_engine(self, engine: EngineInput) -> dict[str, object]:
         """What wins over the files. Raises HeadcountError for what is out of range."""
         names = ("model", "gpu", "length_spread", "warmup_s")
         own = {name: getattr(self, name) for name in names}

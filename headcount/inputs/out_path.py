@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from files.outputs import check_out_file
 from simulator.engines import values
@@ -16,7 +15,7 @@ class OutPath:
     suffixes: tuple[str, ...] = ()
     example: str = ""
 
-    def read(self, given: Any) -> Path:
+    def read(self, given: object) -> Path:
         return values.FilePath().read(given)
 
     def check(self, option: str, path: Path) -> None:

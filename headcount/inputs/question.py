@@ -35,7 +35,7 @@ class Question(Protocol[P, R_co]):
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     @overload
-    def __call__(self, *args: Any, **shortcuts: Any) -> R_co: ...
+    def __call__(self, *args: object, **shortcuts: object) -> R_co: ...
 
 
 @cache
@@ -51,7 +51,7 @@ def _group(hint: Any) -> type | None:
     return hint if is_input else None
 
 
-def with_groups(function: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
+def with_groups(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, object]:
     """What was given by keyword, fields gathered into their inputs.
 
     Raises HeadcountError for a name that neither the function nor an input has, with the nearest that one has.
@@ -59,7 +59,7 @@ def with_groups(function: Callable[..., object], given: Mapping[str, Any]) -> di
     groups, own = _groups(function), signature(function).parameters
     field_of = {item.name: name for name, kind in groups.items() for item in fields(kind) if item.name != "arguments"}
     named = {key: name for name, kind in groups.items() for key in _NAMED.get(kind, ((), ""))[0]}
-    plain: dict[str, Any] = {}
+    plain: dict[str, object] = {}
     parts: dict[str, dict[str, Any]] = {name: {} for name in groups}
     for name, value in given.items():
         if name in groups and isinstance(value, groups[name]):
@@ -106,7 +106,7 @@ def question(function: Callable[P, R]) -> Question[P, R]:
     own = signature(function)
 
     @wraps(function)
-    def ask(*args: Any, **kwargs: Any) -> R:
+    def ask(*args: object, **kwargs: object) -> R:
         hints = get_type_hints(function)
         bound = own.bind(*args, **with_groups(function, kwargs))
         for name, value in bound.arguments.items():
@@ -140,7 +140,7 @@ def _flat(own: Signature, groups: Mapping[str, type]) -> Signature:
     return own.replace(parameters=[*plain, *keywords, *more])
 
 
-def _files(arguments: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[str, Path]]:
+def _files(arguments: Mapping[str, object], names: tuple[str, ...]) -> list[tuple[str, Path]]:
     """The files that arguments or fields of inputs name."""
     values = dict(arguments)
     for value in arguments.values():
@@ -151,7 +151,7 @@ def _files(arguments: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[s
     return [(name, path) for name in names for path in _paths(values.get(name))]
 
 
-def _paths(value: Any) -> list[Path]:
+def _paths(value: object) -> list[Path]:
     """A start-up log knows its own."""
     listed = value if isinstance(value, list | tuple) else [value]
     found = [Path(path) for each in listed if isinstance(path := getattr(each, "path", each), str | Path)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _RUNNING = "Running"
 
 
-def unwatched(_: Any) -> None:
+def unwatched(_: object) -> None:
     """Nobody watches."""
 
 

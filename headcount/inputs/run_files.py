@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from files.errors import HeadcountError
 from files.outputs import check_out_file, whole_file
@@ -63,10 +63,10 @@ class OutputsInput(Inputs):
 NO_FILES: Final = Outputs()
 
 
-def _request_rows(simulation: Simulation) -> Iterator[Iterable[Any]]:
+def _request_rows(simulation: Simulation) -> Iterator[Iterable[object]]:
     """The names, then each request's values; what is not known is empty."""
     requests, times = simulation.requests, request_times(simulation.requests)
-    columns: dict[str, Any] = {
+    columns: dict[str, object] = {
         "id": range(len(requests)), "ttft_s": times.ttft_s, "tpot_s": times.tpot_s, "e2e_s": times.e2e_s,
         "prompt_tokens": requests["prompt"], "output_tokens": requests["output"],
     }  # fmt: skip

@@ -97,7 +97,7 @@ class CompareSearch(Inputs):
 class SweepInput(Inputs):
     """What is varied over the base, and whose users are asked for."""
 
-    vary: Mapping[str, Any] | None = None
+    vary: Mapping[str, object] | None = None
     tornado: bool = given(
         Switch(has_opposite=False),
             "Add a sensitivity analysis: each assumption 20 % lower and 20 % higher, largest effect first.",
@@ -117,7 +117,7 @@ class OptimizeSearch(Inputs):
     """What is searched, and how many choices are estimated and simulated."""
 
     gpus: int = given(COUNT, "GPUs to serve on.", heading="Search", default=1)
-    search: Mapping[str, Any] | None = None
+    search: Mapping[str, object] | None = None
     trials: int = given(
         WholeNumber(1, 10_000), "Candidates to screen by an estimate, which takes milliseconds each.", heading="Search",
         default=TRIALS,

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from files.errors import HeadcountError
 from files.names import check_names, shortened
@@ -20,7 +19,7 @@ class TrafficChange:
 
     name: str = "NAME=AMOUNT"
 
-    def read(self, given: Any) -> tuple[str, Amount]:
+    def read(self, given: object) -> tuple[str, Amount]:
         if isinstance(given, tuple):  # read already
             return given
         name, value = _parts(given)
@@ -76,7 +75,7 @@ def _number(text: str) -> float:
     return number
 
 
-def _parts(given: Any) -> tuple[str, str]:
+def _parts(given: object) -> tuple[str, str]:
     name, equals, value = str(given).partition("=")
     if not equals or not value.strip():
         raise HeadcountError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as context=x2")

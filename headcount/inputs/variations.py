@@ -74,13 +74,13 @@ class Axis:
     values: tuple[Any, ...]
 
 
-def axes_of(given: Mapping[str, Any]) -> list[Axis]:
+def axes_of(given: Mapping[str, object]) -> list[Axis]:
     """Everything given as a list of more than one value, in the order given. Raises ValueError for an empty list."""
     axes = [Axis(name, values_of(name, value)) for name, value in given.items()]
     return [axis for axis in axes if len(axis.values) > 1]
 
 
-def values_of(name: str, given: Any) -> tuple[Any, ...]:
+def values_of(name: str, given: object) -> tuple[Any, ...]:
     """A list's values, each once, or the one value. Raises HeadcountError for an empty list."""
     if name in _NOT_LISTED or isinstance(given, str) or not isinstance(given, Sequence):
         return (given,)
@@ -91,7 +91,7 @@ def values_of(name: str, given: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(each))
 
 
-def check_axes_of_engines(engine: Mapping[str, Any]) -> None:
+def check_axes_of_engines(engine: Mapping[str, object]) -> None:
     """Raise HeadcountError where engines are compared, and a list is given for an argument that one of them lacks."""
     asked = values_of("engine", engine.get("engine"))
     if len(asked) < 2:
@@ -105,7 +105,7 @@ def check_axes_of_engines(engine: Mapping[str, Any]) -> None:
             )
 
 
-def first_values(given: Mapping[str, Any]) -> dict[str, Any]:
+def first_values(given: Mapping[str, object]) -> dict[str, object]:
     """What is given, the first value of each list: the base."""
     return {name: values_of(name, value)[0] for name, value in given.items()}
 
@@ -122,7 +122,7 @@ def choices(axes: Sequence[Axis], *, most: int, what: str) -> Iterator[Choice]:
     )
 
 
-def varied(given: Mapping[str, Any]) -> list[Axis]:
+def varied(given: Mapping[str, object]) -> list[Axis]:
     """The axes of a grid, their values read: traffic, users, GPUs, engine arguments, limits, `step_times`.
 
     Raises HeadcountError for a name or a value that is none, with what is known.
@@ -148,7 +148,7 @@ def _named(text: str) -> tuple[str, str]:
     return name.strip(), values
 
 
-def _axis(given_name: str, given: Any) -> Axis:
+def _axis(given_name: str, given: object) -> Axis:
     name = given_name.lower().lstrip("-")
     name = name.replace("_", "-") if name.replace("_", "-") in CHANGES else name.replace("-", "_")
     engine = {key: described.kind for kind in ENGINES.values() for key, described in arguments_of(kind).items()}
@@ -172,7 +172,7 @@ def _check_name(name: str, main: Collection[str], engine: Collection[str]) -> No
         raise UnknownNameError(f"no thing to vary '{shortened(one_line(name))}'; known: {known}") from None
 
 
-def _value(name: str, given: Any, kind: Kind | None) -> Any:
+def _value(name: str, given: object, kind: Kind | None) -> Any:
     if name in CHANGES:
         return read_amount(name, given) if isinstance(given, str) else given
     try:
@@ -181,7 +181,7 @@ def _value(name: str, given: Any, kind: Kind | None) -> Any:
         raise HeadcountError(f"{name.replace('_', '-')}: {error}") from None
 
 
-def _read(name: str, given: Any, kind: Kind | None) -> Any:
+def _read(name: str, given: object, kind: Kind | None) -> Any:
     if name == STEP_TIMES:
         factor = Number("a factor, such as 1.2").read(str(given).lower().removeprefix("x"))
         if not 0.01 <= factor <= 100:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.deployments import ModelOnGPU, check_counts, engine_json
@@ -112,7 +113,7 @@ class CapacityResult(Result):
         by_tp = {row.plan.tensor_parallel_size: row.plan for row in self.capacity if row.plan is not None}
         return tuple(by_tp[tp] for tp in sorted(by_tp))
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         asked = self.question
         left_out = dict.fromkeys(item for row in self.capacity if row.plan for item in row.plan.not_simulated)
         return {
@@ -135,7 +136,7 @@ class CapacityResult(Result):
             "suggestions": None if self.suggestions is None else [lift.to_json() for lift in self.suggestions],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [row.to_json() | self._month(row) for row in self.capacity]
 
     def _month(self, row: CapacityRow) -> dict[str, float | None]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from files.documents import Json
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.deployments import check_counts
 from headcount.inputs.disaggregation import ComparedPoolsInput
@@ -69,7 +69,7 @@ class CompareResult(Result):
         first = self.layouts[0] if self.layouts else None
         return first if first is not None and first.row is not None and first.row.users else None
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return {
             "model": self.model,
             "workload": self.workload,
@@ -82,7 +82,7 @@ class CompareResult(Result):
             "attribution": self.attribution.to_json() if self.attribution else None,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [layout.to_json(self.best) for layout in self.layouts]
 
     @property

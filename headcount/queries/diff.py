@@ -1,10 +1,11 @@
 """What changed in the question from one answer to another, and what did it do to the answer?"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from files.documents import Json, ReadJson
 from files.reading import InputError
 from headcount.inputs.question import question
 from headcount.queries.result import Result
@@ -41,7 +42,7 @@ class Difference:
             return None
         return float(self.after / self.before - 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return asdict(self) | {"change": self.change}
 
 
@@ -55,14 +56,14 @@ class DiffResult(Result):
     asked_changes: tuple[Difference, ...]
     answer_changes: tuple[Difference, ...]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return {
             "questions": list(self.questions),
             "question_changes": [each.to_json() for each in self.asked_changes],
             "answer_changes": [each.to_json() for each in self.answer_changes],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         both = (("question", self.asked_changes), ("answer", self.answer_changes))
         return [{"of": of, **each.to_json()} for of, changes in both for each in changes]
 
@@ -91,8 +92,8 @@ def diff(before: str | Path, after: str | Path) -> DiffResult:
 
 
 def _under_same_names(
-    first: Mapping[str, Any], second: Mapping[str, Any], same_words: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    first: ReadJson, second: ReadJson, same_words: bool
+) -> tuple[dict[str, object], dict[str, object]]:
     """What came out; of answers of two schemas, whose words differ, what both have under one name."""
     before, after = dict(_found(first)), dict(_found(second))
     if same_words:
@@ -101,13 +102,13 @@ def _under_same_names(
     return {name: before[name] for name in both}, {name: after[name] for name in both}
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+def _changes(before: ReadJson, after: ReadJson) -> Iterator[Difference]:
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
             yield Difference(name, before.get(name), after.get(name))
 
 
-def _asked(answer: Mapping[str, Any], with_load: bool) -> Iterator[tuple[str, Any]]:
+def _asked(answer: ReadJson, with_load: bool) -> Iterator[tuple[str, object]]:
     """What decides an answer."""
     report = answer["report"]
     yield "kind of question", report["kind"]
@@ -124,7 +125,7 @@ def _asked(answer: Mapping[str, Any], with_load: bool) -> Iterator[tuple[str, An
     yield from ((f"version of {name}", version) for name, version in report["versions"].items())
 
 
-def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _found(answer: ReadJson) -> Iterator[tuple[str, Any]]:
     """What came out."""
     report = answer["report"]
     page = report["summary"]
@@ -140,7 +141,7 @@ def _found(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "server", (report.get("deployment") or {}).get("serve_line")
 
 
-def _options(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _options(table: ReadJson) -> Iterator[tuple[str, object]]:
     """Whom each row of the summary's table serves; the leading one is told before."""
     for place, column in enumerate(table["columns"]):
         if SAFE in column:

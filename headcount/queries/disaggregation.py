@@ -1,9 +1,8 @@
 """How many users do pools serve that compute prompts and answers apart?"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from files.documents import Json, ReadJson
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.disaggregation import ApartPools, LinkInput, asked_apart
 from headcount.inputs.engine import EngineInput
@@ -37,13 +36,13 @@ class DisaggregationResult(PooledResult):
     kind = "disaggregation"
     view = "disaggregation"
     apart: DisaggregatedDeployment
-    served: Mapping[str, Any]  # the pools and handovers in one run at the capacity
+    served: ReadJson  # the pools and handovers in one run at the capacity
 
     @property
     def usd_per_hour(self) -> float | None:
         return self.question.gpu.usd_per_hour_of(self.apart.gpus)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         point = self.found.point
         return self.shared_figures() | {
             "gpu": self.question.gpu.name,
@@ -52,11 +51,11 @@ class DisaggregationResult(PooledResult):
             **self.served,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.served.get("pools", [])
+    def rows(self) -> list[Json]:
+        rows: list[Json] = self.served.get("pools", [])
         return rows
 
-    def report_figures(self) -> dict[str, Any]:
+    def report_figures(self) -> Json:
         return swings_apart(self.question, self.apart) if self.users_low else {}
 
 
@@ -128,7 +127,7 @@ def _watched(progress: Watch) -> Watcher:
     return watch
 
 
-def _served(apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
+def _served(apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, object]:
     """What both pools do in one run at the capacity."""
     if found.point is None:
         return {}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.engine import EngineInput
@@ -44,17 +45,17 @@ class FleetResult(PooledResult):
         prices = [pool.row.usd_per_hour for pool in self.together.pools]
         return sum(filter(None, prices)) if None not in prices else None
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return self.shared_figures() | {"pools": self.rows()}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [_row(pool, inside) for pool, inside in zip(self.together.pools, self.together.in_fleet, strict=True)]
 
-    def report_figures(self) -> dict[str, Any]:
+    def report_figures(self) -> Json:
         return swings_of_pools(self.together.pools) if self.users_low else {}
 
 
-def _row(pool: PoolAlone, inside: InFleet) -> dict[str, Any]:
+def _row(pool: PoolAlone, inside: InFleet) -> dict[str, object]:
     row = pool.row
     return {
         "gpu": pool.question.gpu.name,

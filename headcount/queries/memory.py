@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from files.documents import Json
 from files.reading import InputError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.deployments import ModelOnGPU, check_counts
@@ -94,7 +95,7 @@ class MemoryResult(Result):
         """How long a context each of so many users can hold at once."""
         return {users: tokens_per_user(self.budget, users) for users in self.users}
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         found = {key: getattr(self.budget, key) for key in BUDGET_KEYS}
         if self.budget.engine == "sglang":
             found |= {"engine": "sglang", "max_total_num_tokens": self.budget.kv_cache_tokens}
@@ -128,7 +129,7 @@ class MemoryResult(Result):
             found["startup_log"] = terms
         return found
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [{"part": name, "bytes": size, "gib": size / GIB} for name, size in waterfall(self.budget)]
 
 

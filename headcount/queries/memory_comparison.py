@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.deployments import ModelOnGPU
@@ -40,7 +41,7 @@ class MemoryComparison(Result):
     single: MemoryResult
     candidates: tuple[Candidate, ...]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         budget = self.single.budget
         names = ("model", "gpu", "pipeline_parallel_size", "max_model_len", "gpu_memory_utilization", "vllm_version")
         refused = ("tensor_parallel_size", "quantization", "kv_cache_dtype")
@@ -57,7 +58,7 @@ class MemoryComparison(Result):
             ],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [
             {key: getattr(row.budget, key) for key in KEYS}
             | {

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.text.words import joined
 from kvcache.gpus.gpu import GPU
@@ -122,7 +123,7 @@ class BreakEven:
     def own_is_cheaper(self) -> bool:
         return self.own_usd_per_month < self.api_usd_per_month
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return asdict(self) | {"own_is_cheaper": self.own_is_cheaper}
 
 
@@ -200,7 +201,7 @@ class Energy:
     kwh_per_month: float
     idle_is_assumed: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return asdict(self)
 
 

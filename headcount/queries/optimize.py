@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json
 from files.errors import HeadcountError
 from files.names import check_names
 from headcount.diagnostics import find_diagnostics
@@ -67,7 +68,7 @@ class OptimizeResult(Result):
                 kept.append(each)
         return tuple(kept)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         found = self.compared.figures()
         return {
             **{name: found[name] for name in ("model", "workload", "slo", "seed")},
@@ -82,7 +83,7 @@ class OptimizeResult(Result):
             "attribution": found["attribution"],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         on_frontier = self.frontier
         return [
             layout.to_json(self.best) | {"name": layout.name, "is_on_frontier": layout in on_frontier}
@@ -223,7 +224,7 @@ class _Run:
         )
 
 
-def space(search: Mapping[str, Any] | None, given: Choice) -> list[Axis]:
+def space(search: Mapping[str, object] | None, given: Choice) -> list[Axis]:
     """What is searched: what is asked for, else everything in the engine's tuning, and routers, that is not given.
 
     Raises HeadcountError for what is no argument of the engine, or is given as well.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial
 from typing import Any, Final
 
+from files.documents import Json
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.deployments import engine_json
 from headcount.inputs.disaggregation import LinkInput, asked_choices
@@ -127,7 +128,7 @@ class PlanResult(Result):
         """How the cheapest fleet comes through the failure of its spare servers, simulated; None where it was not."""
         return try_spare(self.race)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         asked, args = self.race.question, self.race.question.variants[0]
         best = self.best
         return {
@@ -159,7 +160,7 @@ class PlanResult(Result):
             "break_even": self.break_even.to_json() if self.break_even else None,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [row.to_json() for row in self.fleets]
 
     @property
@@ -177,7 +178,7 @@ class PlanResult(Result):
             usd_per_gpu_hour=best.layout.offer.usd_per_hour,
         )
 
-    def report_figures(self) -> dict[str, Any]:
+    def report_figures(self) -> Json:
         race, best = self.race, self.race.best
         apart = best.layout.apart if best is not None else None
         if best is None or apart is None:

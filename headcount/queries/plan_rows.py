@@ -1,8 +1,8 @@
 """One fleet of a plan: its size, its cost, how it serves the users."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from files.documents import Json
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.text.units import counted
 from headcount.text.words import AT_CONFIDENCE, layout_text, pools_text
@@ -79,7 +79,7 @@ class FleetRow:
         weights = f", {self.quantization}" if self.quantization else ""
         return size + weights + (f", KV {self.kv_cache_dtype}" if self.kv_cache_dtype not in (None, "auto") else "")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         found = asdict(self)
         return found | {"at_users_to_serve": {name: found.pop(name) for name in _AT_USERS_TO_SERVE}}
 
@@ -155,7 +155,7 @@ def _dropped_row(each: Dropped) -> FleetRow:
     )  # fmt: skip
 
 
-def _named(layout: Layout) -> dict[str, Any]:
+def _named(layout: Layout) -> Json:
     plan, apart = layout.plan, layout.apart
     prefill_line, line = apart.serve_lines if apart is not None else (None, plan.serve_line)
     return {
@@ -172,7 +172,7 @@ def _named(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, users_low: int) -> dict[str, Any]:
+def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float, users_low: int) -> Json:
     month, (servers, prefill_servers) = usd_per_month(1, usd_per_hour), each.bought
     return {
         "servers": servers,

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
+from files.documents import Json, ReadJson
 from files.outputs import check_out_files
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.text.units import finite
@@ -68,11 +69,11 @@ class Result(ABC):
     view: ClassVar[str]  # its module in `headcount.views.of`
 
     @abstractmethod
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         """Every figure under its name in JSON."""
 
     @abstractmethod
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         """The figures that form a table."""
 
     @property
@@ -80,7 +81,7 @@ class Result(ABC):
         """The deployment that a report is about; None where nothing was searched or nothing runs."""
         return None
 
-    def report_figures(self) -> dict[str, Any]:
+    def report_figures(self) -> Json:
         """What a report shows beyond the figures, simulated and estimated around the study: some seconds."""
         if self.study is None:
             return {}
@@ -95,7 +96,7 @@ class Result(ABC):
         return self
 
     @cached_property
-    def evidence(self) -> Mapping[str, Any]:
+    def evidence(self) -> ReadJson:
         """What `complete` worked out: views simulate nothing."""
         raise AssertionError("a result is completed before a report of it is drawn")
 
@@ -104,7 +105,7 @@ class Result(ABC):
         """The warnings and errors."""
         return tuple(each for each in self.diagnostics if each.severity in (Severity.WARNING, Severity.ERROR))
 
-    def to_json(self, *, report: bool = False) -> dict[str, Any]:
+    def to_json(self, *, report: bool = False) -> Json:
         """One JSON object; what is not finite is None.
 
         With `report`, as the command prints it with --json: with all that `headcount report` makes a report of, which

@@ -1,11 +1,10 @@
 """Answers that were saved as JSON, or inside a report."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from files.documents import parse_json
+from files.documents import ReadJson, parse_json
 from files.reading import InputError, read_text
 
 _INSIDE = re.compile(r'<script type="application/json" id="answer">(.*?)</script>', re.DOTALL)
@@ -28,7 +27,7 @@ _SCHEMA_1 = {  # keys of answers by 0.1, which 0.2 still reads, and what they ar
 _KINDS_1 = {"apart": "disaggregation", "over time": "autoscaling"}  # kinds of questions in 0.1
 
 
-def _in_today_s_words(answer: Any) -> Any:
+def _in_today_s_words(answer: object) -> Any:
     """An answer of schema 1 under the keys of today; any other as it is."""
     if not isinstance(answer, dict) or answer.get("schema_version") != 1:
         return answer
@@ -38,13 +37,13 @@ def _in_today_s_words(answer: Any) -> Any:
     return found
 
 
-def _renamed(value: Any) -> Any:
+def _renamed(value: object) -> Any:
     if isinstance(value, dict):
         return {_SCHEMA_1.get(key, key): _renamed(each) for key, each in value.items()}
     return [_renamed(each) for each in value] if isinstance(value, list) else value
 
 
-def read_answer(path: Path) -> Mapping[str, Any]:
+def read_answer(path: Path) -> ReadJson:
     """Of a file that --json or --report wrote: .json, or an .html report. Raises InputError."""
     text = read_text(path)
     if text.lstrip().startswith("<"):
@@ -56,5 +55,5 @@ def read_answer(path: Path) -> Mapping[str, Any]:
     report = answer.get("report") if isinstance(answer, dict) else None
     if not isinstance(report, dict) or not isinstance(report.get("summary"), dict):
         raise InputError(f"{path}: not a saved answer with a report; write one with --json, or with --report FILE.json")
-    checked: Mapping[str, Any] = answer
+    checked: ReadJson = answer
     return checked

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from files.documents import ReadJson
 from files.errors import HeadcountError
 from headcount.inputs.load import AskedLoad
 from headcount.inputs.run_files import NO_FILES, Outputs
@@ -39,8 +39,8 @@ class Served:
     counted: str  # which requests count
     step: AverageStep
     traffic: TrafficEffects
-    timeline: Mapping[str, Any] = field(default_factory=dict)
-    apart: Mapping[str, Any] = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
+    timeline: ReadJson = field(default_factory=dict)
+    apart: ReadJson = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
     trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
     router: str = ""
     flow_control: str | None = None

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.deployments import engine_json
@@ -57,7 +58,7 @@ class SimulateResult(Result):
     def result(self) -> SimulationResult:
         return self.served.result
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         plan = self.plan
         found = {
             "model": plan.architecture.name,
@@ -100,7 +101,7 @@ class SimulateResult(Result):
         by_arrival = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
         return p99_interval(by_arrival, error.log_half_width_at(self.served.step.sequences))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         found = self.result.to_json()
         for name in TAILS if self.p99s else ():
             found[name] = found[name] | {"p99": known_or_none([p99_between([each[name] for each in self.p99s])])[0]}

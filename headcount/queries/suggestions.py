@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from files.documents import Json
 from headcount.inputs.variations import FORMATS
 from headcount.queries.result import Progress, Watch
 from headcount.queries.sweeps.candidates import candidates, change_text, screen_change
@@ -73,7 +74,7 @@ class Suggestion:
         """What to mind beside the gain."""
         return PRECISION_REMARK if self.argument in FORMATS else ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         row, ratio = self.layout.row, self.ratio
         return {
             "argument": self.argument,
@@ -113,7 +114,7 @@ def find_suggestions(
     return tuple(sorted(tried, key=lambda lift: -(lift.ratio.mean if lift.ratio else 0.0)))
 
 
-def _looked(here: CapacityQuestion, base: CapacityRow, argument: str, value: Any) -> Suggestion | None:
+def _looked(here: CapacityQuestion, base: CapacityRow, argument: str, value: object) -> Suggestion | None:
     """A change with its estimate; None where it does not run."""
     looked = screen_change(here, argument, value)
     if looked is None:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from files.documents import Json
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.question import question
 from headcount.inputs.training import TrainingInput
@@ -54,7 +55,7 @@ class TrainingMemoryResult(Result):
         """Whether each GPU holds its part."""
         return self.budget.fits
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         budget = self.budget
         names = (
             "num_parameters", "num_trainable_parameters", "stage", "in_flight_micro_batches", "fits", "missing_bytes",
@@ -72,7 +73,7 @@ class TrainingMemoryResult(Result):
             "assumptions": assumptions_json(budget.assumptions),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         found = [(title, getattr(self.budget, name)) for title, name in self._shown]
         return [{"part": title, "bytes": size, "gib": size / GIB} for title, size in found]
 
@@ -123,7 +124,7 @@ def _answer(model: str, gpu: str, plan: TrainingPlan, asked: int | None, fixed: 
     )
 
 
-def _layout_json(budget: TrainingBudget) -> dict[str, Any]:
+def _layout_json(budget: TrainingBudget) -> dict[str, object]:
     names = (
         "num_gpus", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel_size",
         "zero_stage",

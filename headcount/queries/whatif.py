@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from files.documents import Json
 from files.errors import HeadcountError
 from files.names import readable
 from files.reading import InputError
@@ -59,7 +60,7 @@ class Swing:
         less, more = (0.0 if found is None else found.mean for found in self.effects)
         return max(less, more, 1.0) - min(less, more, 1.0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         less, more = self.effects
         return {"name": self.name, "less": vars(less) if less else None, "more": vars(more) if more else None}
 
@@ -105,7 +106,7 @@ class WhatifResult(Result):
             for fleet in self.fleets
         )
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return {
             "model": self.model,
             "workload": self.workload,
@@ -118,10 +119,10 @@ class WhatifResult(Result):
             "tornado": [swing.to_json() for swing in self.swings],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [self._row(place) for place in range(len(self.cells))]
 
-    def _row(self, place: int) -> dict[str, Any]:
+    def _row(self, place: int) -> dict[str, object]:
         found = self.cells[place].to_json(self.base)
         for key in ("users_over_best", "usd_per_user_over_best"):
             found[key.replace("best", "base")] = found.pop(key)
@@ -266,7 +267,7 @@ class _Run:
         )
 
 
-def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, Any]:
+def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, object]:
     """What every cell shows under the load that the weakest of them serves; nothing where fewer than two serve."""
     points = [cell.row.point for cell in cells if cell.row and cell.row.point]
     if len(points) < 2:
@@ -276,7 +277,7 @@ def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, A
     return {"shared_load": load_name(size, layouts.unit), "under_shared_load": under}
 
 
-def _grid(vary: Mapping[str, Any], users: int | None) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:
+def _grid(vary: Mapping[str, object], users: int | None) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:
     """Axes, numbers of users to answer for, the choices to simulate. Raises ValueError where the cells are too many."""
     axes = varied(vary)
     choices(axes, most=MOST_CELLS, what="cells")  # users counted

@@ -1,8 +1,9 @@
 """What an answer consists of when it is read: lines and tables, drawn in a terminal, a notebook or a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from files.documents import ReadJson
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Table:
 Block = Line | Table
 
 
-def block_json(block: Block) -> dict[str, Any]:
+def block_json(block: Block) -> dict[str, object]:
     """A block as JSON has it; `block_of` reads it."""
     return {"table" if isinstance(block, Table) else "line": asdict(block)}
 
 
-def block_of(given: Mapping[str, Any]) -> Block:
+def block_of(given: ReadJson) -> Block:
     """Of what `block_json` wrote."""
     if "line" in given:
         return Line(**given["line"])

@@ -1,7 +1,7 @@
 """A fitted trace as text: its arrivals, and each kind of request with its quantities."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ _TITLES: Final = {
 _QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
-def fitted_json(model: FittedTrace) -> dict[str, Any]:
+def fitted_json(model: FittedTrace) -> dict[str, object]:
     """Its figures, quantities as mean and quantiles."""
     cascade = model.cascade
     return {

@@ -1,15 +1,15 @@
 """Pools that prefill and decode apart, in words."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from files.documents import ReadJson
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import milliseconds, percent
 
 COLUMNS = ("pool", "engines", "GPUs", "KV blocks", "busy", "running", "waiting", "KV used", "max KV used")
 
 
-def pool_cells(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def pool_cells(rows: Sequence[ReadJson]) -> list[tuple[str, ...]]:
     """What each pool does, under COLUMNS."""
     return [
         (
@@ -26,7 +26,7 @@ def handover_text(found: Mapping[str, float | None]) -> str:
     return f"{milliseconds(found['p50'])} at the median, {milliseconds(found['p95'])} at the 95th percentile"
 
 
-def apart_blocks(found: Mapping[str, Any]) -> list[Block]:
+def apart_blocks(found: ReadJson) -> list[Block]:
     """The same as text; nothing where prompts and answers are computed together."""
     if not found:
         return []

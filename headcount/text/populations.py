@@ -1,7 +1,7 @@
 """Populations as text: the list of presets, and every number of one."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from headcount.text.blocks import Block, Line, Table
 from workloads.populations.population import Population
@@ -65,7 +65,7 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:,.0f} tokens" if unit == "tokens" else f"{value:,.1f} {unit}"
 
 
-def _given(given: Any) -> str:
+def _given(given: object) -> str:
     """Such as `lognormal, median 47.7, sigma 1.1`."""
     if not isinstance(given, Mapping):
         return "" if given is None else str(given)
@@ -74,7 +74,7 @@ def _given(given: Any) -> str:
     return ", ".join([*kind, *rest])
 
 
-def _value(given: Any) -> str:
+def _value(given: object) -> str:
     if isinstance(given, Mapping):
         return f"({_given(given)})"
     if isinstance(given, list):

@@ -45,7 +45,7 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> Any:
     """The same with null for what is not finite: JSON has no word for it."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
@@ -54,7 +54,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def assumptions_json(rows: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
+def assumptions_json(rows: Iterable[tuple[str, str, str]]) -> list[dict[str, object]]:
     """Assumptions as JSON."""
     return [{"name": name, "value": value, "source": source} for name, value, source in rows]
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from headcount.diagnostics import Severity
 from headcount.queries.result import Result
@@ -25,10 +25,10 @@ ASSUMED = "assumed: "  # how a diagnostic begins that stands above the figures
 class View(Protocol):
     """A module of `headcount.views.of`; `summary(result)` and `details(result)`, a report's own data, may be absent."""
 
-    def head(self, result: Any, /) -> list[Block]:
+    def head(self, result: object, /) -> list[Block]:
         """What was asked, and the answer in a sentence."""
 
-    def body(self, result: Any, /) -> list[Block]:
+    def body(self, result: object, /) -> list[Block]:
         """What stands below it."""
 
 
@@ -55,14 +55,14 @@ def summary(result: Result) -> Summary:
     return Summary(question=said[0], answer=said[-1], risk=risk_of(result.diagnostics, ""))
 
 
-def details(result: Result) -> Mapping[str, Any]:
+def details(result: Result) -> Mapping[str, object]:
     """What a report shows beyond the summary and the text; `result` is complete."""
     view = view_of(result)
-    found: Mapping[str, Any] = view.details(result) if hasattr(view, "details") else {}
+    found: Mapping[str, object] = view.details(result) if hasattr(view, "details") else {}
     return found
 
 
-def report_json(result: Result) -> dict[str, Any]:
+def report_json(result: Result) -> dict[str, object]:
     """All that a report is made of; `result` is complete."""
     return {
         "kind": result.kind,
@@ -91,7 +91,7 @@ def check_report(option: str, path: str | os.PathLike[str]) -> None:
     document.check_report(option, path)
 
 
-def write_report(path: Path, answer: Mapping[str, Any]) -> None:
+def write_report(path: Path, answer: Mapping[str, object]) -> None:
     """Write what `report_json` is part of in the format that the file's name ends in."""
     document.write(path, answer)
 

@@ -11,8 +11,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Condition, Event, Thread
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.web.scenario import Scenario
 from headcount.web.worker import Answered, Refused, Seen, work
@@ -58,7 +59,7 @@ class Job:
     seen: Seen | None = None
     estimate: str = ""  # the first figure, until better ones are found
     found: list[str] = field(default_factory=list)  # what was found on the way, in lines
-    blocks: tuple[dict[str, Any], ...] = ()  # the answer so far
+    blocks: tuple[Json, ...] = ()  # the answer so far
     answered: Answered | None = None
     why: str = ""  # it failed
     is_fault: bool = False

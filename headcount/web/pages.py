@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
@@ -26,7 +25,7 @@ def _environment() -> Environment:
     return found
 
 
-def render(name: str, **values: Any) -> str:
+def render(name: str, **values: object) -> str:
     """A file of `headcount/web/templates`, filled in."""
     return _environment().get_template(name).render(**values)
 
@@ -36,7 +35,7 @@ def first_sentence(question: str) -> str:
     return " ".join((command_of(question).help or "").split()).partition(". ")[0] + "."
 
 
-def form_of(question: str, given: Mapping[str, str]) -> dict[str, Any]:
+def form_of(question: str, given: Mapping[str, str]) -> dict[str, object]:
     """What the form's template needs: fields with the values that they show."""
     fields = fields_of(question)
     others = sorted((field for field in fields if not field.is_first), key=lambda field: field.heading)

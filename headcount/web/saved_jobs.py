@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from files.documents import Json
 from headcount.queries.result import Result
 from headcount.text.units import finite, percent, seconds
 from headcount.views.shown import summary
@@ -34,7 +35,7 @@ class SavedJob:
     headline: str
     verdict: int
     alerts: tuple[str, ...]
-    rows: tuple[dict[str, Any], ...]  # FIGURES of every row of the answer, the leading one first
+    rows: tuple[Json, ...]  # FIGURES of every row of the answer, the leading one first
 
 
 def saved_job_of(scenario: Scenario, answer: Result) -> SavedJob:
@@ -48,7 +49,7 @@ def saved_job_of(scenario: Scenario, answer: Result) -> SavedJob:
     )
 
 
-def _rows(answer: Result) -> list[dict[str, Any]]:
+def _rows(answer: Result) -> list[Json]:
     found = [_flat(finite(row)) for row in answer.rows()]
     latencies = {f"{row['latency']}.{name}": value for row in found if "latency" in row for name, value in row.items()}
     if latencies:  # a simulation has a row for each latency
@@ -57,8 +58,8 @@ def _rows(answer: Result) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -(row.get("users_low") or 0)) if "capacity" in answer.figures() else rows
 
 
-def _flat(row: dict[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(row: dict[str, object], before: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
     for name, value in row.items():
         if name in _LOADS and isinstance(value, dict):
             found |= _flat(value) if _LOADS[name] else {}

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.web.history import History
 from headcount.web.saved_jobs import FIGURES, SavedJob, figure_text
@@ -37,7 +38,7 @@ class Slid:
 
     scenario: Scenario
     kept: SavedJob | None = None
-    row: dict[str, Any] | None = None
+    row: Json | None = None
     users: int = 0  # that are asked for, where the answer is how many can be served
     serving: tuple[tuple[int, bool], ...] = ()  # GPU counts that are known, and whether they serve the users
 
@@ -120,7 +121,7 @@ def slid(history: History, scenario: Scenario, places: Mapping[str, str]) -> Sli
     users, at = _whole(places, "users"), _whole(places, "gpus")
     counts = sorted({*_GPUS, *(int(each) for each in scenario.one("gpus").split(",") if each.strip().isdecimal())})
     asked = there.having(gpus=scenario.one("gpus"))  # the same with all the GPU counts of the first answer
-    known: dict[int, tuple[SavedJob, dict[str, Any]]] = {}
+    known: dict[int, tuple[SavedJob, Json]] = {}
     for gpus in counts:
         for each in (asked, there.having(gpus=str(gpus))):
             kept = history.find(each.key)

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -36,7 +35,7 @@ class Seen:
     note: str
     estimate: str  # a first figure
     found: str
-    so_far: tuple[dict[str, Any], ...]  # blocks of the answer
+    so_far: tuple[dict[str, object], ...]  # blocks of the answer
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ class _Hearing:
         self.answer = answer
 
 
-def _part(block: Block) -> dict[str, Any]:
+def _part(block: Block) -> dict[str, object]:
     """A block as a template draws it."""
     if not isinstance(block, Table):
         return {"bold": block.bold, "text": block.text}

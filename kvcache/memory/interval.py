@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from files.documents import ReadJson
 from files.errors import HeadcountError
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
@@ -76,7 +76,7 @@ def shipped_residuals() -> Residuals:
     return read_residuals(tomllib.loads(RESIDUALS.read_text(encoding="utf-8")))
 
 
-def read_residuals(found: Mapping[str, Any]) -> Residuals:
+def read_residuals(found: ReadJson) -> Residuals:
     """From the content of `memory_residuals.toml`."""
     beyond = {name: Spread(**spread) for name, spread in found["beyond"].items()}
     if set(beyond) != set(CONDITIONS):

@@ -1,11 +1,12 @@
 """Which build of a catalog model a publisher's name stands for: the model, and its weight format."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from files.documents import ReadJson
 
 _FOLDER = Path(__file__).parent
 
@@ -18,7 +19,7 @@ class Build:
     endings: list[str]  # of the name, in lower case
     like: str  # a checkpoint whose config is known
     source: str
-    config: Mapping[str, Any]  # the checkpoint's quantization_config
+    config: ReadJson  # the checkpoint's quantization_config
     models: list[str] = field(default_factory=list)  # how the names of the only ones begin; empty: any
 
 

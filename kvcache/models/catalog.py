@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from files.documents import read_json
+from files.documents import Json, read_json
 from files.errors import HeadcountError
 from files.names import UnknownNameError, one_line, shortened
 from files.reading import InputError, shown
@@ -46,9 +45,9 @@ class Entry:
 
     name: Word
     source: str
-    config: dict[str, Any]
+    config: Json
     aliases: tuple[str, ...] = ()
-    quantized: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    quantized: Mapping[str, dict[str, object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.source.strip():
@@ -105,7 +104,7 @@ def _shape(config: str, name: str) -> Architecture:
     return from_config(json.loads(config), name=name)
 
 
-def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
+def named_config(name_or_path: str) -> tuple[str, dict[str, object]]:
     """A model's name with its config as `load_model` reads it; raises as that does."""
     found = _found(name_or_path)
     return found.name, found.config
@@ -114,7 +113,7 @@ def named_config(name_or_path: str) -> tuple[str, dict[str, Any]]:
 @dataclass(frozen=True, kw_only=True)
 class _Found:
     name: str
-    config: dict[str, Any]
+    config: Json
     path: Path
     build: Build | None = None  # where only the name tells the weight format
 
@@ -147,7 +146,7 @@ def _found(name_or_path: str) -> _Found:
     return _Found(name=name, config={**entry.config, **quantization}, path=path)
 
 
-def _modelopt_file(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def _modelopt_file(path: Path, config: Mapping[str, object]) -> dict[str, object]:
     """The quantization that ModelOpt wrote beside a config.json, which vLLM reads where that holds none."""
     beside = path.parent / "hf_quant_config.json"
     if path.name != "config.json" or not beside.is_file() or config.get("quantization_config") is not None:
@@ -155,7 +154,7 @@ def _modelopt_file(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"quantization_config": _read(beside)}
 
 
-def _quantized(entry: Entry, slug: str) -> tuple[str, dict[str, Any]]:
+def _quantized(entry: Entry, slug: str) -> tuple[str, dict[str, object]]:
     """The name that was asked for, with its `quantization_config` where that is the model in another format."""
     for name, quantization in entry.quantized.items():
         if slug in (slug_of(name), slug_of(name.split("/")[-1])):
@@ -206,5 +205,5 @@ def _entry(path: Path) -> Entry:
     return table(_read(path), Entry, path)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return typed(read_json(path), dict[str, Any], path)
+def _read(path: Path) -> Json:
+    return typed(read_json(path), Json, path)

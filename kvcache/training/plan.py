@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from files.arguments import check_argument
 from files.errors import HeadcountError
@@ -117,5 +117,5 @@ def _problems(plan: TrainingPlan) -> Iterator[str]:
 
 
 @cache
-def _types() -> dict[str, Any]:
+def _types() -> dict[str, object]:
     return get_type_hints(TrainingPlan)

@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from files.errors import HeadcountError
 from kvcache.layout.kv_layout import group_kinds
-from simulator.core import layout
+from simulator.core import layout, types
 from simulator.core.gateway.arrays import gateway_arrays
 from simulator.core.gateway.layout import CLIENT
 from simulator.core.layout import NONE, Arrays
@@ -263,7 +262,7 @@ def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np
     return values
 
 
-def _fill_vllm(values: Any, sizes: _Sizes, engine: EngineConfig) -> None:
+def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
     """An engine's settings under the names of the core."""
     values["row_blocks"] = sizes.row_blocks
     values["in_segments"] = sizes.in_segments
@@ -296,7 +295,7 @@ def _fill_vllm(values: Any, sizes: _Sizes, engine: EngineConfig) -> None:
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
 
 
-def _fill_times(values: Any, times: StepTimes) -> None:
+def _fill_times(values: types.Pool, times: StepTimes) -> None:
     for name in (
         "window", "ingress_request_s", "ingress_token_s", "ingress_s", "decode_base_s", "context_s", "window_context_s",
         "prefill_s", "window_prefill_s",

@@ -1,7 +1,6 @@
 """What clients do: they send turns one after another, do not wait for ever, try again."""
 
 import math
-from typing import Any
 
 from simulator.core import delivery
 from simulator.core import replica as replicas
@@ -16,18 +15,19 @@ from simulator.core.layout import (
     REJECTED,
     TIMED_OUT,
     WHOLE_ANSWER,
+    Arrays,
 )
 from simulator.core.vllm.disaggregation import reading, writing
 
 
 @kernel
-def push_event(a: Any, time_s: float, kind: int, request: int) -> None:
+def push_event(a: Arrays, time_s: float, kind: int, request: int) -> None:
     push(a.heap, a.cursor[0].heap_size, time_s, kind, request)
     a.cursor[0].heap_size += 1
 
 
 @kernel
-def follow_up(a: Any, request: int, following: int, now_s: float) -> None:
+def follow_up(a: Arrays, request: int, following: int, now_s: float) -> None:
     """Think, then send the session's next turn, `following`; a free client takes the next of the shared queue."""
     cursor = a.cursor[0]
     if following != NONE:
@@ -48,7 +48,7 @@ def follow_up(a: Any, request: int, following: int, now_s: float) -> None:
 
 
 @kernel
-def watch(a: Any, request: int, now_s: float) -> None:
+def watch(a: Arrays, request: int, now_s: float) -> None:
     """Enter the first deadline of an attempt that is sent now."""
     client = a.clients[request]
     if request < a.next_turn.shape[0]:
@@ -61,7 +61,7 @@ def watch(a: Any, request: int, now_s: float) -> None:
 
 
 @kernel
-def next_deadline_s(a: Any) -> float:
+def next_deadline_s(a: Arrays) -> float:
     """Of a request that has not ended; once the first token is there, the whole answer has a deadline."""
     cursor = a.cursor[0]
     while cursor.has_clients == 1 and cursor.num_deadlines > 0:
@@ -80,7 +80,7 @@ def next_deadline_s(a: Any) -> float:
 
 
 @kernel
-def cancel_overdue(a: Any, now_s: float) -> None:
+def cancel_overdue(a: Arrays, now_s: float) -> None:
     """Cancel every request whose client's wait has ended."""
     while next_deadline_s(a) <= now_s:
         request, kind = a.deadlines[0].request, a.deadlines[0].kind
@@ -91,14 +91,14 @@ def cancel_overdue(a: Any, now_s: float) -> None:
 
 
 @kernel
-def reject(a: Any, request: int, now_s: float) -> None:
+def reject(a: Arrays, request: int, now_s: float) -> None:
     """The gateway turns a request down."""
     delivery.end(a, request, REJECTED, now_s)
     go_on(a, request, True, now_s)
 
 
 @kernel
-def go_on(a: Any, request: int, may_retry: bool, now_s: float) -> None:
+def go_on(a: Arrays, request: int, may_retry: bool, now_s: float) -> None:
     """What comes after an attempt without a whole answer: another attempt, or a later turn."""
     count, ends_s = a.next_turn.shape[0], now_s
     num_rows = a.requests.shape[0]
@@ -111,14 +111,14 @@ def go_on(a: Any, request: int, may_retry: bool, now_s: float) -> None:
 
 
 @kernel
-def resume(a: Any, request: int, now_s: float) -> None:
+def resume(a: Arrays, request: int, now_s: float) -> None:
     """A user goes on after a turn without a whole answer."""
     resumes = a.clients[request].resumes if a.clients.shape[0] > 0 else a.next_turn[request]
     follow_up(a, request, resumes, now_s)
 
 
 @kernel
-def try_again(a: Any, request: int, retry: int, now_s: float) -> float:
+def try_again(a: Arrays, request: int, retry: int, now_s: float) -> float:
     """Send the next attempt after its back-off; returns when the turn ends without it, if patience ends before."""
     client, req = a.clients[request], a.requests[request]
     arrival_s = now_s + a.clients[retry].backoff_s

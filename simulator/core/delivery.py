@@ -1,10 +1,9 @@
 """When the tokens of answers came, and when an answer ended."""
 
 import math
-from typing import Any
 
 from simulator.core.jit import kernel, prefetch
-from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S
+from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, Arrays
 from simulator.core.routing import views
 from simulator.core.step_log import log_word
 
@@ -12,7 +11,7 @@ _LOG_GROWTH = math.log(ITL_GROWTH)
 
 
 @kernel
-def record_gaps(a: Any, replica: int, gap_s: float, count: int) -> None:
+def record_gaps(a: Arrays, replica: int, gap_s: float, count: int) -> None:
     """Enter `count` inter-token gaps into the histogram."""
     cursor = a.cursor[0]
     cursor.itl_count += count
@@ -24,7 +23,7 @@ def record_gaps(a: Any, replica: int, gap_s: float, count: int) -> None:
 
 
 @kernel
-def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
+def note_time(a: Arrays, request: int, now_s: float, previous_s: float) -> int:
     """Enter when a request's token came; 1 if the gap before it is the replica's last step."""
     req = a.requests[request]
     last_s = req.last_token_s
@@ -40,7 +39,7 @@ def note_time(a: Any, request: int, now_s: float, previous_s: float) -> int:
 
 
 @kernel
-def look_ahead(a: Any, request: int) -> None:
+def look_ahead(a: Arrays, request: int) -> None:
     """A request is about to end: begin to load its session's next turn."""
     following = a.next_turn[request % a.next_turn.shape[0]]
     prefetch(a.think_s, following)
@@ -48,7 +47,7 @@ def look_ahead(a: Any, request: int) -> None:
 
 
 @kernel
-def finish(a: Any, request: int, now_s: float) -> None:
+def finish(a: Arrays, request: int, now_s: float) -> None:
     """A request has all its tokens."""
     views.note_ended(a, request)
     end(a, request, FINISHED, now_s)
@@ -56,7 +55,7 @@ def finish(a: Any, request: int, now_s: float) -> None:
 
 
 @kernel
-def log_finished(a: Any, request: int) -> None:
+def log_finished(a: Arrays, request: int) -> None:
     if a.cursor[0].log_steps == 1:
         log_word(a.cursor[0], a.log, request)
         log_word(a.cursor[0], a.log, a.requests[request].replica)
@@ -64,7 +63,7 @@ def log_finished(a: Any, request: int) -> None:
 
 
 @kernel
-def end(a: Any, request: int, status: int, now_s: float) -> None:
+def end(a: Arrays, request: int, status: int, now_s: float) -> None:
     """Enter how and when a request ended."""
     a.requests[request].status = status
     a.requests[request].finish_s = now_s

@@ -1,9 +1,8 @@
 """Even spreads, computed alike by compiled and by readable code."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
 from simulator.core.layout import COUNT, SEED
+from simulator.core.types import RouterMemory
 
 
 @kernel
@@ -18,7 +17,7 @@ def draft_hash(request: int, position: int) -> int:
 
 
 @kernel
-def draw(memory: Any, limit: int) -> int:
+def draw(memory: RouterMemory, limit: int) -> int:
     """The next of a router's random numbers, in [0, limit); as in `simulator.fleet.router.Draws.below`."""
     memory[COUNT] += 1
     return draft_hash(memory[SEED], memory[COUNT]) * limit >> 32

@@ -1,7 +1,7 @@
 """The event loop over all replicas, sessions."""
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 from simulator.core import lag
 from simulator.core import replica as replicas
@@ -34,6 +34,7 @@ from simulator.core.layout import (
     SGLANG,
     STALLED,
     STEPS_ENDED,
+    Arrays,
 )
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
@@ -45,7 +46,7 @@ from simulator.core.vllm.host_tier import offload, polling
 
 
 @kernel
-def arrive(a: Any, request: int, now_s: float) -> bool:
+def arrive(a: Arrays, request: int, now_s: float) -> bool:
     """A request comes from its client; False where Python must decide."""
     cursor, req = a.cursor[0], a.requests[request]
     if req.status >= FINISHED:  # its client left while it waited at the gateway
@@ -61,7 +62,7 @@ def arrive(a: Any, request: int, now_s: float) -> bool:
 
 
 @rare_kernel
-def pass_gateway(a: Any, request: int, is_new: bool, now_s: float) -> bool:
+def pass_gateway(a: Arrays, request: int, is_new: bool, now_s: float) -> bool:
     """A request comes to a gateway that turns some down, and may hold others; False where Python must route.
 
     One that comes back from an engine that is gone takes no more of a quota, and waits like any other.
@@ -75,7 +76,7 @@ def pass_gateway(a: Any, request: int, is_new: bool, now_s: float) -> bool:
 
 
 @rare_kernel
-def look(a: Any, now_s: float) -> bool:
+def look(a: Arrays, now_s: float) -> bool:
     """The gateway looks at its queue; False where Python must route."""
     g = a.gateways[0]
     g.is_looking = 0
@@ -89,7 +90,7 @@ def look(a: Any, now_s: float) -> bool:
 
 
 @rare_kernel
-def dispatch(a: Any, now_s: float) -> bool:
+def dispatch(a: Arrays, now_s: float) -> bool:
     """Send the next request of the gateway's queue on unless the fleet is saturated; False where Python must route."""
     chosen = gateway.next_of_all(a, now_s)
     look_s = gateway.next_look_s(a, now_s)
@@ -99,7 +100,7 @@ def dispatch(a: Any, now_s: float) -> bool:
 
 
 @kernel
-def route(a: Any, request: int, now_s: float) -> bool:
+def route(a: Arrays, request: int, now_s: float) -> bool:
     """A request comes to the router; False where Python must decide."""
     cursor = a.cursor[0]
     a.requests[request].status = AT_GATEWAY
@@ -112,7 +113,7 @@ def route(a: Any, request: int, now_s: float) -> bool:
 
 
 @kernel
-def choose(a: Any, request: int, now_s: float) -> int:
+def choose(a: Arrays, request: int, now_s: float) -> int:
     """The router's choice; NONE where Python must decide."""
     chosen = views.choose(a, request, now_s)
     if chosen == NONE:
@@ -121,7 +122,7 @@ def choose(a: Any, request: int, now_s: float) -> int:
 
 
 @kernel
-def give(a: Any, request: int, replica: int, now_s: float) -> bool:
+def give(a: Arrays, request: int, replica: int, now_s: float) -> bool:
     """Send a request to the engine that was chosen, and to a decode engine where the KV is pushed to it.
 
     False where Python must choose that.
@@ -136,7 +137,7 @@ def give(a: Any, request: int, replica: int, now_s: float) -> bool:
 
 
 @kernel
-def send(a: Any, request: int, replica: int, now_s: float) -> None:
+def send(a: Arrays, request: int, replica: int, now_s: float) -> None:
     """A request comes to an engine's front end, which takes one after the other."""
     p = a.pools[a.replicas[replica].pool]
     a.requests[request].replica = replica
@@ -156,7 +157,7 @@ def send(a: Any, request: int, replica: int, now_s: float) -> None:
 
 
 @kernel
-def enter(a: Any, request: int, now_s: float) -> None:
+def enter(a: Arrays, request: int, now_s: float) -> None:
     """A request comes to its scheduler, unless its client has gone meanwhile."""
     if a.requests[request].status != SENT:
         return
@@ -181,7 +182,7 @@ def enter(a: Any, request: int, now_s: float) -> None:
 
 
 @kernel
-def touch(a: Any, replica: int) -> None:
+def touch(a: Arrays, replica: int) -> None:
     """Let the replica schedule at this instant, once all arrivals of the instant are in."""
     for index in range(a.cursor[0].num_touched):
         if a.touched[index] == replica:
@@ -191,7 +192,7 @@ def touch(a: Any, replica: int) -> None:
 
 
 @kernel
-def next_open_s(a: Any) -> float:
+def next_open_s(a: Arrays) -> float:
     cursor = a.cursor[0]
     if cursor.next_open == a.open_order.shape[0]:
         return math.inf
@@ -199,12 +200,12 @@ def next_open_s(a: Any) -> float:
 
 
 @kernel
-def next_heap_s(a: Any) -> float:
+def next_heap_s(a: Arrays) -> float:
     return a.heap[0].time_s if a.cursor[0].heap_size > 0 else math.inf
 
 
 @kernel
-def take_arrivals(a: Any, now_s: float) -> bool:
+def take_arrivals(a: Arrays, now_s: float) -> bool:
     """Route or enter every request whose time has come, in order of time, then of id; False where Python must route."""
     cursor = a.cursor[0]
     if cursor.unrouted != NONE:
@@ -240,7 +241,7 @@ def take_arrivals(a: Any, now_s: float) -> bool:
 
 
 @kernel
-def take_samples(a: Any, until_s: float) -> None:
+def take_samples(a: Arrays, until_s: float) -> None:
     """Record the fleet's state at each sampling time up to `until_s`; a full record is thinned by half."""
     cursor = a.cursor[0]
     while cursor.next_sample_s <= until_s:
@@ -256,7 +257,7 @@ def take_samples(a: Any, until_s: float) -> None:
 
 
 @kernel
-def take_sample(a: Any, now_s: float) -> None:
+def take_sample(a: Arrays, now_s: float) -> None:
     cursor = a.cursor[0]
     sample = a.samples[cursor.num_samples]
     cursor.num_samples += 1
@@ -281,7 +282,7 @@ def take_sample(a: Any, now_s: float) -> None:
 
 
 @rare_kernel
-def complete_steps(a: Any, now_s: float) -> None:
+def complete_steps(a: Arrays, now_s: float) -> None:
     """Finish all steps that end at this instant; finished sessions begin to think."""
     cursor = a.cursor[0]
     while a.next_event_s[0] <= now_s:
@@ -312,14 +313,14 @@ def complete_steps(a: Any, now_s: float) -> None:
 
 
 @rare_kernel
-def decide_steps(a: Any, now_s: float) -> None:
+def decide_steps(a: Arrays, now_s: float) -> None:
     """Let all engines schedule to which something happened at this instant."""
     for index in range(a.cursor[0].num_touched):
         polling.fill_pipeline(a, a.touched[index], now_s)
 
 
 @kernel
-def stop(a: Any, end_s: float) -> None:
+def stop(a: Arrays, end_s: float) -> None:
     """Carry all sums to `end_s`."""
     take_samples(a, end_s)
     if a.cursor[0].may_lag == 1:
@@ -333,12 +334,12 @@ def stop(a: Any, end_s: float) -> None:
 
 
 @entry_point
-def hang_up(a: Any, request: int) -> None:
+def hang_up(a: Arrays, request: int) -> None:
     """Whoever sent a request that has come to its scheduler, and has not ended, leaves now."""
     replicas.abort(a, request, ABANDONED, a.cursor[0].now_s)
 
 
-def advance(a: Any, until_s: float, max_instants: int) -> int:
+def advance(a: Arrays, until_s: float, max_instants: int) -> int:
     """Advance the fleet to `until_s`, to its end, or to where Python must act; says which.
 
     After `max_instants` it pauses, so that Python sees a Ctrl-C. The next call goes on where this one came back.
@@ -388,5 +389,5 @@ def advance(a: Any, until_s: float, max_instants: int) -> int:
     return reason
 
 
-RUN: dict[str, Any] = {form: entry_point(advance, form) for form in FORMS}
+RUN: dict[str, Callable[[Arrays, float, int], int]] = {form: entry_point(advance, form) for form in FORMS}
 """`advance` for fleets of each form."""

@@ -3,21 +3,20 @@
 The heaps are by (time, request); a request has one event at a time.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel
 from simulator.core.layout import BRANCH_BITS, BRANCHES
+from simulator.core.types import Heap, Tournament
 
 
 @kernel
-def comes_before(heap: Any, left: int, right: int) -> bool:
+def comes_before(heap: Heap, left: int, right: int) -> bool:
     if heap[left].time_s != heap[right].time_s:
         return heap[left].time_s < heap[right].time_s
     return heap[left].request < heap[right].request
 
 
 @kernel
-def swap(heap: Any, left: int, right: int) -> None:
+def swap(heap: Heap, left: int, right: int) -> None:
     one, other = heap[left], heap[right]
     time_s, request, kind = one.time_s, one.request, one.kind
     one.time_s, one.request, one.kind = other.time_s, other.request, other.kind
@@ -25,7 +24,7 @@ def swap(heap: Any, left: int, right: int) -> None:
 
 
 @kernel
-def push(heap: Any, size: int, time_s: float, kind: int, request: int) -> None:
+def push(heap: Heap, size: int, time_s: float, kind: int, request: int) -> None:
     place = size
     heap[place].time_s = time_s
     heap[place].request = request
@@ -36,7 +35,7 @@ def push(heap: Any, size: int, time_s: float, kind: int, request: int) -> None:
 
 
 @kernel
-def pop(heap: Any, size: int) -> None:
+def pop(heap: Heap, size: int) -> None:
     size -= 1
     swap(heap, 0, size)
     place = 0
@@ -57,7 +56,7 @@ def pop(heap: Any, size: int) -> None:
 
 
 @kernel
-def set_next(next_s: Any, replica: int, time_s: float) -> None:
+def set_next(next_s: Tournament, replica: int, time_s: float) -> None:
     """Enter when a replica's step ends; `next_s[0]` is the earliest of all."""
     place = (next_s.shape[0] >> BRANCH_BITS) + replica
     next_s[place] = time_s
@@ -73,7 +72,7 @@ def set_next(next_s: Any, replica: int, time_s: float) -> None:
 
 
 @kernel
-def earliest(next_s: Any) -> int:
+def earliest(next_s: Tournament) -> int:
     """The replica whose step ends first; ties go to the lowest number."""
     first_leaf = next_s.shape[0] >> BRANCH_BITS
     place = 0

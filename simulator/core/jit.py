@@ -4,10 +4,10 @@ An entry point is compiled, optimized and cached as one whole. The kernels below
 it: machine code, Python wrappers and cache entries of their own, which nobody uses, took 4/5 of the time to compile.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numba
 import numpy as np
@@ -31,6 +31,18 @@ from simulator.core.compiling.folding import FOLDING
 from simulator.core.layout import Arrays
 from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
 
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.compiler import CompileResult, StateDict
+    from numba.core.compiler_machinery import CompilerPass, PassManager
+    from numba.core.typing.context import BaseContext as TypingContext
+    from numba.core.typing.templates import Signature
+    from numpy.typing import NDArray
+
+    from simulator.core.types import AnyArray, EngineViews, RequestView, RouterMemory
+
+Lowering: TypeAlias = Callable[["BaseContext", "ir.IRBuilder", "Signature", "Sequence[ir.Value]"], "ir.Value"]
+"""Emits an intrinsic's code where it is called."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 SOURCES = Path(__file__).parent
@@ -53,7 +65,7 @@ class _OptimizedOnce(JITCodeLibrary):
         passes.run(self._final_module, builder)
 
 
-def _lower_into(library: type[JITCodeLibrary], state: Any) -> None:
+def _lower_into(library: type[JITCodeLibrary], state: "StateDict") -> None:
     state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
     state.library.enable_object_caching()
 
@@ -62,7 +74,7 @@ def _lower_into(library: type[JITCodeLibrary], state: Any) -> None:
 class _LowerEntryPoint(NativeLowering):
     _name = "lower_entry_point"
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: "StateDict") -> bool:
         _lower_into(_OptimizedOnce, state)
         lowered: bool = super().run_pass(state)
         return lowered
@@ -74,7 +86,7 @@ class _LowerOnly(NativeLowering):
 
     _name = "lower_only"
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: "StateDict") -> bool:
         _lower_into(_Unlinked, state)
         state.flags.no_compile = True
         super().run_pass(state)
@@ -85,7 +97,9 @@ class _LowerOnly(NativeLowering):
         return True
 
 
-def _with_passes(pipelines: list[Any], change: Callable[[Any], list[Any]]) -> list[Any]:
+def _with_passes(
+    pipelines: "list[PassManager]", change: "Callable[[CompilerPass], list[CompilerPass]]"
+) -> "list[PassManager]":
     """A compiler's only pipeline, each of whose passes is changed for others."""
     (pipeline,) = pipelines
     pipeline.passes = [(step, text) for old, text in pipeline.passes for step in change(old)]
@@ -95,25 +109,25 @@ def _with_passes(pipelines: list[Any], change: Callable[[Any], list[Any]]) -> li
 
 
 class _KernelCompiler(Compiler):
-    def define_pipelines(self) -> list[Any]:
+    def define_pipelines(self) -> "list[PassManager]":
         return _with_passes(super().define_pipelines(), lambda step: [_LowerOnly if step is NativeLowering else step])
 
 
 class _EntryPointCompiler(Compiler):
-    def define_pipelines(self) -> list[Any]:
+    def define_pipelines(self) -> "list[PassManager]":
         return _with_passes(
             super().define_pipelines(), lambda step: [_LowerEntryPoint if step is NativeLowering else step]
         )
 
 
 @cache
-def _compiler_of(form: str, base: Any) -> Any:
+def _compiler_of(form: str, base: type[Compiler]) -> type[Compiler]:
     """A compiler that first leaves out what fleets of that form have no use for."""
     if form not in FOLDING:
         return base
 
     class FormCompiler(base):
-        def define_pipelines(self) -> list[Any]:
+        def define_pipelines(self) -> "list[PassManager]":
             return _with_passes(
                 super().define_pipelines(), lambda step: [FOLDING[form], step] if step is DeadBranchPrune else [step]
             )
@@ -124,17 +138,17 @@ def _compiler_of(form: str, base: Any) -> Any:
 class _Kernel(CPUDispatcher):
     """A kernel, lowered once: integers of every width, and constants, are passed to it as int64."""
 
-    def get_call_template(self, args: Any, kws: Any) -> Any:
+    def get_call_template(self, args: Sequence[types.Type], kws: Mapping[str, types.Type]) -> tuple[object, ...]:
         return super().get_call_template([types.int64 if isinstance(arg, types.Integer) else arg for arg in args], kws)
 
-    def add_overload(self, cres: Any) -> None:
+    def add_overload(self, cres: "CompileResult") -> None:
         self.overloads[tuple(cres.signature.args)] = cres
 
 
 class _Unlowered:
     """A kernel that numba is told of when an entry point which calls it is compiled: most runs load a compiled one."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], options: dict[str, object]) -> None:
         self.py_func, self._options = function, options
 
     @cache  # noqa: B019  kernels live as long as the process
@@ -165,7 +179,7 @@ def _kernel(function: F, *, is_inlined: bool) -> F:
 
 
 class _EntryPoint(CPUDispatcher):
-    def compile(self, sig: Any) -> Any:
+    def compile(self, sig: "Signature") -> object:
         with self._cache.compiled_by_one(sig, self.targetctx), gc_relaxed():
             return super().compile(sig)
 
@@ -175,7 +189,7 @@ def entry_point(function: F, form: str = "whole") -> F:
     if numba.config.DISABLE_JIT:
         return function
     options = {**_OPTIONS, "nopython": True, "nogil": True}
-    compiled: Any = _EntryPoint(function, targetoptions=options, pipeline_class=_compiler_of(form, _EntryPointCompiler))
+    compiled = _EntryPoint(function, targetoptions=options, pipeline_class=_compiler_of(form, _EntryPointCompiler))
     compiled._cache = KernelCache(function, f"entry point, {form}", SOURCES, announced=True)
     return cast(F, compiled)
 
@@ -184,10 +198,10 @@ pass_by_reference(Arrays)
 
 _ENGINES, _REQUEST = (numba.from_dtype(view) for view in (ENGINE_VIEW, REQUEST_VIEW))
 
-_routers: list[tuple[Callable[..., int], np.dtype[Any]]] = []  # by address, where nothing is compiled
+_routers: list[tuple[Callable[..., int], np.dtype[np.void]]] = []  # by address, where nothing is compiled
 
 
-def parameter_dtype(names: tuple[str, ...]) -> np.dtype[Any]:
+def parameter_dtype(names: tuple[str, ...]) -> np.dtype[np.void]:
     """A router's parameters as a record; without any there is one that is not used."""
     return np.dtype((np.record, [(name, "f8") for name in names or ("unused",)]))
 
@@ -213,9 +227,16 @@ def router_address(choose: Callable[..., int], parameters: tuple[str, ...] = ())
 
 
 def _call_router(
-    _context: Any, _address: Any, engines: Any, request: Any, parameters: Any, memory: Any
-) -> tuple[Any, Callable[..., Any]]:
-    def call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    _context: "TypingContext",
+    _address: types.Type,
+    engines: types.Type,
+    request: types.Type,
+    parameters: types.Type,
+    memory: types.Type,
+) -> "tuple[Signature, Lowering]":
+    def call(
+        context: "BaseContext", builder: ir.IRBuilder, signature: "Signature", values: Sequence[ir.Value]
+    ) -> ir.Value:
         address, engines, request, parameters, memory = values
         record = arrayobj.make_array(signature.args[3])(context, builder, parameters).data
         given = [engines, request, record, memory]
@@ -225,18 +246,26 @@ def _call_router(
     return types.int64(types.int64, engines, request, parameters, memory), call
 
 
-def _call_python_router(address: int, engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+def _call_python_router(
+    address: int,
+    engines: "EngineViews",
+    request: "RequestView",
+    parameters: "NDArray[np.float64]",
+    memory: "RouterMemory",
+) -> int:
     choose, names = _routers[address - 1]
     return choose(engines, request, parameters.view(names).view(np.recarray)[0], memory)
 
 
-call_router: Any = _call_python_router if numba.config.DISABLE_JIT else intrinsic(_call_router)
+call_router: Callable[..., int] = _call_python_router if numba.config.DISABLE_JIT else intrinsic(_call_router)
 
 
 _CACHE_LINE_BYTES = 64
 
 
-def _begin_to_load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+def _begin_to_load(
+    context: "BaseContext", builder: ir.IRBuilder, signature: "Signature", values: Sequence[ir.Value]
+) -> ir.Value:
     kind, index = signature.args[0], values[1:]
     array = arrayobj.make_array(kind)(context, builder, values[0])
     record = cgutils.get_item_pointer(context, builder, kind, array, index, wraparound=False)
@@ -251,19 +280,21 @@ def _begin_to_load(context: Any, builder: Any, signature: Any, values: Any) -> A
     return context.get_dummy_value()
 
 
-def _prefetch(_context: Any, _array: Any, _index: Any) -> tuple[Any, Callable[..., Any]]:
+def _prefetch(_context: "TypingContext", _array: types.Type, _index: types.Type) -> "tuple[Signature, Lowering]":
     return types.void(_array, types.int64), _begin_to_load
 
 
-def _prefetch_in_row(_context: Any, _array: Any, _row: Any, _index: Any) -> tuple[Any, Callable[..., Any]]:
+def _prefetch_in_row(
+    _context: "TypingContext", _array: types.Type, _row: types.Type, _index: types.Type
+) -> "tuple[Signature, Lowering]":
     return types.void(_array, types.int64, types.int64), _begin_to_load
 
 
-def _python_prefetch(_array: Any, *_index: int) -> None:
+def _python_prefetch(_array: "AnyArray", *_index: int) -> None:
     pass
 
 
-prefetch: Any = _python_prefetch if numba.config.DISABLE_JIT else intrinsic(_prefetch)
+prefetch: Callable[..., None] = _python_prefetch if numba.config.DISABLE_JIT else intrinsic(_prefetch)
 """`prefetch(array, index)` begins to load a record that is needed soon; it changes nothing, and any index will do."""
-prefetch_in_row: Any = _python_prefetch if numba.config.DISABLE_JIT else intrinsic(_prefetch_in_row)
+prefetch_in_row: Callable[..., None] = _python_prefetch if numba.config.DISABLE_JIT else intrinsic(_prefetch_in_row)
 """The same of an array of two dimensions."""

@@ -6,25 +6,24 @@ taken. It decides the same at the same times.
 """
 
 import math
-from typing import Any
 
 from simulator.core import replica as replicas
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 
 TOO_SOON = -2
 
 
 @kernel
-def end_of_step_s(a: Any, replica: int) -> float:
+def end_of_step_s(a: Arrays, replica: int) -> float:
     """When the oldest step in flight ends; infinity: there is none."""
     state = a.replicas[replica]
     return float(a.plans[replica, state.oldest_plan].end_s) if state.num_plans > 0 else math.inf
 
 
 @rare_kernel
-def end_steps(a: Any, replica: int, now_s: float, with_now: bool) -> int:
+def end_steps(a: Arrays, replica: int, now_s: float, with_now: bool) -> int:
     """End the engine's steps up to `now_s`, with or without the one that ends then, deciding others between.
 
     Returns that one's slot if a request has ended with it, NONE if none has, TOO_SOON if no step has ended at `now_s`.
@@ -44,7 +43,7 @@ def end_steps(a: Any, replica: int, now_s: float, with_now: bool) -> int:
 
 
 @kernel
-def catch_up(a: Any, until_s: float) -> None:
+def catch_up(a: Arrays, until_s: float) -> None:
     """End all steps that end before: somebody looks into the engines."""
     if a.cursor[0].may_lag == 1:
         for replica in range(a.replicas.shape[0]):
@@ -52,13 +51,13 @@ def catch_up(a: Any, until_s: float) -> None:
 
 
 @kernel
-def call(a: Any, replica: int, now_s: float) -> None:
+def call(a: Arrays, replica: int, now_s: float) -> None:
     """Let the engine be looked at now."""
     if a.replicas[replica].num_plans > 0:
         set_next(a.next_event_s, replica, now_s)
 
 
 @kernel
-def call_all(a: Any, now_s: float) -> None:
+def call_all(a: Arrays, now_s: float) -> None:
     for replica in range(a.replicas.shape[0]):
         call(a, replica, now_s)

@@ -1,12 +1,12 @@
 """How long a step takes, from sums over its batch."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
+from simulator.core.layout import Arrays
+from simulator.core.types import Plan
 
 
 @kernel
-def add_to_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts: int, window: int) -> None:
+def add_to_sums(plan: Plan, computed: int, tokens: int, sampled: int, drafts: int, window: int) -> None:
     """Add a sequence that computes positions [computed - tokens, computed): a decode, drafts included, or a prefill.
 
     Decodes count the context they read, prefill chunks the positions that each of their tokens attends to.
@@ -26,7 +26,7 @@ def add_to_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts: int
 
 
 @kernel
-def remove_from_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts: int, window: int) -> None:
+def remove_from_sums(plan: Plan, computed: int, tokens: int, sampled: int, drafts: int, window: int) -> None:
     """Undo `add_to_sums`; exact, since all sums are multiples of a half."""
     plan.count -= 1
     plan.tokens -= tokens
@@ -43,7 +43,7 @@ def remove_from_sums(plan: Any, computed: int, tokens: int, sampled: int, drafts
 
 
 @kernel
-def step_time_s(a: Any, replica: int, slot: int, shared_s: float) -> float:
+def step_time_s(a: Arrays, replica: int, slot: int, shared_s: float) -> float:
     """Price a plan in O(1), entering its sums into the replica's totals; `shared_s` is spent on all ranks' tokens."""
     pool = a.replicas[replica].pool
     p = a.pools[pool]

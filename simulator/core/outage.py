@@ -1,7 +1,6 @@
 """What happens to requests whose engine is gone, and to those that waited at the gateway for one."""
 
 import math
-from typing import Any
 
 from simulator.core import clients, delivery
 from simulator.core import replica as replicas
@@ -16,25 +15,27 @@ from simulator.core.layout import (
     NONE,
     SENT,
     WAITING,
+    Arrays,
 )
 from simulator.core.routing import views
+from simulator.core.types import Request
 from simulator.core.vllm.host_tier import departure, offload
 
 
 @kernel
-def is_on(req: Any, first: int, end: int) -> bool:
+def is_on(req: Request, first: int, end: int) -> bool:
     """Whether the request is with one of the engines [first, end)."""
     return first <= req.replica < end and WAITING <= req.status <= SENT
 
 
 @kernel
-def is_withdrawn(a: Any, kind: int, request: int, first: int, end: int) -> bool:
+def is_withdrawn(a: Arrays, kind: int, request: int, first: int, end: int) -> bool:
     req = a.requests[request]
     return req.status == AT_GATEWAY or (kind == LEAVES_FRONT_END and is_on(req, first, end))
 
 
 @kernel
-def drop_events(a: Any, first: int, end: int) -> None:
+def drop_events(a: Arrays, first: int, end: int) -> None:
     """Of requests on their way into the engines [first, end), and of those at the gateway."""
     cursor = a.cursor[0]
     size, cursor.heap_size = cursor.heap_size, 0
@@ -45,7 +46,7 @@ def drop_events(a: Any, first: int, end: int) -> None:
 
 
 @kernel
-def take_back(a: Any, request: int) -> None:
+def take_back(a: Arrays, request: int) -> None:
     """The gateway has the request once more, from its start; its client notices that it takes longer."""
     req = a.requests[request]
     if a.clients.shape[0] > 0 and req.first_token_s == req.first_token_s:
@@ -61,7 +62,7 @@ def take_back(a: Any, request: int) -> None:
 
 
 @entry_point
-def take_down(a: Any, first: int, end: int, retries: int) -> int:
+def take_down(a: Arrays, first: int, end: int, retries: int) -> int:
     """Take all requests off the engines [first, end): back to the gateway, or lost; returns how many they had.
 
     Their steps in flight never end. What else they hold is forgotten by whoever makes new engines of them.
@@ -87,7 +88,7 @@ def take_down(a: Any, first: int, end: int, retries: int) -> int:
 
 
 @entry_point
-def send_on(a: Any) -> None:
+def send_on(a: Arrays) -> None:
     """Let all that came back to the gateway, or found no engine, enter it now, in the order of ids."""
     drop_events(a, 0, 0)
     for request in range(a.requests.shape[0]):

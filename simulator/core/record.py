@@ -1,6 +1,6 @@
 """A record of the compiled core's arrays."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     pass
 
 
-def record(fields: list[tuple[Any, ...]]) -> np.dtype[np.void]:
+def record(fields: list[tuple[object, ...]]) -> np.dtype[np.void]:
     """Aligned like a C struct; as `np.record`, so that the core also runs without the compiler."""
     return np.dtype((np.record, np.dtype(fields, align=True)))

@@ -1,7 +1,5 @@
 """What happens when a replica's step is over."""
 
-from typing import Any
-
 from simulator.core import delivery, waiting
 from simulator.core.draws import draft_hash
 from simulator.core.gateway import queue as gateway
@@ -20,16 +18,18 @@ from simulator.core.layout import (
     SENT,
     SGLANG,
     WAITING,
+    Arrays,
 )
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
+from simulator.core.types import Replica, Requests, Running
 from simulator.core.vllm import blocks, decode_fast_forward, ends, scheduler
 from simulator.core.vllm.disaggregation import writing
 from simulator.core.vllm.host_tier import holding, offload
 
 
 @kernel
-def is_busy(a: Any, replica: int) -> bool:
+def is_busy(a: Arrays, replica: int) -> bool:
     """Whether a step is in flight, with work."""
     state = a.replicas[replica]
     num_empty = a.tiers[replica].num_empty_plans if a.pools[state.pool].connector > 0 else 0
@@ -37,7 +37,7 @@ def is_busy(a: Any, replica: int) -> bool:
 
 
 @kernel
-def is_idle(a: Any, replica: int, now_s: float) -> bool:
+def is_idle(a: Arrays, replica: int, now_s: float) -> bool:
     """Whether an arrival lets the replica decide at once: else the end of a step does."""
     state, p = a.replicas[replica], a.pools[a.replicas[replica].pool]
     if p.connector > 0:
@@ -46,7 +46,7 @@ def is_idle(a: Any, replica: int, now_s: float) -> bool:
 
 
 @kernel
-def account(a: Any, replica: int, now_s: float) -> None:
+def account(a: Arrays, replica: int, now_s: float) -> None:
     """Carry the time integrals to `now_s`; call before anything changes."""
     state = a.replicas[replica]
     totals = a.totals[replica]
@@ -63,7 +63,7 @@ def account(a: Any, replica: int, now_s: float) -> None:
 
 
 @kernel
-def verify(a: Any, replica: int, request: int, drafts: int, padded: int, stale: bool) -> int:
+def verify(a: Arrays, replica: int, request: int, drafts: int, padded: int, stale: bool) -> int:
     """How many drafts were right; the others are taken back, unless the request has started over."""
     pool = a.replicas[replica].pool
     req = a.requests[request]
@@ -80,7 +80,7 @@ def verify(a: Any, replica: int, request: int, drafts: int, padded: int, stale: 
 
 
 @kernel
-def deliver_tokens(a: Any, replica: int, request: int, tokens: int, stale: bool) -> bool:
+def deliver_tokens(a: Arrays, replica: int, request: int, tokens: int, stale: bool) -> bool:
     """Append sampled tokens up to the one that ends the request; whether there is one."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -95,7 +95,7 @@ def deliver_tokens(a: Any, replica: int, request: int, tokens: int, stale: bool)
 
 
 @kernel
-def finish(a: Any, replica: int, request: int, now_s: float) -> None:
+def finish(a: Arrays, replica: int, request: int, now_s: float) -> None:
     """Free a finished request; `complete` takes it out of `running`."""
     req = a.requests[request]
     if a.pools[a.replicas[replica].pool].role == PREFILL:
@@ -115,7 +115,7 @@ def finish(a: Any, replica: int, request: int, now_s: float) -> None:
 
 
 @kernel
-def abort(a: Any, request: int, status: int, now_s: float) -> None:
+def abort(a: Arrays, request: int, status: int, now_s: float) -> None:
     """Take out a request whose client has gone (vLLM: `finish_requests`); a step in flight goes on without it."""
     take_out(a, request, status, now_s)
     if a.handovers.shape[0] > 0 and a.sides[0].pushes == 1:
@@ -123,7 +123,7 @@ def abort(a: Any, request: int, status: int, now_s: float) -> None:
 
 
 @rare_kernel
-def take_out_prefill(a: Any, request: int, status: int, now_s: float) -> None:
+def take_out_prefill(a: Arrays, request: int, status: int, now_s: float) -> None:
     """The same at its prefill engine, where both have it at once."""
     row = request + writing.num_rows(a)
     if WAITING <= a.requests[row].status <= SENT:
@@ -133,7 +133,7 @@ def take_out_prefill(a: Any, request: int, status: int, now_s: float) -> None:
 
 
 @kernel
-def take_out(a: Any, request: int, status: int, now_s: float) -> None:
+def take_out(a: Arrays, request: int, status: int, now_s: float) -> None:
     """Off its engine, or out of the gateway's queue."""
     req = a.requests[request]
     if req.status <= AT_GATEWAY:
@@ -166,7 +166,7 @@ def take_out(a: Any, request: int, status: int, now_s: float) -> None:
 
 
 @kernel
-def complete(a: Any, replica: int, now_s: float) -> int:
+def complete(a: Arrays, replica: int, now_s: float) -> int:
     """Process the output of the oldest plan. Returns how many finished; they are its entries with tokens < 0."""
     state = a.replicas[replica]
     slot = state.oldest_plan
@@ -217,7 +217,7 @@ def complete(a: Any, replica: int, now_s: float) -> int:
 
 
 @kernel
-def complete_batch(a: Any, replica: int, now_s: float) -> int:
+def complete_batch(a: Arrays, replica: int, now_s: float) -> int:
     """The same for SGLang."""
     state = a.replicas[replica]
     num_finished = sglang.complete(a, replica, now_s)
@@ -227,7 +227,7 @@ def complete_batch(a: Any, replica: int, now_s: float) -> int:
 
 
 @kernel
-def close_plan(a: Any, replica: int, slot: int) -> None:
+def close_plan(a: Arrays, replica: int, slot: int) -> None:
     """Drop the oldest plan, with the empty ones behind it; with a connector these have more to tell."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -239,7 +239,7 @@ def close_plan(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def begin_to_complete(a: Any, replica: int) -> bool:
+def begin_to_complete(a: Arrays, replica: int) -> bool:
     """Whether the oldest step of an engine with a connector is over, and had work."""
     if a.tiers[replica].is_blocking == 0:
         return False  # it looks at its transfers again
@@ -251,7 +251,7 @@ def begin_to_complete(a: Any, replica: int) -> bool:
 
 
 @kernel
-def complete_empty(a: Any, replica: int) -> None:
+def complete_empty(a: Arrays, replica: int) -> None:
     """The oldest step of an engine with a connector had no work: it tells of transfers alone."""
     state = a.replicas[replica]
     offload.take_in(a, replica, state.oldest_plan)
@@ -260,7 +260,7 @@ def complete_empty(a: Any, replica: int) -> None:
 
 
 @kernel
-def leave_pipeline(state: Any, plans_in_flight: int) -> None:
+def leave_pipeline(state: Replica, plans_in_flight: int) -> None:
     """Drop the oldest plan, which is over."""
     state.num_plans -= 1
     state.oldest_plan += 1
@@ -269,7 +269,7 @@ def leave_pipeline(state: Any, plans_in_flight: int) -> None:
 
 
 @kernel
-def drop_finished(state: Any, running: Any, requests: Any, replica: int) -> None:
+def drop_finished(state: Replica, running: Running, requests: Requests, replica: int) -> None:
     kept = 0
     for index in range(state.num_running - state.num_quiet):
         request = running[replica, index]
@@ -280,7 +280,7 @@ def drop_finished(state: Any, running: Any, requests: Any, replica: int) -> None
 
 
 @kernel
-def decide_step(a: Any, replica: int, now_s: float) -> int:
+def decide_step(a: Arrays, replica: int, now_s: float) -> int:
     """Decide a step while others may be in flight, as vLLM's batch queue does. Returns its slot, or NONE.
 
     An empty step waits in the queue behind the one before it, and is over with it. With none in flight it is dropped,
@@ -302,7 +302,7 @@ def decide_step(a: Any, replica: int, now_s: float) -> int:
 
 
 @kernel
-def decide_batch(a: Any, replica: int, now_s: float) -> int:
+def decide_batch(a: Arrays, replica: int, now_s: float) -> int:
     """The same for SGLang, whose empty batches are dropped."""
     state = a.replicas[replica]
     plans_in_flight = a.pools[state.pool].plans_in_flight
@@ -321,14 +321,14 @@ def decide_batch(a: Any, replica: int, now_s: float) -> int:
 
 
 @kernel
-def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
+def fill_pipeline(a: Arrays, leader: int, now_s: float) -> None:
     """Decide steps, and enter when the oldest ends."""
     decide_steps(a, leader, now_s)
     await_oldest(a, leader, now_s)
 
 
 @rare_kernel
-def decide_steps(a: Any, leader: int, now_s: float) -> None:
+def decide_steps(a: Arrays, leader: int, now_s: float) -> None:
     """Decide as many steps as the engine would have in flight, of a server's ranks one each at a time."""
     p = a.pools[a.replicas[leader].pool]
     while p.ranks == 1 or num_rounds(a.replicas[leader], now_s) < p.plans_in_flight:
@@ -352,7 +352,7 @@ def decide_steps(a: Any, leader: int, now_s: float) -> None:
 
 
 @kernel
-def await_oldest(a: Any, leader: int, now_s: float) -> None:
+def await_oldest(a: Arrays, leader: int, now_s: float) -> None:
     """Enter when the oldest step of each rank ends; where none is in flight, what waits will wait for ever."""
     is_idle = num_rounds(a.replicas[leader], now_s) == 0
     for rank in range(leader, leader + a.pools[a.replicas[leader].pool].ranks):
@@ -364,7 +364,7 @@ def await_oldest(a: Any, leader: int, now_s: float) -> None:
 
 
 @kernel
-def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
+def enter_pipeline(a: Arrays, replica: int, slot: int, now_s: float) -> None:
     """A stage takes the next step while the following stages still work on this one."""
     state = a.replicas[replica]
     step_s = step_time_s(a, replica, slot, 0.0)
@@ -378,7 +378,7 @@ def enter_pipeline(a: Any, replica: int, slot: int, now_s: float) -> None:
 
 
 @kernel
-def cold_s(a: Any, replica: int) -> float:
+def cold_s(a: Arrays, replica: int) -> float:
     """What its next step takes longer: the first does, of several ranks that of the leader."""
     return a.pools[a.replicas[replica].pool].cold_start_s if a.replicas[replica].last_end_s == 0.0 else 0.0
 
@@ -387,13 +387,13 @@ def cold_s(a: Any, replica: int) -> float:
 
 
 @kernel
-def num_rounds(leader: Any, now_s: float) -> int:
+def num_rounds(leader: Replica, now_s: float) -> int:
     """Steps of a server's ranks that are decided and not over."""
     return int(leader.last_end_s > now_s) + int(leader.previous_end_s > now_s)
 
 
 @kernel
-def step_together(a: Any, leader: int, tokens: int, now_s: float) -> None:
+def step_together(a: Arrays, leader: int, tokens: int, now_s: float) -> None:
     """All ranks take a step, with so many tokens between them: the slowest says how long it takes."""
     state = a.replicas[leader]
     end = leader + a.pools[state.pool].ranks

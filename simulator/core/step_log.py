@@ -1,18 +1,18 @@
 """What each step decided, for `--steps-out`: words that `simulator.step_log` reads."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
+from simulator.core.layout import Arrays
+from simulator.core.types import Cursor, StepLog
 
 
 @kernel
-def log_word(cursor: Any, log: Any, word: int) -> None:
+def log_word(cursor: Cursor, log: StepLog, word: int) -> None:
     log[cursor.log_size] = word
     cursor.log_size += 1
 
 
 @kernel
-def log_step(a: Any, replica: int, slot: int, num_preempted: int, num_running: int) -> None:
+def log_step(a: Arrays, replica: int, slot: int, num_preempted: int, num_running: int) -> None:
     """Append `[scheduled pairs] count preempted free running waiting step replica -3`: read from its end."""
     state = a.replicas[replica]
     plan = a.plans[replica, slot]

@@ -1,14 +1,12 @@
 """The waiting queue of a replica, a list through the requests."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE, WAITING
+from simulator.core.layout import NONE, WAITING, Arrays
 from simulator.core.vllm import ends
 
 
 @kernel
-def link(a: Any, request: int, before: int, after: int) -> None:
+def link(a: Arrays, request: int, before: int, after: int) -> None:
     """Put the request between two others of a list, which may be NONE; its head and tail are the caller's."""
     a.requests[request].previous = before
     a.requests[request].next = after
@@ -19,7 +17,7 @@ def link(a: Any, request: int, before: int, after: int) -> None:
 
 
 @kernel
-def unlink(a: Any, request: int) -> None:
+def unlink(a: Arrays, request: int) -> None:
     """Take the request out of its list; its head and tail are the caller's."""
     before, after = a.requests[request].previous, a.requests[request].next
     if before != NONE:
@@ -29,7 +27,7 @@ def unlink(a: Any, request: int) -> None:
 
 
 @kernel
-def enqueue_after(a: Any, replica: int, request: int, before: int) -> None:
+def enqueue_after(a: Arrays, replica: int, request: int, before: int) -> None:
     """Insert the request behind `before`; NONE: at the head."""
     state = a.replicas[replica]
     after = state.waiting_head if before == NONE else a.requests[before].next
@@ -44,12 +42,12 @@ def enqueue_after(a: Any, replica: int, request: int, before: int) -> None:
 
 
 @kernel
-def enqueue_last(a: Any, replica: int, request: int) -> None:
+def enqueue_last(a: Arrays, replica: int, request: int) -> None:
     enqueue_after(a, replica, request, a.replicas[replica].waiting_tail)
 
 
 @kernel
-def remove(a: Any, replica: int, request: int) -> None:
+def remove(a: Arrays, replica: int, request: int) -> None:
     state = a.replicas[replica]
     if state.waiting_head == request:
         state.waiting_head = a.requests[request].next

@@ -116,7 +116,7 @@ class SimulatedArgs:
             if isinstance(value, int | float) and not least <= value <= most:
                 raise HeadcountError(f"{name} is {value:,}, must be at least {least}, at most {most:,}")
 
-    def with_defaults(self, *of: Any) -> Self:
+    def with_defaults(self, *of: object) -> Self:
         """The same with a value for each whose default depends `of` the model and the GPU, in the order of fields."""
         args = self
         for name, described in arguments_of(type(self)).items():
@@ -126,7 +126,7 @@ class SimulatedArgs:
 
 
 @cache
-def _types(engine_args: Any) -> dict[str, Any]:
+def _types(engine_args: object) -> dict[str, object]:
     return get_type_hints(engine_args)
 
 
@@ -142,7 +142,7 @@ def flag_of(name: str, described: Argument) -> str:
     return (described.flag or name).replace("_", "-")
 
 
-def command_line(args: Any) -> list[str]:
+def command_line(args: object) -> list[str]:
     """The words of an engine's command line that say what these arguments set, defaults left out."""
     words: list[str] = []
     for name, described in arguments_of(type(args)).items():
@@ -154,7 +154,7 @@ def command_line(args: Any) -> list[str]:
     return words
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from files.errors import HeadcountError
 from files.names import check_names
 from simulator.engines.argument import arguments_of, flag_of
+from simulator.engines.settings import Settings
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.tuning import TUNING as SGLANG_TUNING
 from simulator.engines.tuning import Tuning, Words
@@ -51,7 +52,7 @@ def words_of(args: AnyArgs) -> Words:
     return TUNINGS[engine_of(args)].words(args)
 
 
-def own_arguments(given: Mapping[str, Any], *, is_shared: bool = False) -> dict[str, Any]:
+def own_arguments(given: Mapping[str, object], *, is_shared: bool = False) -> dict[str, Any]:
     """What is given for the engine that is asked for, without `engine`; what has no value is left out.
 
     `is_shared`: other engines are asked for, too, and their arguments are for them. Raises ValueError for an unknown
@@ -69,18 +70,18 @@ def own_arguments(given: Mapping[str, Any], *, is_shared: bool = False) -> dict[
     return {key: value for key, value in values.items() if key in own}
 
 
-def engine_args(given: Mapping[str, Any], *, is_shared: bool = False) -> AnyArgs:
+def engine_args(given: Settings, *, is_shared: bool = False) -> AnyArgs:
     """The arguments of the engine that is asked for by `engine`; see `own_arguments`."""
     own = own_arguments(given, is_shared=is_shared)
     return ENGINES[_engine_name(given)](**own)
 
 
-def _engine_name(given: Mapping[str, Any]) -> str:
+def _engine_name(given: Settings) -> str:
     name = given.get("engine")
     return VLLM if name is None else name
 
 
-def with_settings(args: AnyArgs | None, settings: Mapping[str, Any]) -> AnyArgs:
+def with_settings(args: AnyArgs | None, settings: Settings) -> AnyArgs:
     """Arguments, some of them given by name; None of both stands for vLLM's own."""
     if args is None:
         return engine_args(settings)
@@ -88,7 +89,7 @@ def with_settings(args: AnyArgs | None, settings: Mapping[str, Any]) -> AnyArgs:
     return replace(args, **settings)
 
 
-def _is_default(key: str, value: Any) -> bool:
+def _is_default(key: str, value: object) -> bool:
     """Whether an argument has its default, as a command passes it on for every engine that is not asked for."""
     described = next(found[key] for kind in ENGINES.values() if key in (found := arguments_of(kind)))
     return bool(value == described.default)

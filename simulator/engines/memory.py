@@ -1,7 +1,6 @@
 """What an engine takes of a GPU's memory under its arguments, and what to change so that a model fits."""
 
 from dataclasses import replace
-from typing import Any
 
 from kvcache.errors import DoesNotFitError
 from kvcache.formats.quantization import find_quantization
@@ -20,7 +19,9 @@ LARGER_SIZES = (2, 4, 8, 16, 32, 64)
 _OF_SGLANG = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs_decode")
 
 
-def memory_budget(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: Any) -> MemoryBudget:
+def memory_budget(
+    architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: object
+) -> MemoryBudget:
     """What the engine would log at start under these arguments; `settings` are arguments by name.
 
     Returns a budget even where nothing fits (see `fits`); raises `ValueError` where the engine refuses the arguments.
@@ -31,7 +32,7 @@ def memory_budget(architecture: Architecture, gpu: GPU, args: AnyArgs | None = N
     return budget_of(architecture, gpu, found)
 
 
-def require_fit(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: Any) -> MemoryBudget:
+def require_fit(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: object) -> MemoryBudget:
     """The same, or `DoesNotFitError` with what is missing and the smallest change that helps."""
     args = with_settings(args, settings)
     budget = memory_budget(architecture, gpu, args)
@@ -115,12 +116,12 @@ def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: A
     return []
 
 
-def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> bool:
+def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, **change: object) -> bool:
     budget = _budget_or_none(arch, gpu, args, **change)
     return budget is not None and budget.fits
 
 
-def _budget_or_none(arch: Architecture, gpu: GPU, args: AnyArgs, **change: Any) -> MemoryBudget | None:
+def _budget_or_none(arch: Architecture, gpu: GPU, args: AnyArgs, **change: object) -> MemoryBudget | None:
     try:
         return memory_budget(arch, gpu, args, **change)
     except ValueError:  # a split that vLLM refuses is no remedy

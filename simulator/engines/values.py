@@ -34,7 +34,7 @@ class Kind(Protocol):
     @property
     def name(self) -> str: ...
 
-    def read(self, given: Any) -> Any:
+    def read(self, given: object) -> Any:
         """The value, of text or of a value that was read before. Raises HeadcountError."""
 
 
@@ -61,7 +61,7 @@ class Text:
     takes_parameters: bool = False
     may_be_path: bool = False
 
-    def read(self, given: Any) -> str:
+    def read(self, given: object) -> str:
         return str(given)
 
     def runs_code(self, given: str) -> bool:
@@ -80,7 +80,7 @@ class Switch:
     name: str = "on/off"
     has_opposite: bool = True
 
-    def read(self, given: Any) -> bool:
+    def read(self, given: object) -> bool:
         return bool(given)
 
 
@@ -90,7 +90,7 @@ class Duration:
 
     name: str = "TIME"
 
-    def read(self, given: Any) -> float:
+    def read(self, given: object) -> float:
         if isinstance(given, float):  # read already
             return given
         match = _DURATION.match(str(given))
@@ -115,7 +115,7 @@ class TokenCount:
     most: int = LARGEST
     is_decimal: bool = False
 
-    def read(self, given: Any) -> int:
+    def read(self, given: object) -> int:
         _refuse_list(given)
         match = _COUNT.match(str(given).lower() if self.is_decimal else str(given))
         count = float(match[1]) * _MULTIPLES[match[2]] if match else 0.0
@@ -139,7 +139,7 @@ class WholeNumber:
     most: int = LARGEST
     name: str = "N"
 
-    def read(self, given: Any) -> int:
+    def read(self, given: object) -> int:
         _refuse_list(given)
         if not _WHOLE.match(str(given)) or not self.minimum <= int(str(given)) <= self.most:
             limits = f"at least {self.minimum}, at most {self.most:,}"
@@ -153,7 +153,7 @@ class FilePath:
 
     name: str = "PATH"
 
-    def read(self, given: Any) -> Path:
+    def read(self, given: object) -> Path:
         if not str(given).strip() or "\0" in str(given):
             raise HeadcountError(f"'{shortened(str(given))}' names no file; give a path, or leave the option out")
         return Path(str(given))
@@ -166,7 +166,7 @@ class Number:
     allowed: str
     name: str = "NUMBER"
 
-    def read(self, given: Any) -> float:
+    def read(self, given: object) -> float:
         try:
             number = float(str(given))
         except ValueError:
@@ -185,7 +185,7 @@ class Gibibytes:
     may_be_zero: bool = False
     name: str = "GIB"
 
-    def read(self, given: Any) -> float | None:
+    def read(self, given: object) -> float | None:
         if given is None or str(given).strip().lower() == "none":
             return None
         size = Number(f"GiB above 0, such as 64, at most {self.most:,.0f}, or none").read(given)
@@ -206,7 +206,7 @@ class Share:
 
     name: str = "SHARE"
 
-    def read(self, given: Any) -> float:
+    def read(self, given: object) -> float:
         match = _SHARE.match(str(given))
         share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
         share = given if isinstance(given, float) else share  # of a file, or read already
@@ -228,7 +228,7 @@ class Listed:
     def name(self) -> str:
         return f"{self.each.name},…"
 
-    def read(self, given: Any) -> tuple[Any, ...]:
+    def read(self, given: object) -> tuple[Any, ...]:
         if isinstance(given, tuple):  # read already
             return given
         parts = list_parts(str(given)) if getattr(self.each, "takes_parameters", False) else str(given).split(",")
@@ -247,7 +247,7 @@ class Objects:
     def name(self) -> str:
         return self.each.name
 
-    def read(self, given: Any) -> tuple[Any, ...]:
+    def read(self, given: object) -> tuple[Any, ...]:
         if isinstance(given, tuple):  # read already
             return given
         settings = parse_json(str(given), "the text")
@@ -261,7 +261,7 @@ class Extra:
 
     name: str = "SHARE"
 
-    def read(self, given: Any) -> float:
+    def read(self, given: object) -> float:
         match = _SHARE.match(str(given))
         if match is None:
             _refuse_list(given)
@@ -277,7 +277,7 @@ class PriceList:
 
     name: str = "USD"
 
-    def read(self, given: Any) -> float | dict[str, float]:
+    def read(self, given: object) -> float | dict[str, float]:
         if isinstance(given, dict | float):
             return given
         parts = [part.strip() for part in str(given).split(",")]
@@ -297,7 +297,7 @@ class GPUCounts:
 
     name: str = "GPU=N,GPU=N"
 
-    def read(self, given: Any) -> dict[str, int]:
+    def read(self, given: object) -> dict[str, int]:
         if isinstance(given, dict):
             return given
         found: dict[str, int] = {}
@@ -321,7 +321,7 @@ class IntegerList:
     most: int = MAX_GPUS
     name: str = "N,N,…"
 
-    def read(self, given: Any) -> tuple[int, ...]:
+    def read(self, given: object) -> tuple[int, ...]:
         if isinstance(given, tuple):
             return given
         parts = [part.strip() for part in str(given).split(",")]
@@ -333,14 +333,14 @@ class IntegerList:
         return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def read_parameters(text: str, kind: type[msgspec.Struct], what: str, usage: str) -> dict[str, Any]:
+def read_parameters(text: str, kind: type[msgspec.Struct], what: str, usage: str) -> dict[str, object]:
     """Named values for a struct's fields, `cv=2,length=1min,share=10%`; a field in seconds is named without its unit.
 
     Raises ValueError for a name that is none, with `usage` as an example. Whether a value suits its field is for the
     struct's type to say.
     """
     known = {item.name.removesuffix("_s"): item.name for item in structs.fields(kind)}
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         key = key.replace("-", "_")

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from files.errors import HeadcountError
 from files.names import check_names, shortened
@@ -30,7 +29,7 @@ class PoolSizes:
 
     name: str = "prefill=N,decode=N"
 
-    def read(self, given: Any) -> dict[str, Part]:
+    def read(self, given: object) -> dict[str, Part]:
         if isinstance(given, Mapping):
             found = {role: part if isinstance(part, Part) else read_part(str(part)) for role, part in given.items()}
         else:
@@ -50,7 +49,7 @@ class ComparedPools:
 
     name: str = "prefill=N,decode=N"
 
-    def read(self, given: Any) -> str:
+    def read(self, given: object) -> str:
         text = str(given).strip()
         if text != TOGETHER:
             PoolSizes().read(text)
@@ -63,7 +62,7 @@ class PoolChoices:
 
     name: str = "prefill,decode"
 
-    def read(self, given: Any) -> dict[str, tuple[int, ...]]:
+    def read(self, given: object) -> dict[str, tuple[int, ...]]:
         if isinstance(given, Mapping):
             found = {role: tuple(map(_size, sizes)) for role, sizes in given.items()}
         else:
@@ -80,7 +79,7 @@ class PoolChoices:
         return found
 
 
-def _size(given: Any) -> int:
+def _size(given: object) -> int:
     match = _SIZE.match(str(given).strip())
     if not match or not int(match[1]):
         raise HeadcountError(f"'{shortened(str(given))}' is no tensor-parallel size; give such as tp2, or tp1/tp2/tp4")

@@ -92,7 +92,7 @@ def find_scaler(given: str | ScalerFactory) -> ScalerFactory:
         return given
     name, parameters = _parts(given)
     if ":" in name:
-        made: Any = SCALERS.load(name)
+        made: object = SCALERS.load(name)
         settings_kind = getattr(made, "Settings", None)
     else:
         files = {file.replace("_", "-"): file for file in SCALERS.names()}

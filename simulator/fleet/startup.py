@@ -1,7 +1,7 @@
 """How long a replica takes from the wish for it to its first request: a sum of stages, each of which can be given."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from files.schema import NotNegative, Strict, typed
 from kvcache.memory.terms import num_cuda_graph_sizes
@@ -149,5 +149,7 @@ def read_startup(given: str | Startup | None) -> Startup:
     """`weights-from=nfs,node=0s,image=2s`. Raises HeadcountError."""
     if isinstance(given, Startup):
         return given
-    found: dict[str, Any] = read_parameters(given or "", Startup, "start-up of a replica", "weights-from=nfs,node=0s")
+    found: dict[str, object] = read_parameters(
+        given or "", Startup, "start-up of a replica", "weights-from=nfs,node=0s"
+    )
     return typed(found, Startup, "start-up of a replica")

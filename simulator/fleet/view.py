@@ -157,7 +157,7 @@ class View:
 
     def _of_engines(self, name: str) -> list[Any]:
         self._check(name)
-        found: list[Any] = self._engines[name].tolist()
+        found: list[object] = self._engines[name].tolist()
         return found
 
     def _of_request(self, name: str) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.releases import SLOWER_EXPERTS
@@ -180,11 +180,11 @@ def _read(stem: str, gpu_name: str) -> Constants:
 
 
 @cache
-def _content(stem: str) -> dict[str, Any]:
+def _content(stem: str) -> Json:
     return tomllib.loads((FOLDER / f"{stem}.toml").read_text(encoding="utf-8"))
 
 
-def _entries(stem: str) -> dict[str, Any]:
+def _entries(stem: str) -> Json:
     content = _content(stem)
     inherited = _entries(content["extends"]) if "extends" in content else {}
     own = {
@@ -194,7 +194,7 @@ def _entries(stem: str) -> dict[str, Any]:
     return {**inherited, **own}
 
 
-def _spelled_out(entry: Mapping[str, Any], measurements: Mapping[str, str]) -> dict[str, Any]:
+def _spelled_out(entry: ReadJson, measurements: Mapping[str, str]) -> Json:
     """The entry with its source's words in capitals replaced by what they stand for."""
     source = str(entry.get("source", ""))
     for word, meaning in measurements.items():
@@ -202,7 +202,7 @@ def _spelled_out(entry: Mapping[str, Any], measurements: Mapping[str, str]) -> d
     return {**entry, "source": source}
 
 
-def _inherited(stem: str, table: str) -> dict[str, Any]:
+def _inherited(stem: str, table: str) -> Json:
     """The file's own table, else that of the file it extends; nothing where none has it."""
     content = _content(stem)
     if table in content:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,7 @@ class ServedModel:
     args: AnyArgs
 
 
-def served_model(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: Any) -> ServedModel:
+def served_model(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: object) -> ServedModel:
     """A model under an engine's arguments, with its default for each that is not given; memory is not asked."""
     filled = with_settings(args, settings).filled(architecture, gpu)
     return ServedModel(architecture=with_dtype(architecture, filled.dtype), gpu=gpu, args=filled)

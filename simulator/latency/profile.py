@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from files.documents import ReadJson
 from files.errors import HeadcountError
 from kvcache.formats.kv_cache_dtype import one_spelling
 from simulator.engines.engines import TITLES, VLLM, engine_of
@@ -82,8 +83,8 @@ class LatencyProfile:
     ttft_log_error: LogError
     held_out: Mapping[str, float] = field(default_factory=dict)  # e.g. tpot_median_percent
     ranges: Mapping[str, Range] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)
+    settings: ReadJson = field(default_factory=dict)
+    data: ReadJson = field(default_factory=dict)
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -142,7 +143,7 @@ def digest_of(constants: Constants) -> str:
     return hashlib.sha256(json.dumps(numbers, sort_keys=True, default=dict).encode()).hexdigest()[:16]
 
 
-def settings_of(served: ServedModel) -> dict[str, Any]:
+def settings_of(served: ServedModel) -> dict[str, object]:
     """What of a deployment a profile keeps: its values of `LatencyProfile.settings`."""
     args = served.args
     return {name: getattr(args, name) for name in _SETTINGS} | {

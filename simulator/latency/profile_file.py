@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
-from files.documents import read_toml, toml_lines, toml_value
+from files.documents import Json, read_toml, toml_lines, toml_value
 from files.errors import HeadcountError
 from files.names import shortened
 from files.reading import InputError, shown
@@ -67,7 +67,7 @@ class _File(Strict, frozen=True, kw_only=True):
     ranges: dict[Literal[RANGED], tuple[NotNegative, NotNegative]] = field(default_factory=dict)  # type: ignore[valid-type]
     held_out: dict[str, Number] = field(default_factory=dict)
     settings: dict[str, Setting | list[Setting]] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Json = field(default_factory=dict)
 
 
 def read_profile(path: Path) -> LatencyProfile:

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from files.documents import Json, ReadJson
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity, coarse_capacity
 from simulator.study.estimate import Estimate, estimate_users
@@ -22,7 +22,7 @@ LATER, SOONER = "users_at_ttft_error_high", "users_at_ttft_error_low"
 SMALLER, LARGER = "users_at_kv_cache_low", "users_at_kv_cache_high"
 
 
-def interval_of_users(sampled: Mapping[str, int], within: Mapping[str, Any]) -> dict[str, Any]:
+def interval_of_users(sampled: Mapping[str, int], within: ReadJson) -> Json:
     """All sources of error as one interval: their logarithms add as independent errors do.
 
     `sampled` has what replications say (`low`, `mean`, `high`), `within` what `users_within_errors` found.
@@ -48,7 +48,7 @@ def _together(users: int, ends: Iterable[int]) -> float:
     return users * math.exp(math.copysign(distance, others[0] - users))
 
 
-def interval_of(plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity) -> dict[str, Any]:
+def interval_of(plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity) -> dict[str, object]:
     """`users` of a fleet with the interval of all that is not known of them; all 0 where nobody is served."""
     point, sizes = found.point, {"low": found.low, "mean": found.mean, "high": found.high}
     users = {name: users_at(evaluator.load, replace(point, size=size)) if point else 0 for name, size in sizes.items()}
@@ -58,7 +58,7 @@ def interval_of(plans: Sequence[Deployment], evaluator: Evaluator, found: Capaci
 
 def users_within_errors(
     plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity, users: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Users where step times, then TTFT, then the KV pool, differ by the error that covers 90 % of servers.
 
     `plans` has the deployment of each of the fleet's pools. All of them err on the same side at once.
@@ -115,7 +115,7 @@ class _Changes:
         return math.floor(self.users * coarse_capacity(other, guess, self.found) / self.found.mean)
 
 
-def _within_step_times(changes: _Changes) -> dict[str, Any]:
+def _within_step_times(changes: _Changes) -> dict[str, object]:
     users = changes.users
     if all(plan.latency.is_given for plan in changes.plans):
         return {}
@@ -129,7 +129,7 @@ def _within_step_times(changes: _Changes) -> dict[str, Any]:
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": largest}
 
 
-def _within_ttft(changes: _Changes) -> dict[str, Any]:
+def _within_ttft(changes: _Changes) -> dict[str, object]:
     """TTFTs that are so many times as long meet a limit that is so many times shorter."""
     slo, users, point = changes.evaluator.slo, changes.users, changes.found.point
     error = max(plan.latency.ttft_error_at(changes.sequences) for plan in changes.plans)
@@ -160,7 +160,7 @@ def safe_share(
     return math.exp(-math.hypot(steps, waits))
 
 
-def _within_pool(changes: _Changes) -> dict[str, Any]:
+def _within_pool(changes: _Changes) -> dict[str, object]:
     budgets, users = [plan.budget for plan in changes.plans], changes.users
     widths = [(each.num_gpu_blocks_high - each.num_gpu_blocks_low) / each.num_gpu_blocks for each in budgets]
     if max(widths) < 2 * POOL_MATTERS:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.architecture import Architecture
@@ -161,7 +162,7 @@ class CapacityRow:
         """Whether TTFT's own error takes more than half of the users, as where a lone prompt takes what is allowed."""
         return self.users_at_ttft_error_high is not None and 2 * self.users_at_ttft_error_high < self.users
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """The keys of `headcount capacity --json`, units in each."""
         point, budget = self.point, self.plan.budget if self.plan else None
         found = {name: getattr(self, name) for name in _FIGURES}
@@ -172,7 +173,7 @@ class CapacityRow:
         found["screened"] = [asdict(each) for each in self.screened]
         return found
 
-    def _at(self, point: Point | None) -> dict[str, Any] | None:
+    def _at(self, point: Point | None) -> dict[str, object] | None:
         """What is simulated with so many users; None where nothing was."""
         if point is None:
             return None
@@ -344,7 +345,7 @@ def row_of(
     found: Capacity,
     *,
     gpus: int,
-    within_errors: Callable[[int], Mapping[str, Any]],
+    within_errors: Callable[[int], ReadJson],
 ) -> CapacityRow:
     """What was found of one layout; `within_errors` says what its users are where step times and KV pool differ."""
     curve, point = tuple(evaluator.points()), found.point

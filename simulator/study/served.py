@@ -1,7 +1,7 @@
 """What users get under a load, such as that of the users who are safe to promise."""
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,9 +26,9 @@ def safe_point(evaluator: Evaluator, found: Capacity, *, users: int, users_low: 
     return evaluator.point(size, max(min(count, len(found.pair[0].replications)), FEWEST))
 
 
-def served_json(point: Point | None) -> dict[str, Any]:
+def served_json(point: Point | None) -> dict[str, object]:
     """What users get under a load, and what it does to the servers."""
-    found: dict[str, Any] = {name: point.mean(name) if point else 0.0 for name in _MEANS}
+    found: dict[str, object] = {name: point.mean(name) if point else 0.0 for name in _MEANS}
     return found | {name: latency_summary(point, name) if point else None for name in ("ttft_s", "tpot_s")}
 
 

@@ -103,4 +103,4 @@ def test_releases_are_named_and_compared_in_one_file(path: Path) -> None:
 
 
 def _is_our_own(path: Path) -> bool:
-    return path == ROOT / "headcount/__init__.py"
+    return path == ROOT / "headcount/version.py"

@@ -1,8 +1,9 @@
 """What a trace, or a draw of a population, is like."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json
 from workloads.description.arrivals import Arrivals, arrivals, earliest_arrival_s
 from workloads.description.lengths import Dependence, Spread, dependence, spread
 from workloads.description.missing import OF_POPULATIONS, untold
@@ -69,7 +70,7 @@ def describe_population(population: Population, block_size: int, num_users: int,
     )
 
 
-def _lengths(table: RequestTable) -> dict[str, Any]:
+def _lengths(table: RequestTable) -> Json:
     return {
         "table": table,
         "prompt_tokens": spread(table.prompt_tokens),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -72,7 +72,7 @@ class _File(Strict, frozen=True, kw_only=True):
     turns: _Turns | None = None
 
 
-def fitted_from_mapping(data: Mapping[str, Any], *, name: str, file: Path) -> FittedTrace:
+def fitted_from_mapping(data: Mapping[str, object], *, name: str, file: Path) -> FittedTrace:
     """A fitted trace from the tables of its file. Raises InputError."""
     tables = typed(data, _File, file)
     arrivals, many = tables.arrivals, len(tables.arrivals.windows)
@@ -125,7 +125,7 @@ def _read_turns(table: _Turns, file: Path) -> Turns:
 
 
 def _copula(
-    marginals: Mapping[str, Any], correlations: list[list[float]], names: tuple[str, ...], file: Path, place: str
+    marginals: Mapping[str, object], correlations: list[list[float]], names: tuple[str, ...], file: Path, place: str
 ) -> Copula:
     if tuple(marginals) != names:
         given = ", ".join(marginals)
@@ -144,7 +144,7 @@ def _copula(
     )
 
 
-def _empirical(spec: Any, file: Path, place: str) -> Empirical:
+def _empirical(spec: object, file: Path, place: str) -> Empirical:
     found = parse_distribution(spec, file=file, name=place)
     if not isinstance(found, Empirical):
         raise InputError(f"{shown(file)}: {place} must be empirical, with values and probabilities")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +133,10 @@ def _distances(trace: RequestTable, model: RequestTable) -> Iterator[tuple[str, 
 
 
 def _quantities(table: RequestTable) -> dict[str, npt.NDArray[np.float64]]:
-    found: dict[str, npt.NDArray[Any]] = {"prompt tokens": table.prompt_tokens, "answer tokens": table.output_tokens}
+    found: dict[str, npt.NDArray[np.generic]] = {
+        "prompt tokens": table.prompt_tokens,
+        "answer tokens": table.output_tokens,
+    }
     gaps = np.diff(np.sort(earliest_arrival_s(table)))
     follow = table.follows >= 0
     if follow.any():

@@ -1,11 +1,11 @@
 """OpenTelemetry spans of generative AI: JSON with gen_ai attributes."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from files.documents import read_json
+from files.documents import Json, read_json
 from files.schema import Lenient, typed
 from workloads.formats.parsing.columns import GROWS
 from workloads.formats.parsing.dates import Dates
@@ -22,7 +22,7 @@ _NO_USAGE: Final = (
 class _Span(Lenient, frozen=True):
     start_time: str
     trace_id: str | None = None
-    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
+    attributes: Json = msgspec.field(default_factory=dict)
 
 
 class _Trace(Lenient, frozen=True):

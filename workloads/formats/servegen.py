@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from files.documents import read_json
+from files.documents import Json, read_json
 from files.names import shortened
 from files.reading import InputError, shown, text_lines
 from files.schema import typed
@@ -181,7 +181,7 @@ def _windows(path: Path) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _lengths(path: Path) -> dict[float, tuple[_Pmf | None, ...]]:
-    content = typed(read_json(path, "result_bytes"), dict[str, dict[str, Any]], path)
+    content = typed(read_json(path, "result_bytes"), dict[str, Json], path)
     found = {}
     for name, of in content.items():
         start_s = read_number(name)

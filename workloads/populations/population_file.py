@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import numpy as np
 from msgspec import Meta, structs
 
+from files.documents import Json
 from files.reading import InputError, shown
 from files.schema import Strict, Tokens, typed
 from workloads.clients import Clients, Library
@@ -53,13 +54,13 @@ class _Tables(Strict, frozen=True, kw_only=True):
     at_limit: AtLimit = END
     patience_s: Spec | None = None
     client: Library | None = None
-    tenants: dict[str, Any] | None = None
+    tenants: Json | None = None
 
 
 _DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")
 
 
-def population_from_mapping(data: Mapping[str, Any], *, name: str, file: Path | str = "") -> Population:
+def population_from_mapping(data: Mapping[str, object], *, name: str, file: Path | str = "") -> Population:
     """A population from the tables of a preset file such as workloads/presets/chat.toml. Raises InputError."""
     place = file or f"workload '{name}'"
     tables = typed(data, _Tables, place)
@@ -91,7 +92,7 @@ def _clients(tables: _Tables, place: Path | str) -> Clients:
         raise InputError(f"{shown(place)}: {error}") from None
 
 
-def _share(spec: Any, place: Path | str) -> Distribution:
+def _share(spec: object, place: Path | str) -> Distribution:
     """A distribution of shares. Raises InputError for one that goes beyond 1."""
     found = parse_distribution(spec, file=place, name="thinking_share")
     if found.quantile(np.array([LAST_BELOW_1]))[0] > 1:

@@ -139,7 +139,7 @@ class Sessions:
             **spans,
         )
 
-    def _spans_of_turns(self, rows: "_Rows", content: IntArray) -> dict[str, Any]:
+    def _spans_of_turns(self, rows: "_Rows", content: IntArray) -> dict[str, object]:
         assert self.own_from is not None, "each turn has its own spans where something is retrieved or thought"
         alone = ALONE_FROM + rows.user * CONVERSATIONS_PER_USER + self.turns_before + rows.turn
         leading = np.zeros((len(content), 0), np.int64) if self.leading is None else rows.of(self.leading)
@@ -197,7 +197,7 @@ class _Rows(NamedTuple):
 
 def _spans_of_turns(
     content: IntArray, alone: IntArray, own_from: IntArray, leading: IntArray, ends: IntArray
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The columns of `RequestTable` that tell what requests share; `ends` are those of system prompt and chunks."""
     n, most = leading.shape
     named, end = np.empty((n, most + 3), np.int64), np.empty((n, most + 3), np.int64)

@@ -52,7 +52,7 @@ class PopulationSummary:
     beside: Mapping[str, Any]
     """Tables of its file that are no quantities, as it says them: what happens at the limit, whose users these are."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -110,7 +110,7 @@ def _retrieved(population: Population, retrieved: Retrieval) -> Part:
     return Part(name="retrieved", unit="tokens", mean=mean, p50=p50, p95=p95, given=given, source=source)
 
 
-def _given(part: Any) -> tuple[Any, str]:
+def _given(part: object) -> tuple[Any, str]:
     """A table of the file without its source, and the source."""
     if not isinstance(part, Mapping):
         return part, ""

@@ -96,7 +96,7 @@ def _text(num_rows: int, pieces: Sequence[Piece], text: Text) -> tuple[Text, int
 
 @compiled
 def _fill(  # noqa: PLR0917  numba takes arrays one by one
-    text: Text, literals: npt.NDArray[Any], ends: IntArray, values: IntArray, starts: IntArray,
+    text: Text, literals: npt.NDArray[np.generic], ends: IntArray, values: IntArray, starts: IntArray,
     widths: IntArray,
 ) -> int:  # fmt: skip
     """Fill in the text; its length. Digits are written from the last; of width 0 are characters.

@@ -38,7 +38,7 @@ _FIGURES = {
 _OLDER_GOODPUT = "request_goodput:"
 
 
-def client_run(kinds: Mapping[str, Any], *figures: str) -> type[Leaves]:
+def client_run(kinds: Mapping[str, object], *figures: str) -> type[Leaves]:
     """A run, with what one of the clients writes beside.
 
     An entry of an array may be anything: it is that of a request that failed, or is counted out.
@@ -83,7 +83,7 @@ def client_rows(path: Path, place: str, run: Leaves) -> RequestRows | None:
     return rows
 
 
-def _add(rows: RequestRows, entry: dict[str, Any]) -> None:
+def _add(rows: RequestRows, entry: dict[str, object]) -> None:
     arrival_s = number(entry.get("start_times"))
     if entry.get("errors") or entry.get("successes") is False:
         rows.exclude("failed", arrival_s=arrival_s)
@@ -108,7 +108,7 @@ def _add(rows: RequestRows, entry: dict[str, Any]) -> None:
     )
 
 
-def client_aggregates(path: Path, place: str, run: Leaves, found: Mapping[str, Any]) -> dict[str, float]:
+def client_aggregates(path: Path, place: str, run: Leaves, found: Mapping[str, object]) -> dict[str, float]:
     """The client's own figures; latencies only where a request completed, since the client writes 0 otherwise.
 
     `found` is the run as it stands in the file. Raises InputError where no number stands in a figure's place.

@@ -36,7 +36,7 @@ _NAMES = {"model", "gpu"}
 _RECORDED = {*OPTIONS, *_NAMES, "vllm_version"}
 
 
-def engine_option(name: str, given: Any, file: Path | str, place: str) -> Any:
+def engine_option(name: str, given: object, file: Path | str, place: str) -> Any:
     """The setting of that name, or the model, from a value or the text of one; None where the tool wrote None.
 
     Raises InputError where it is not of the argument's type, or one that the engine refuses.
@@ -54,7 +54,7 @@ def engine_option(name: str, given: Any, file: Path | str, place: str) -> Any:
     return found
 
 
-def engine_options(found: Mapping[str, Any], file: Path | str, place: str) -> dict[str, Any]:
+def engine_options(found: Mapping[str, object], file: Path | str, place: str) -> dict[str, object]:
     """What a recording says of its engine; what is no setting of an engine, such as code to run, is not taken over."""
     return {
         name: engine_option(name, value, file, f"{place}.{name}") for name, value in found.items() if name in _RECORDED

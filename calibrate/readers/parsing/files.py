@@ -8,12 +8,12 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from files.documents import json_values
+from files.documents import Json, json_values
 from files.reading import InputError, read_text, shown
 from files.schema import typed
 
 T = TypeVar("T")
-Head = str | dict[str, Any]
+Head = str | Json
 Figure = float | None
 """What a tool measured, also NaN or infinite; None where it did not."""
 Nanoseconds = Annotated[int, Meta(ge=0, lt=2**62, description="a clock's whole nanoseconds")]
@@ -46,7 +46,7 @@ def head_of(path: Path) -> Head:
     return first if isinstance(first, dict) else text[:_HEAD_CHARACTERS]
 
 
-def json_objects(path: Path) -> list[tuple[str, dict[str, Any]]]:
+def json_objects(path: Path) -> list[tuple[str, dict[str, object]]]:
     """All JSON objects of a file with their places: one, one per line, several after one another, or a list of them.
 
     Raises InputError that names the line where the JSON breaks, or what stands there instead of an object.
@@ -57,12 +57,12 @@ def json_objects(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return found if len(found) > 1 else [("", found[0][1])]
 
 
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     for line, value in json_values(result_text(path), shown(path)):
         items = value if isinstance(value, list) else [value]
         for number, item in enumerate(items, start=1):
             place = f"line {line}" + f", entry {number}" * (len(items) > 1)
-            yield place, item if isinstance(item, dict) else typed(item, dict[str, Any], path, place)
+            yield place, item if isinstance(item, dict) else typed(item, Json, path, place)
 
 
 def typed_objects(path: Path, kind: type[T]) -> list[tuple[str, T]]:
@@ -70,7 +70,7 @@ def typed_objects(path: Path, kind: type[T]) -> list[tuple[str, T]]:
     return [(place, typed(item, kind, path, place)) for place, item in json_objects(path)]
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """NaN where it is none; "inf", as tools write an unlimited rate, is infinite."""
     if isinstance(value, str) and value.strip().lower() in {"inf", "infinity"}:
         return math.inf
@@ -82,7 +82,7 @@ def number(value: Any) -> float:
         return math.nan
 
 
-def first_number(*values: Any) -> float:
+def first_number(*values: object) -> float:
     """The first of the values that is a number, else NaN."""
     return next((found for value in values if not math.isnan(found := number(value))), math.nan)
 
@@ -93,6 +93,6 @@ def count(value: Any) -> int:
     return int(found) if math.isfinite(found) and found > 0 else 0
 
 
-def numbers(**named: Any) -> dict[str, float]:
+def numbers(**named: object) -> dict[str, float]:
     """Those of the named values that are numbers."""
     return {name: found for name, value in named.items() if not math.isnan(found := number(value))}

@@ -15,7 +15,7 @@ class Leaves(Lenient, frozen=True):
     """A table of a document; `report["latency.mean"]` is None where it, or a table on the way, is missing."""
 
     def __getitem__(self, path: str) -> Any:
-        value: Any = self
+        value: object = self
         for name in path.split("."):
             if isinstance(value, Leaves):
                 value = getattr(value, name, None)
@@ -31,7 +31,7 @@ class Leaves(Lenient, frozen=True):
         return math.nan
 
 
-def leaves(kinds: Mapping[str, Any], *figures: str) -> type[Leaves]:
+def leaves(kinds: Mapping[str, object], *figures: str) -> type[Leaves]:
     """A table with leaves of these kinds by dotted path, and with `figures`, which are numbers; all may be missing."""
     inside: dict[str, Any] = {}
     for path, kind in {**kinds, **dict.fromkeys(figures, Figure)}.items():

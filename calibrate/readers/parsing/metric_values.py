@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.engine_options import engine_option
@@ -44,7 +43,7 @@ _METRIC = leaves({"unit": str, "value": float | list[Figure]}, "avg", *_STATISTI
 class Metrics:
     """Metrics by name; one that is not there has no values. A metric is checked where it is asked for."""
 
-    def __init__(self, path: Path, found: Mapping[str, Any], place: str = "") -> None:
+    def __init__(self, path: Path, found: Mapping[str, object], place: str = "") -> None:
         self._path, self._found, self._place = path, found, place
 
     def metric(self, name: str) -> Leaves:
@@ -88,7 +87,13 @@ class Metrics:
 
 
 def aggregated_run(
-    path: Path, tool: str, found: Mapping[str, Any], *, model: str | None, load: Mapping[str, Any], requests_in: str
+    path: Path,
+    tool: str,
+    found: Mapping[str, object],
+    *,
+    model: str | None,
+    load: Mapping[str, object],
+    requests_in: str,
 ) -> MeasuredRun:
     """A run without requests; `found` is the file, `requests_in` names the one that has them."""
     metrics = Metrics(path, found)

@@ -27,12 +27,12 @@ class RequestRows:
 
     def __init__(self) -> None:
         self._rows: list[dict[str, float]] = []
-        self._sessions: list[Any] = []
+        self._sessions: list[object] = []
         self._gaps: list[tuple[float, ...] | None] = []
         self._excluded: Counter[str] = Counter()
         self._first_s = math.inf
 
-    def add(self, *, session: Any = None, itl_s: Sequence[float] | None = None, **columns: float) -> None:
+    def add(self, *, session: object = None, itl_s: Sequence[float] | None = None, **columns: float) -> None:
         """One finished request; columns that the source lacks are left out."""
         row = {name: columns.get(name, math.nan) for name in REQUEST_COLUMNS}
         for name in ("ttft_s", "e2e_s"):  # tools leave 0 where they measured nothing
@@ -73,7 +73,7 @@ class RequestRows:
         return reason is None
 
     def _session_numbers(self, order: list[int]) -> list[int]:
-        number_of: dict[Any, int] = {}
+        number_of: dict[object, int] = {}
         names = [row if self._sessions[row] is None else str(self._sessions[row]) for row in order]
         return [number_of.setdefault(name, len(number_of)) for name in names]
 

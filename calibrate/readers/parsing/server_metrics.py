@@ -4,17 +4,16 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.histogram import Histogram
 from calibrate.readers.parsing.metrics_text import Labels
-from files.documents import read_toml
+from files.documents import Json, read_toml
 
 Values = Mapping[tuple[str, Labels], float]
 
 PREFIX = "vllm:"
-_NAMES: dict[str, dict[str, Any]] = read_toml(Path(__file__).with_suffix(".toml"))
+_NAMES: dict[str, Json] = read_toml(Path(__file__).with_suffix(".toml"))
 GAUGES: Mapping[str, Sequence[str]] = _NAMES["gauges"]
 COUNTERS: Mapping[str, Sequence[str]] = _NAMES["counters"]
 HISTOGRAMS: Mapping[str, Sequence[str]] = _NAMES["histograms"]
@@ -75,7 +74,7 @@ def finished_by_reason(values: Values) -> dict[str, float]:
     return dict(found)
 
 
-def cache_options(labels: Mapping[str, str], where: Path | str) -> dict[str, Any]:
+def cache_options(labels: Mapping[str, str], where: Path | str) -> dict[str, object]:
     """The settings among the labels of `CACHE_CONFIG`, under the command line's names. Raises InputError."""
     found = {
         option: engine_option(option, labels[label], where, f"{CACHE_CONFIG}: {label}")

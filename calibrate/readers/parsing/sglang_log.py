@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from files.documents import Json
 from files.names import printable, shortened
 from files.reading import InputError, shown
 from files.schema import AtLeastOne, typed
@@ -40,7 +41,7 @@ _NOT_SIMULATED: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def check_simulated(found: Mapping[str, Any], file: Path, place: str) -> None:
+def check_simulated(found: Mapping[str, object], file: Path, place: str) -> None:
     """Raise InputError where a server's own fields ask for what is not simulated with SGLang."""
     for name, (what, without) in _NOT_SIMULATED.items():
         value = found.get(name)
@@ -68,7 +69,7 @@ def read_pool(path: Path, text: str) -> tuple[int, int]:
     return typed(int(found[1]), AtLeastOne, path, name="max_total_num_tokens"), int(found[2])
 
 
-def read_arguments(path: Path, text: str) -> dict[str, Any]:
+def read_arguments(path: Path, text: str) -> Json:
     """The server's arguments by their names here, and its model, as far as SGLang logged them.
 
     Raises InputError for a value that SGLang would refuse.
@@ -76,7 +77,7 @@ def read_arguments(path: Path, text: str) -> dict[str, Any]:
     begin = text.find(_STARTS)
     line = text[begin : text.find("\n", begin)] if begin >= 0 else ""
     fields = {name for name, described in arguments_of(SGLangArgs).items() if described.is_engine_s} | set(_NAMES)
-    logged: dict[str, Any] = {}
+    logged: Json = {}
     for name in (fields - set(_NAMES.values())) | set(_NOT_SIMULATED):
         value = re.search(_VALUE.format(name), line)
         if value is not None and value[1] != "None":

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
 from calibrate.readers.parsing.sglang_log import is_sglang_log, read_arguments, read_memory, read_pool
+from files.documents import Json
 from files.errors import HeadcountError
 from files.names import shortened
 from files.reading import InputError, read_text, shown
@@ -48,7 +48,7 @@ class StartupLog:
 
     path: Path
     vllm_version: str
-    arguments: dict[str, Any]  # those that are not vLLM's defaults; of an option's type where they are one
+    arguments: Json  # those that are not vLLM's defaults; of an option's type where they are one
     kv_cache_tokens: int
     max_model_len: int
     max_concurrency: float
@@ -56,7 +56,7 @@ class StartupLog:
     engine: str = VLLM
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The server's settings as options here: its arguments, its model, its release."""
         if self.engine == SGLANG:
             sizes = {"max_total_num_tokens": self.kv_cache_tokens, "context_length": self.max_model_len}
@@ -145,7 +145,7 @@ def _log_of_sglang(path: Path, text: str) -> StartupLog:
     )
 
 
-def logged_options(path: Path) -> dict[str, Any]:
+def logged_options(path: Path) -> dict[str, object]:
     """The server's settings as options here, where the log holds its start; else none."""
     try:
         return read_startup_log(path).options
@@ -153,7 +153,7 @@ def logged_options(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _arguments(path: Path, text: str) -> dict[str, Any]:
+def _arguments(path: Path, text: str) -> dict[str, object]:
     """vLLM writes them as a Python literal; values that are none, such as objects, make the line unreadable."""
     lines = enumerate(text.split("\n"), start=1) if _ARGUMENTS in text else ()
     number, line = next(((number, line) for number, line in lines if _ARGUMENTS in line), (0, ""))

@@ -32,7 +32,7 @@ def info_command(as_json: bool) -> int:
     from headcount.cli.saved_answers import kept_answers  # noqa: PLC0415
     from simulator.study.store.store import kept_simulations  # noqa: PLC0415
 
-    folder, found = cache_folder(), dict[str, Any]()
+    folder, found = cache_folder(), dict[str, object]()
     stores: dict[str, RowStore[Any]] = {"simulations": kept_simulations(), "answers": kept_answers()}
     for name, store in stores.items():
         found |= {name: store.count() if store.path.exists() else 0, f"{name}_bytes": folder_bytes(store.path.parent)}

@@ -3,7 +3,7 @@
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -15,6 +15,14 @@ from headcount.version import SCHEMA_VERSION
 from simulator.engines.argument import MEMORY, arguments_of
 from simulator.engines.values import FilePath, Number, Text
 from simulator.engines.vllm.arguments import EngineArgs
+
+if TYPE_CHECKING:
+    from calibrate.record.design import Plan
+    from calibrate.record.recorded_engine import Asked
+    from calibrate.record.recorder import Progress
+
+Values: TypeAlias = dict[str, Any]
+"""The command's options by their names, as click has read them."""
 
 
 @click.command("record", cls=Command)
@@ -53,7 +61,7 @@ from simulator.engines.vllm.arguments import EngineArgs
     option("--out", FilePath(), "Folder of the recording. Repeat the command to continue it."),
     json_option,
 )
-def record_command(**values: Any) -> int:
+def record_command(**values: object) -> int:
     """Record the steps of a real vLLM engine, or the metrics of a live server.
 
     With --model, vLLM runs here with random weights. The loads separate prefill, decode, context, batch size and mixed
@@ -71,7 +79,7 @@ def record_command(**values: Any) -> int:
     return _plan_only(values) if values["plan_only"] else _record_engine(values)
 
 
-def _asked(values: dict[str, Any]) -> Any:
+def _asked(values: Values) -> "Asked":
     from calibrate.record.recorded_engine import Asked  # noqa: PLC0415  imported once the command runs
 
     if not 0 < values["precision"] < 1:
@@ -90,14 +98,14 @@ def _engine_names() -> set[str]:
     return {"load_format", *(name for name, described in known if described.is_engine_s)}
 
 
-def _out(values: dict[str, Any]) -> Path:
+def _out(values: Values) -> Path:
     if values["out"] is None:
         raise HeadcountError("--out is missing; name the folder of the recording")
     out: Path = values["out"]
     return out
 
 
-def _plan_only(values: dict[str, Any]) -> int:
+def _plan_only(values: Values) -> int:
     from calibrate.record.design import pilot, plan_loads  # noqa: PLC0415
     from calibrate.record.record_model import TINY, assumed_limits, check_plannable, guessed_seconds, record_config  # noqa: PLC0415
 
@@ -113,7 +121,7 @@ def _plan_only(values: dict[str, Any]) -> int:
     return 0
 
 
-def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
+def _print_plan(plan: "Plan", as_json: bool, limits: dict[str, object]) -> None:
     from collections import Counter  # noqa: PLC0415
 
     from headcount.cli.output import print_json  # noqa: PLC0415
@@ -128,7 +136,7 @@ def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
         return
     click.echo(_plan_line(plan))
     counts = Counter(load.name for load in plan.loads)
-    seconds = Counter[str]()
+    seconds: Any = Counter[str]()
     for load, expected_s in zip(plan.loads, plan.seconds, strict=True):
         seconds[load.name] += expected_s
     _say_too_long(plan)
@@ -138,7 +146,7 @@ def _print_plan(plan: Any, as_json: bool, limits: dict[str, Any]) -> None:
     click.echo(f"the engine was neither asked nor timed, so its speed is a guess: {given}")
 
 
-def _say_too_long(plan: Any) -> None:
+def _say_too_long(plan: "Plan") -> None:
     if plan.too_long:
         click.echo(
             f"not recorded: the compositions of {plan.too_long} loads of more than 10,000 steps, or too long for "
@@ -146,7 +154,7 @@ def _say_too_long(plan: Any) -> None:
         )
 
 
-def _plan_line(plan: Any) -> str:
+def _plan_line(plan: "Plan") -> str:
     reached = "" if plan.is_reached else "; no further load fits the time or may be repeated"
     return (
         f"plan: {len(plan.loads)} loads, about {sum(plan.seconds):,.0f} s, for a standard error of "
@@ -154,7 +162,7 @@ def _plan_line(plan: Any) -> str:
     )
 
 
-def _record_engine(values: dict[str, Any]) -> int:
+def _record_engine(values: Values) -> int:
     from calibrate.interpreters.interpreters import interpreter_for  # noqa: PLC0415
     from calibrate.record.recorder import asked_config, record  # noqa: PLC0415
     from headcount.cli.output import print_json  # noqa: PLC0415
@@ -163,7 +171,7 @@ def _record_engine(values: dict[str, Any]) -> int:
     asked, out = _asked(values), _out(values)
     asked_config(asked)  # a typing error is named also where no vLLM is installed
     python = interpreter_for(values["vllm_version"], values["python"])
-    last: list[Any] = [None]
+    last: list[Plan | None] = [None]
     with progress_bar(f"loads through {asked.model}", total=1) as bar:
 
         def watch(progress: Any) -> None:
@@ -186,7 +194,7 @@ def _record_engine(values: dict[str, Any]) -> int:
     return 0 if found.is_complete else 3
 
 
-def _recorded_json(found: Any, out: Path) -> dict[str, Any]:
+def _recorded_json(found: "Progress", out: Path) -> dict[str, object]:
     times = found.times
     return {
         "schema_version": SCHEMA_VERSION,
@@ -202,7 +210,7 @@ def _recorded_json(found: Any, out: Path) -> dict[str, Any]:
     }
 
 
-def _print_recorded(found: Any, out: Path, precision: float) -> None:
+def _print_recorded(found: "Progress", out: Path, precision: float) -> None:
     left = found.planned - found.done - found.failed
     click.echo(
         f"{out}: {found.recorded_steps:,} steps of {found.done} loads"
@@ -220,7 +228,7 @@ def _print_recorded(found: Any, out: Path, precision: float) -> None:
         click.echo(f"the precision asked for, {precision:.1%}, is not reached")
 
 
-def _record_server(values: dict[str, Any]) -> int:
+def _record_server(values: Values) -> int:
     from calibrate.record.watch_server import watch_server  # noqa: PLC0415
     from headcount.cli.output import print_json  # noqa: PLC0415
     from headcount.cli.progress import progress_bar  # noqa: PLC0415

@@ -1,9 +1,8 @@
 """`headcount models`: what is known by name."""
 
-from typing import Any
-
 import click
 
+from files.documents import Json
 from headcount.cli.command import Command
 from headcount.cli.option_types import json_option
 
@@ -16,7 +15,7 @@ def command(as_json: bool) -> int:
     from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415
     from kvcache.shape.parameters import active_parameters, total_parameters  # noqa: PLC0415
 
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for name in model_names():
         architecture = load_model(name)
         found.append(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from files.documents import parse_json
+from files.documents import Json, parse_json
 from files.errors import HeadcountError
 from files.names import shortened
 from simulator.engines.vllm.compilation import NONE, PIECEWISE
@@ -15,7 +15,7 @@ from simulator.engines.vllm.compilation import NONE, PIECEWISE
 _CONFIG = re.compile(r"^(?:--compilation[-_]config|-cc|-O(?=\.))(?:\.([\w.]+))?(?:=(.*))?$", re.DOTALL)
 _LEVEL = re.compile(r"^(?:-O|--optimization[-_]level)(?:=?(.+))?$", re.DOTALL)
 _SWITCHES = {"true": True, "false": False}
-_OF_LEVEL: dict[str, dict[str, Any]] = {  # vLLM config/vllm.py, OPTIMIZATION_LEVEL_00 to 03
+_OF_LEVEL: dict[str, Json] = {  # vLLM config/vllm.py, OPTIMIZATION_LEVEL_00 to 03
     "0": {"cudagraph_mode": NONE, "pass_config": {"fuse_allreduce_rms": False}},
     "1": {"cudagraph_mode": PIECEWISE, "pass_config": {"fuse_allreduce_rms": False}},
     "2": {},
@@ -29,8 +29,8 @@ def with_one_config(words: list[str], option: str) -> list[str]:
     Raises HeadcountError for a flag without a value, for another level than vLLM has, or for text that is no JSON.
     """
     kept: list[str] = []
-    level: dict[str, Any] = {}
-    given: dict[str, Any] = {}
+    level: dict[str, object] = {}
+    given: dict[str, object] = {}
     rest = iter(words)
     for word in rest:
         config, of_level = _CONFIG.match(word), _LEVEL.match(word)
@@ -64,20 +64,20 @@ def _value(option: str, word: str, joined: str | None, rest: Iterator[str]) -> s
     return value
 
 
-def _object(option: str, text: str) -> dict[str, Any]:
+def _object(option: str, text: str) -> dict[str, object]:
     found = parse_json(text, f"{option}: --compilation-config")
     if not isinstance(found, dict):
         raise HeadcountError(f"{option}: --compilation-config is '{shortened(text)}'; give a JSON object")
     return found
 
 
-def _put(config: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(config: Json, path: list[str], value: Any) -> None:
     for key in reversed(path):
         value = {key: value}
     _merge(config, value)
 
 
-def _merge(config: dict[str, Any], more: dict[str, Any]) -> None:
+def _merge(config: Json, more: dict[str, object]) -> None:
     """`more` wins."""
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(config.get(key), dict):

@@ -47,13 +47,13 @@ def read_flags(
     option: str,
     names: Mapping[str, Spelling],
     without_effect: frozenset[str],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Option values by parameter name; `names` are flags without dashes in front.
 
     Flags are written as engines take them: with - or _, with a blank or = before the value. Raises ValueError naming
     every flag that is not modelled, or the first value that its option would refuse.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     unknown: list[str] = []
     words = list(words)
     while words:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
@@ -59,7 +58,7 @@ WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 
 
-def read_sglang_args(text: str, ctx: click.Context) -> dict[str, Any]:
+def read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
     """Option values by parameter name, from SGLang's flags with or without its command before them.
 
     Raises HeadcountError naming every flag that is not modelled, or the first value that its option would refuse.
@@ -67,7 +66,7 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, Any]:
     example = "python -m sglang.launch_server"
     variables, words = variables_and_words(text, _OPTION, _STARTS_SERVER, ["sglang", "serve"], example)
     words = _simulated(words)
-    found: dict[str, Any] = {"engine": SGLANG} | ({"environment": variables} if variables else {})
+    found: dict[str, object] = {"engine": SGLANG} | ({"environment": variables} if variables else {})
     return found | read_flags(words, ctx, _OPTION, dict(_flags(ctx)), WITHOUT_EFFECT)
 
 

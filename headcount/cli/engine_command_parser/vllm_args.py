@@ -1,7 +1,6 @@
 """Options read from a pasted `vllm serve` line."""
 
 import re
-from typing import Any
 
 import click
 
@@ -18,7 +17,7 @@ _STARTS_SERVER = re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vll
 _RELEASED_IMAGE = re.compile(r"vllm/vllm-openai(?:-\w+)?:v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])")  # the tag is the release
 
 
-def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
+def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
     """Option values by parameter name, from vLLM's flags with or without `vllm serve MODEL` before them.
 
     vLLM's arguments that decide nothing of what this command answers are passed over. Raises ValueError naming every
@@ -28,7 +27,7 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, Any]:
     known = {"model", *(name for name, described in arguments.items() if described.is_engine_s)}
     names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in known}
     variables, words = variables_and_words(text, _OPTION, _STARTS_SERVER, ["vllm", "serve"], "vllm serve MODEL")
-    found: dict[str, Any] = {"environment": variables} if variables else {}
+    found: dict[str, object] = {"environment": variables} if variables else {}
     image = _RELEASED_IMAGE.search(text)
     if image is not None:
         found["vllm_version"] = image[1]

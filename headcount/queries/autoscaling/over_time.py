@@ -1,8 +1,9 @@
 """How does a fleet that changes serve a load, and what does it cost beside a fixed one?"""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.autoscaling import AutoscalingInput
@@ -43,7 +44,7 @@ class AutoscalingResult(Result):
     load: LoadOverTime
     fleets: tuple[FleetOverTime, ...]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         plan, first, later = self.question.plan, *self.question.stages()
         return {
             "model": plan.architecture.name,
@@ -61,7 +62,7 @@ class AutoscalingResult(Result):
             "fleets": self.rows(),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         plan = self.question.plan
         return [figures_of(fleet, gpus=plan.gpus, usd_per_gpu_hour=plan.gpu.usd_per_hour) for fleet in self.fleets]
 

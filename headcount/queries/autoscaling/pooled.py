@@ -1,10 +1,10 @@
 """What answers about the users of several pools together have in common."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from files.documents import Json, ReadJson
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.deployments import ModelOnGPU
 from headcount.queries.money import HOURS_PER_MONTH, usd_per_user_month
@@ -28,7 +28,7 @@ class PooledResult(Result):
     plans: tuple[Deployment, ...]  # one of each pool
     router: str
     found: Capacity
-    interval: Mapping[str, Any]  # users, users_low …, as a row of capacity has them
+    interval: ReadJson  # users, users_low …, as a row of capacity has them
     workload: str
     traffic: TrafficEffects
 
@@ -56,7 +56,7 @@ class PooledResult(Result):
     def usd_per_month(self) -> float | None:
         return None if self.usd_per_hour is None else HOURS_PER_MONTH * self.usd_per_hour
 
-    def shared_figures(self) -> dict[str, Any]:
+    def shared_figures(self) -> Json:
         """What every such answer says under the same names."""
         asked, left_out = self.question, dict.fromkeys(item for plan in self.plans for item in plan.not_simulated)
         return {
@@ -98,7 +98,7 @@ def facts_of(
     *,
     gpus: int,
     plans: Sequence[Deployment],
-    **more: Any,
+    **more: object,
 ) -> Facts:
     """For the notes: what is known of all pools once they have been searched together."""
     rough = (

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.inputs.load import AskedLoad
 from simulator.deployment import Deployment
@@ -166,7 +167,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:,.3g} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:,.3g} h"
 
 
-def figures_of(fleet: FleetOverTime, *, gpus: int, usd_per_gpu_hour: float | None) -> dict[str, Any]:
+def figures_of(fleet: FleetOverTime, *, gpus: int, usd_per_gpu_hour: float | None) -> Json:
     """One fleet's figures, as JSON has them; `gpus` are those of a replica."""
     shown, found = fleet.shown, fleet.shown.result.to_json()
     gpu_hours = shown.held_s * gpus / HOUR_S

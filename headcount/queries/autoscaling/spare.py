@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json
 from headcount.queries.autoscaling.question import Question
 from headcount.text.units import counted, percent
 from simulator.fleet.events import Event, Extent
@@ -35,7 +36,7 @@ class SpareTried:
     """New servers on new nodes serve again after so long."""
     requests_interrupted: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return asdict(self)
 
     def __str__(self) -> str:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrate.check.doctor import Diagnosis, diagnose
 from calibrate.check.largest_loads import LargestLoad, largest_loads
 from calibrate.check.replay import Replay, replay
 from calibrate.check.runs import Checked, check_run, summary_rows
 from calibrate.fit.inputs import read_inputs
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.engine import EngineInput
@@ -35,7 +36,7 @@ class CheckResult(Result):
     first: Replay  # whose deployment the page names
     diagnosis: Diagnosis | None  # None where nothing is expected of the server
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return {
             "runs": [item.to_json() for item in self.checked],
             "summary": self.errors,
@@ -43,7 +44,7 @@ class CheckResult(Result):
             "diagnosis": None if self.diagnosis is None else self.diagnosis.to_json(),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [
             {"run": item.name, "overloaded": item.is_overloaded, "figure": row.name, **row.to_json()}
             for item in self.checked

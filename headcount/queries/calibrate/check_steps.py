@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from calibrate.check.steps import CHUNKS, DECODES, CheckedSteps, check_steps
 from calibrate.recording import Recording
+from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.queries.result import Result
@@ -22,15 +23,15 @@ class StepsCheckResult(Result):
     view = "steps_check"
     checked: tuple[CheckedSteps, ...]  # one for each recording
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return {"recordings": [_recording_json(item) for item in self.checked]}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [{"recording": number, **row} for number, item in enumerate(self.checked) for row in _rows_json(item)]
 
 
 def steps_answer(
-    recordings: Sequence[Recording], values: Mapping[str, Any], *, strict: bool, **of_requests: float | None
+    recordings: Sequence[Recording], values: Mapping[str, object], *, strict: bool, **of_requests: float | None
 ) -> StepsCheckResult:
     """Raises HeadcountError for an option of requests, or where a recording does not say enough."""
     asked = {**values, **of_requests}
@@ -44,7 +45,7 @@ def steps_answer(
     return StepsCheckResult(diagnostics=find_diagnostics(facts, strict=strict), checked=checked)
 
 
-def _recording_json(item: CheckedSteps) -> dict[str, Any]:
+def _recording_json(item: CheckedSteps) -> dict[str, object]:
     return {
         "model": item.deployment.architecture.name,
         "gpu": item.deployment.gpu.name,
@@ -58,7 +59,7 @@ def _recording_json(item: CheckedSteps) -> dict[str, Any]:
     }
 
 
-def _rows_json(item: CheckedSteps) -> list[dict[str, Any]]:
+def _rows_json(item: CheckedSteps) -> list[dict[str, object]]:
     return [
         {"steps": name, "load": row["load"], _COUNTED[name]: int(row[_COUNTED[name]]),
          "decode_context": float(row["decode_context"]), "measured_s": float(row["cycle_s"]),

@@ -1,14 +1,15 @@
 """Which step times follow from what was measured of a server?"""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
 from calibrate.fit.profile_fit import fit as fit_inputs
+from files.documents import Json
 from files.errors import HeadcountError
 from files.outputs import check_out_file, check_out_files, write_whole
 from headcount.diagnostics import Facts, find_diagnostics
@@ -16,6 +17,7 @@ from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.question import question
 from headcount.queries.result import Progress, Result, Watch, unwatched
+from simulator.engines.settings import Settings
 from simulator.latency.profile_file import profile_text
 
 if TYPE_CHECKING:
@@ -41,10 +43,10 @@ class FitResult(Result):
         write_whole(path, profile_text(self.fitted.profile))
         return replace(self, saved=Path(path))
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return self.fitted.to_json()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [dict(term) for term in self.fitted.to_json()["terms"]]
 
 
@@ -68,7 +70,7 @@ def fit(
     for option in NOT_FITTED:
         if engine.arguments.get(option) is not None:
             raise HeadcountError(f"--{option.replace('_', '-')} cannot be fitted; leave it out")
-    values: Mapping[str, Any] = measured.with_engine(engine)
+    values: Settings = measured.with_engine(engine)
     inputs = read_inputs([Path(path) for path in paths], measured.format_name)
     if out is not None and Path(out).resolve() in inputs.files:
         raise HeadcountError(f"--out {out}: is one of the files to fit, which it would replace; name another")

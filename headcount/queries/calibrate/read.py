@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -15,6 +14,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
 from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
+from files.documents import Json
 from files.errors import HeadcountError
 from files.outputs import check_out_file, check_out_files, whole_file
 from headcount.inputs.question import question
@@ -32,7 +32,7 @@ class ReadFile:
     format: str
     contents: Sequence[MeasuredRun | Recording]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return {
             "path": str(self.path),
             "format": self.format,
@@ -49,10 +49,10 @@ class ReadResult(Result):
     view = "measurements"
     files: tuple[ReadFile, ...]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         return {"files": self.rows()}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [file.to_json() for file in self.files]
 
     def save_requests(self, out: str | os.PathLike[str]) -> int:
@@ -112,7 +112,7 @@ def check_table(out: Path) -> None:
         raise HeadcountError("--out: Parquet needs pyarrow: pip install 'headcount[parquet]', or write .csv")
 
 
-def _run_json(run: MeasuredRun) -> dict[str, Any]:
+def _run_json(run: MeasuredRun) -> dict[str, object]:
     return {
         "tool": run.tool,
         "options": dict(run.options),
@@ -126,9 +126,9 @@ def _run_json(run: MeasuredRun) -> dict[str, Any]:
     }
 
 
-def _nested(figures: Mapping[str, float]) -> dict[str, Any]:
+def _nested(figures: Mapping[str, float]) -> dict[str, object]:
     """`ttft_s.mean` as `{"ttft_s": {"mean": …}}`, as `headcount simulate --json` has it."""
-    found: dict[str, Any] = {}
+    found: Json = {}
     for name, value in figures.items():
         outer, _, inner = name.partition(".")
         if inner:
@@ -138,7 +138,7 @@ def _nested(figures: Mapping[str, float]) -> dict[str, Any]:
     return found
 
 
-def _recording_json(found: Recording) -> dict[str, Any]:
+def _recording_json(found: Recording) -> dict[str, object]:
     known = [name for name in found.steps if found.steps[name].notna().any()]
     return {
         "options": dict(found.options),

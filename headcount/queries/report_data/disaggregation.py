@@ -1,7 +1,5 @@
 """What two pools do that prefill and decode apart."""
 
-from typing import Any
-
 import numpy as np
 
 from headcount.text.pools import Part
@@ -25,7 +23,7 @@ def apart_parts(apart: DisaggregatedDeployment) -> tuple[Part, Part]:
     return (num_prefill, prefill.gpus), (num_decode, decode.gpus)
 
 
-def apart_json(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, Any]:
+def apart_json(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
     """The pools, what lies between them, and how long handovers took."""
     return {
         "pools": pool_rows(apart, simulation),
@@ -38,12 +36,12 @@ def apart_json(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[s
     }
 
 
-def _lost(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, Any]:
+def _lost(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
     """Of pushed KV: requests for which a decode engine keeps blocks, to which nobody writes any more."""
     return {"lost_requests": int(simulation.arrays.handovers["lost"].sum())} if apart.between.pushes else {}
 
 
-def _decided(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, Any]:
+def _decided(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
     """Of the requests that have come to a decode engine, the share whose prompts it computed itself."""
     if apart.between.decider is None:
         return {}
@@ -52,7 +50,7 @@ def _decided(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str
     return {"decider": str(apart.between.decider), "local_prefill_share": here / max(len(came), 1)}
 
 
-def pool_rows(apart: DisaggregatedDeployment, simulation: Simulation) -> list[dict[str, Any]]:
+def pool_rows(apart: DisaggregatedDeployment, simulation: Simulation) -> list[dict[str, object]]:
     """Each pool over the whole run: shares of time and means over its engines."""
     rows, first = [], 0
     for role, plan, count in zip((PREFILL, DECODE), apart.plans, apart.counts, strict=True):

@@ -1,7 +1,7 @@
 """The leading deployment at half of the load, at the load and beyond it: latencies, queues, what binds."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ _MEANS: Final = (
 
 def loads_json(
     question: CapacityQuestion, row: CapacityRow, load_users: float, users: float, where: Simulations | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """One replication of each load; all of the users' who are safe to promise, which are simulated already.
 
     `load_users` is the load in users, `users` what the row's fleet is said to serve.
@@ -48,7 +48,7 @@ def loads_json(
     return {"percentiles": list(PERCENTILES), "loads": found, "timeline": timeline}
 
 
-def _load_json(row: CapacityRow, point: Point) -> dict[str, Any]:
+def _load_json(row: CapacityRow, point: Point) -> dict[str, object]:
     assert row.plan is not None, "a row that serves users has a plan"
     return {
         **{name: rounded(point.mean(name)) for name in _MEANS},
@@ -62,7 +62,7 @@ def _load_json(row: CapacityRow, point: Point) -> dict[str, Any]:
     }
 
 
-def timeline_json(one: Replication) -> dict[str, Any]:
+def timeline_json(one: Replication) -> dict[str, object]:
     """One replication's state over time."""
     line = one.timeline
     names = ("time_s", "kv_usage", "kv_cached", "running", "waiting", "preemptions")
@@ -72,20 +72,20 @@ def timeline_json(one: Replication) -> dict[str, Any]:
     }
 
 
-def samples_json(samples: NDArray[np.void], blocks: int, warmup_s: float, horizon_s: float) -> dict[str, Any]:
+def samples_json(samples: NDArray[np.void], blocks: int, warmup_s: float, horizon_s: float) -> dict[str, object]:
     """The same of a simulation's own samples."""
     columns = {name: samples[name] for name in ("time_s", "running", "waiting", "preemptions")}
     columns |= {"kv_usage": samples["used_blocks"] / blocks, "kv_cached": samples["cached_blocks"] / blocks}
     return _thinned(columns) | {"warmup_s": warmup_s, "horizon_s": horizon_s}
 
 
-def _thinned(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+def _thinned(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, object]:
     """At most MOST_TIMES times."""
     shown = slice(None, None, -(-len(columns["time_s"]) // MOST_TIMES) or 1)
     return {name: [rounded(value) for value in values[shown].tolist()] for name, values in columns.items()}
 
 
-def curve_json(row: CapacityRow) -> list[dict[str, Any]]:
+def curve_json(row: CapacityRow) -> list[dict[str, object]]:
     """Every load that the search simulated, thinned to the MOST_LOADS nearest to the capacity."""
     pairs = sorted(zip(row.curve_users, row.curve, strict=True), key=lambda pair: abs(pair[0] - row.users))
     return [

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
+from files.documents import Json
 from files.reading import InputError
 from headcount.queries.sweeps.candidates import candidates, change_text, screen_change
 from headcount.text.populations import mean_context_tokens
@@ -38,7 +39,7 @@ class Swings:
     def base(self) -> float:
         return self.estimate(self.question)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """The largest first; empty where the estimate serves nobody."""
         if not self.base:
             return {}
@@ -120,7 +121,7 @@ def speed_source(plans: Sequence[Deployment], error: float | None = None) -> str
     return f"simulated, not measured on your servers; 90 % of measured servers are within ±{error:.0%} of it"
 
 
-def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, Any]:
+def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, object]:
     """Of pools behind one router: the sum of what the estimates say of each alone."""
 
     def estimate(asked: CapacityQuestion) -> float:
@@ -131,7 +132,7 @@ def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, Any]:
     return Swings(question=pools[0].question, estimate=estimate, speed=speed).to_json()
 
 
-def swings_apart(question: CapacityQuestion, apart: DisaggregatedDeployment) -> dict[str, Any]:
+def swings_apart(question: CapacityQuestion, apart: DisaggregatedDeployment) -> dict[str, object]:
     """Of pools that compute prompts and answers apart, by the estimate of both."""
 
     def estimate(asked: CapacityQuestion) -> float:
@@ -162,7 +163,7 @@ class Sensitivity:
         here, speed = _on(self.question, self.row), speed_source(plans, self.row.step_time_error)
         return Swings(question=here, estimate=lambda asked: screen(asked).users, speed=speed)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Empty where the estimate serves nobody."""
         swings = self._swings
         if not swings.base or not self.users:
@@ -170,14 +171,14 @@ class Sensitivity:
         contexts = [(factor, swings.ratio(swings.with_traffic("context", factor))) for factor in CONTEXTS]
         return swings.to_json() | {"contexts": self._grid(contexts), "estimated_suggestions": list(self._suggestions())}
 
-    def _suggestions(self) -> Iterator[dict[str, Any]]:
+    def _suggestions(self) -> Iterator[dict[str, object]]:
         """Changes of one setting; estimates know nothing of routers."""
         plan, here = self.row.plan, self._swings.question
         for name, value in candidates(here, self.row, plan) if plan else ():
             if name != "router" and (looked := screen_change(here, name, value)) is not None:
                 yield {"change": change_text(name, value), "ratio": looked.users / self._swings.base}
 
-    def _grid(self, contexts: list[tuple[float, float | None]]) -> dict[str, Any] | None:
+    def _grid(self, contexts: list[tuple[float, float | None]]) -> dict[str, object] | None:
         """Servers and GPUs by context and users, whole servers in proportion to what is safe to promise."""
         known = [(factor, ratio) for factor, ratio in contexts if ratio is not None]
         if len(known) < 2 or self.row.plan is None:

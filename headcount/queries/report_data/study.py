@@ -1,7 +1,6 @@
 """What a report is about: the deployment that leads a result, and what is simulated and estimated around it."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from headcount.queries.report_data.loads import loads_json
 from headcount.queries.report_data.sensitivity import Sensitivity
@@ -27,7 +26,7 @@ class Study:
         return self.users_needed or self.row.users_low or self.row.users
 
 
-def study_figures(study: Study, simulations: Simulations | None) -> dict[str, Any]:
+def study_figures(study: Study, simulations: Simulations | None) -> dict[str, object]:
     """Loads around the one that is looked at, and the effect of each assumption; empty where nobody is served."""
     if study.row.plan is None or not study.row.users:
         return {}

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from files.documents import Json
 from headcount.inputs.variations import Choice, value_text
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.words import ratio_text
@@ -21,7 +21,7 @@ class Change:
     def __str__(self) -> str:
         return f"{self.what}: {ratio_text(self.ratio)}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return {"change": self.what, "ratio": vars(self.ratio) if self.ratio else None}
 
 
@@ -34,7 +34,7 @@ class Attribution:
     chain: tuple[Change, ...]
     alone: tuple[Change, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return {
             "of": self.of.replace(" ", "_"),
             "whole": vars(self.whole) if self.whole else None,

@@ -19,7 +19,7 @@ _CHANGES_POOL: Final = (
 )  # fmt: skip
 
 
-def change_text(argument: str, value: Any) -> str:
+def change_text(argument: str, value: object) -> str:
     """As the command line takes it, such as `--kv-cache-dtype fp8`."""
     known = [described for kind in ENGINES.values() if (described := arguments_of(kind).get(argument)) is not None]
     flag = f"--{flag_of(argument, known[0]) if known else argument}"
@@ -71,7 +71,7 @@ def _host_gib(plan: Deployment) -> int:
     return int(2 ** math.floor(math.log2(2 * plan.gpu.memory_bytes / GIB))) * plan.tensor_parallel_size
 
 
-def _sizes(base: CapacityRow) -> Iterator[tuple[str, Any]]:
+def _sizes(base: CapacityRow) -> Iterator[tuple[str, object]]:
     """Where one was asked for; else the base has the best of all."""
     yield "tensor_parallel_size", 2 * base.tp
     yield "tensor_parallel_size", base.tp // 2

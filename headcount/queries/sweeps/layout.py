@@ -1,8 +1,8 @@
 """One way to serve: what it is, what it costs, how many users it serves, or why it serves nobody."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from files.documents import Json
 from headcount.inputs.deployments import ModelOnGPU
 from headcount.inputs.variations import OWN_FORMATS, Choice, choice_text
 from headcount.queries.money import usd_per_month, usd_per_user_month
@@ -146,7 +146,7 @@ class Layout:
         users, mine, others = self.users_over(other), self.usd_per_month, other.usd_per_month
         return None if users is None or mine is None or not others else times(inverse(users), mine / others)
 
-    def to_json(self, best: "Layout | None") -> dict[str, Any]:
+    def to_json(self, best: "Layout | None") -> Json:
         """The choice, the row's own keys, the money, the ratios to the best."""
         found = self.row.to_json() if self.row else {}
         users, cost = (self.users_over(best), self.cost_over(best)) if best else (None, None)

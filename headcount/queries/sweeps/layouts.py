@@ -1,12 +1,13 @@
 """Layouts of one question: screened, then simulated, with the same users in all."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
+from files.documents import ReadJson
 from files.errors import HeadcountError
 from files.names import UnknownNameError
 from headcount.diagnostics import Facts, facts_about
@@ -46,7 +47,7 @@ class Layouts:
     workload: Source
     traffic: TrafficInput
     base: Choice
-    study: Mapping[str, Any]  # of a CapacityQuestion
+    study: ReadJson  # of a CapacityQuestion
     between: PoolLink = field(default_factory=PoolLink)  # of pools, where prefill and decode are apart
     _how: RunContext = field(default_factory=RunContext)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from files.documents import Json
 from files.reading import InputError
 from headcount.inputs.question import question
 from headcount.inputs.traffic_input import TrafficInput
@@ -46,7 +46,7 @@ class DescribeResult(Result):
         reuse = self.description.reuse
         return {} if reuse is None else {size: reuse.hit_rate(size // reuse.block_size) for size in self.cache_tokens}
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         found, summary = self.description, self.exact
         return {
             "workload": self.workload.name,
@@ -64,7 +64,7 @@ class DescribeResult(Result):
             "how_read": list(self.how_read),
         }
 
-    def _reuse_json(self, reuse: PrefixReuse) -> dict[str, Any]:
+    def _reuse_json(self, reuse: PrefixReuse) -> dict[str, object]:
         return {
             "block_size": reuse.block_size,
             "num_blocks": reuse.num_blocks,
@@ -73,7 +73,7 @@ class DescribeResult(Result):
             "caches": [{"kv_cache_tokens": size, "hit_rate": rate} for size, rate in self.hit_rates.items()],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         names = ("prompt_tokens", "output_tokens")
         return [{"what": name, **asdict(getattr(self.description, name))} for name in names]
 
@@ -123,7 +123,7 @@ def exact_means(summary: PopulationSummary) -> dict[str, float]:
     }
 
 
-def _arrivals_json(found: Arrivals) -> dict[str, Any]:
+def _arrivals_json(found: Arrivals) -> dict[str, object]:
     windows = [
         {
             "window_s": width,

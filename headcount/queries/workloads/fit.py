@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from files.documents import Json
 from files.outputs import check_out_file, write_whole
 from files.reading import InputError
 from headcount.diagnostics import Facts, find_diagnostics
@@ -31,7 +31,7 @@ class FitTraceResult(Result):
     out: Path | None
     num_bytes: int
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Json:
         found = self.goodness
         ranks = {of: each.dependence.rank_correlation for of, each in found.both.items()}
         return {
@@ -48,7 +48,7 @@ class FitTraceResult(Result):
             "not_held": list(found.not_held),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Json]:
         return [
             {"quantity": name, "of": of, **asdict(spread)}
             for name in self.goodness.distances

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from files.documents import Json
 from headcount.queries.autoscaling.over_time import AutoscalingResult
 from headcount.queries.autoscaling.question import (
     HOUR_S,
@@ -141,7 +142,7 @@ if TYPE_CHECKING:
     pass
 
 
-def details(answer: AutoscalingResult) -> dict[str, Any]:
+def details(answer: AutoscalingResult) -> Json:
     """Of the fleets over time."""
     plan = answer.question.plan
     return {
@@ -175,7 +176,7 @@ def _held(history: Sequence[Any], start_s: float, end_s: float) -> list[float]:
     return [count.held * span_s / (end_s - start_s) for count, span_s in zip(history, spans, strict=True)]
 
 
-def _lines(fleet: FleetOverTime) -> dict[str, Any]:
+def _lines(fleet: FleetOverTime) -> Json:
     """What a report draws of one fleet."""
     shown = fleet.shown
     every = max(len(shown.window_s) // MOST_TIMES, 1)

@@ -1,6 +1,6 @@
 """Simulated compared with measured latencies, in words."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrate.check.largest_loads import LargestLoad
 from calibrate.check.runs import Checked, Row
@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     pass
 
 
-def details(answer: CheckResult) -> dict[str, Any]:
+def details(answer: CheckResult) -> dict[str, object]:
     plan = answer.first.deployment
     return {
         "measured": measured_json(answer.checked),

@@ -1,7 +1,7 @@
 """How many users these GPUs serve, for the person who decides."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.money import usd_per_month, usd_per_user_month
@@ -115,7 +115,7 @@ def _options(answer: "CapacityResult") -> Options:
     )  # fmt: skip
 
 
-def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:
+def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, object]:
     """The users of each GPU count, and why some serve nobody."""
     best = max(rows, key=lambda row: row.users_low, default=None)
     served = [row for row in rows if row.users]
@@ -141,7 +141,7 @@ def layouts_json(rows: Sequence[CapacityRow]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def details(answer: CapacityResult) -> dict[str, Any]:
+def details(answer: CapacityResult) -> dict[str, object]:
     """The leading row's deployment, every row, and what was tried on top."""
     best = answer.best
     return study_json(answer, answer.study) | {

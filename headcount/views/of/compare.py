@@ -1,7 +1,6 @@
 """Deployments compared, in words."""
 
 from collections.abc import Callable
-from typing import Any
 
 from headcount.queries.compare import DECIDE_HITS, HITS_LEGEND, SHOWN_CUT, CompareResult, remarks_on
 from headcount.queries.money import price_lines
@@ -96,7 +95,7 @@ def _gains(answer: CompareResult) -> list[Block]:
     return [*said, Line(f"each change on its own: {alone}")] if len(found.alone) > 1 else said
 
 
-def details(answer: CompareResult) -> dict[str, Any]:
+def details(answer: CompareResult) -> dict[str, object]:
     bars = layouts_json(answer.layouts, answer.best, by_cost=answer.by_cost)
     return study_json(answer, answer.study) | {"layouts": bars}
 

@@ -1,7 +1,5 @@
 """What changed between two answers, in words."""
 
-from typing import Any
-
 from headcount.queries.diff import Difference, DiffResult
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted
@@ -39,7 +37,7 @@ def _table(title: str, changes: tuple[Difference, ...]) -> Table:
     )
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:,.5g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,7 +1,5 @@
 """What disaggregated prefill/decode serves, in words."""
 
-from typing import Any
-
 from headcount.queries.autoscaling.pooled import NOBODY
 from headcount.queries.disaggregation import DisaggregationResult
 from headcount.queries.money import usd_per_user_month
@@ -63,7 +61,7 @@ def _bought(answer: DisaggregationResult) -> Bought:
     )  # fmt: skip
 
 
-def details(answer: DisaggregationResult) -> dict[str, Any]:
+def details(answer: DisaggregationResult) -> dict[str, object]:
     """Where the figures come from."""
     gpu = answer.question.gpu
     terms = [

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
+from files.documents import Json
 from headcount.queries.autoscaling.pooled import NOBODY
 from headcount.queries.heterogeneous_fleet import FleetResult
 from headcount.queries.money import usd_per_month, usd_per_user_month
@@ -148,7 +148,7 @@ def _gpus(answer: FleetResult) -> str:
     return joined([f"{pool.row.gpus} × {pool.question.gpu.name}" for pool in answer.together.pools])
 
 
-def details(answer: FleetResult) -> dict[str, Any]:
+def details(answer: FleetResult) -> Json:
     """Where the figures of each GPU come from."""
     terms = [
         item

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headcount.diagnostics.step_times_of_sglang import takes_times_of_vllm
 from headcount.queries.report_data.disaggregation import apart_parts
@@ -214,7 +214,7 @@ def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
         yield "Fewer GPUs than compared here may cost even less."
 
 
-def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, Any]:
+def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, object]:
     """Bars of all that serve somebody, the best first; the table stands among the answer's figures."""
     served = [layout for layout in layouts if layout.users]
     is_cost = by_cost and all(layout.usd_per_user_month is not None for layout in served)
@@ -230,7 +230,7 @@ def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: boo
     }
 
 
-def _bar(layout: Layout, best: Layout | None, *, is_cost: bool) -> dict[str, Any]:
+def _bar(layout: Layout, best: Layout | None, *, is_cost: bool) -> dict[str, object]:
     value = (layout.usd_per_user_month or 0.0) if is_cost else layout.users
     kind = "marked" if layout is best else "plain" if layout.row else "pale"
     return {"name": layout.name, "value": value, "label": f"${value:,.2f}" if is_cost else f"{value:,}", "kind": kind}

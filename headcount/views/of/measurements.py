@@ -1,7 +1,6 @@
 """What files of measurements say, in words."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -73,7 +72,7 @@ def _left_out(excluded: Mapping[str, int]) -> str:
     return f"; left out: {reasons}" if reasons else ""
 
 
-def _settings(title: str, values: Mapping[str, Any]) -> list[Line]:
+def _settings(title: str, values: Mapping[str, object]) -> list[Line]:
     known = {name: value for name, value in values.items() if value is not None}
     told = [f"{name} {value:,g}" if isinstance(value, float) else f"{name} {value}" for name, value in known.items()]
     return [Line(f"  {title:<12}{', '.join(told)}")] if told else []

@@ -1,7 +1,7 @@
 """Whether a model fits and where its memory goes, in words."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful
 from headcount.queries.report_data.waterfall import waterfall
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     pass
 
 
-def details(answer: MemoryResult) -> dict[str, Any]:
+def details(answer: MemoryResult) -> dict[str, object]:
     terms = [*answer.architecture_assumptions, *answer.budget.assumptions]
     return memory_details(answer.budget, terms)
 

@@ -1,6 +1,6 @@
 """Memory of many formats and parallel sizes, in words."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.queries.memory_comparison import MemoryComparison, _named
 from headcount.text.blocks import Block, Line, Table
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     pass
 
 
-def details(answer: MemoryComparison) -> dict[str, Any]:
+def details(answer: MemoryComparison) -> dict[str, object]:
     """Of the first way that fits, or of the one with vLLM's defaults."""
     fitting = [row.budget for row in answer.candidates if row.budget is not None and row.fits]
     budget = answer.single.budget if answer.single.fits or not fitting else fitting[0]

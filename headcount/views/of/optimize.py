@@ -1,7 +1,7 @@
 """The engine arguments that serve the most users, in words."""
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from headcount.inputs.variations import FORMATS
 from headcount.queries.optimize import OptimizeResult
@@ -94,6 +94,6 @@ def frontier_cells(layout: Layout) -> tuple[str, ...]:
     return (layout.name, layout.layout, f"{layout.users:,}", dollars(layout.usd_per_user_month), *latencies)
 
 
-def details(answer: OptimizeResult) -> dict[str, Any]:
+def details(answer: OptimizeResult) -> dict[str, object]:
     bars = layouts_json(answer.compared.layouts, answer.best, by_cost=False)
     return study_json(answer, answer.study) | {"layouts": bars}

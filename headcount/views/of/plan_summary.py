@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from files.documents import Json
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.plan_progress import nearest_text
 from headcount.queries.plan_rows import SCREENED, FleetRow
@@ -244,7 +245,7 @@ def _at_the_peak(answer: "PlanResult") -> str:
     return f"{before}{people}{'' if before == '' else ' at the peak'}{planned}"
 
 
-def details(answer: "PlanResult") -> dict[str, Any]:
+def details(answer: "PlanResult") -> Json:
     """The fleet that is bought, simulated under the users; the chain; what else was compared; the money."""
     return study_json(answer, answer.study) | _assumed_apart(answer.race) | dict(answer.evidence) | {
         "demand": {
@@ -260,7 +261,7 @@ def details(answer: "PlanResult") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _assumed_apart(race: FleetSearch) -> dict[str, Any]:
+def _assumed_apart(race: FleetSearch) -> Json:
     """Of the best fleet, where prefill and decode are disaggregated."""
     apart = race.best.layout.apart if race.best is not None else None
     return {} if apart is None else {"assumptions": of_terms("memory, step times and KV transfer", apart.assumptions)}
@@ -277,7 +278,7 @@ def _link_text(link: Link, room: float) -> str:
     return f"{said} If only this is higher, these GPUs are enough {enough}."
 
 
-def _layouts(answer: "PlanResult") -> dict[str, Any]:
+def _layouts(answer: "PlanResult") -> Json:
     found = plan_text.layouts_table(answer)
     rows = [row for row in answer.fleets if row.runs and row.usd_per_month is not None]
     is_compared = len({row.gpu for row in rows}) > 1
@@ -302,7 +303,7 @@ def _bar_kind(row: FleetRow, answer: "PlanResult") -> str:
     return "pale" if row.state == SCREENED else "marked" if row is answer.best else "plain"
 
 
-def _cost(answer: "PlanResult") -> dict[str, Any] | None:
+def _cost(answer: "PlanResult") -> Json | None:
     best = answer.best
     if best is None or best.usd_per_hour is None:
         return None
@@ -330,7 +331,7 @@ def _cost(answer: "PlanResult") -> dict[str, Any] | None:
     }
 
 
-def _break_even(users: float, api_usd: float, best: FleetRow) -> dict[str, Any]:
+def _break_even(users: float, api_usd: float, best: FleetRow) -> Json:
     """Both bills from no user to twice those of today."""
     shares = (0.0, 0.5, 1.0, 1.5, 2.0)
     return {

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from headcount.queries.autoscaling.pooled import NOBODY, PooledResult
 from headcount.queries.money import usd_per_user_month
@@ -75,7 +74,7 @@ def rent(answer: PooledResult) -> tuple[tuple[str, str], ...]:
     return money_figures(answer.usd_per_month, each, if_all_come(answer.users_low))
 
 
-def pooled_details(answer: PooledResult, fleet: str, terms: Sequence[dict[str, str]]) -> dict[str, Any]:
+def pooled_details(answer: PooledResult, fleet: str, terms: Sequence[dict[str, str]]) -> dict[str, object]:
     """Where the figures come from, and which assumptions move them."""
     asked = answer.question
     load = assumptions_of(replace(asked, router=answer.router), None)

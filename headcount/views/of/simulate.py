@@ -1,7 +1,7 @@
 """How fast one load is served, in words."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.disaggregation import apart_parts, apart_text
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     pass
 
 
-def details(answer: SimulateResult) -> dict[str, Any]:
+def details(answer: SimulateResult) -> dict[str, object]:
     """Of this load alone."""
     plan, result = answer.plan, answer.result
     names = ("requests_per_s", "output_tokens_per_s", "prefix_hit_rate")

@@ -1,9 +1,9 @@
 """Simulated compared with recorded step times, in words."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from calibrate.check.steps import CHUNKS, DECODES, CheckedSteps
+from files.documents import ReadJson
 from headcount.queries.calibrate.check_steps import _COUNTED, StepsCheckResult, _rows_json
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds
@@ -80,7 +80,7 @@ def _body(item: CheckedSteps) -> list[Block]:
     return [*blocks, *(Line(f"left out: {count:,} {reason}", dim=True) for reason, count in item.excluded.items())]
 
 
-def _cells(row: Mapping[str, Any], count: str) -> tuple[str, ...]:
+def _cells(row: ReadJson, count: str) -> tuple[str, ...]:
     times = (milliseconds(row["measured_s"]), milliseconds(row["simulated_s"]))
     return (
         row["load"] or "–",
@@ -91,7 +91,7 @@ def _cells(row: Mapping[str, Any], count: str) -> tuple[str, ...]:
     )
 
 
-def details(answer: StepsCheckResult) -> dict[str, Any]:
+def details(answer: StepsCheckResult) -> dict[str, object]:
     plan = answer.checked[0].deployment
     return {
         "deployment": deployment_json(plan, 1),

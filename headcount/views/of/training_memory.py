@@ -1,7 +1,6 @@
 """Where memory goes in training, in words."""
 
-from typing import Any
-
+from files.documents import Json
 from headcount.queries.training_memory import TrainingMemoryResult, options_of
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, gib
@@ -87,5 +86,5 @@ def body(answer: TrainingMemoryResult) -> list[Block]:
     return [table, Line(), Line(f"{told} per GPU{where}.")]
 
 
-def details(answer: TrainingMemoryResult) -> dict[str, Any]:
+def details(answer: TrainingMemoryResult) -> Json:
     return {"assumptions": of_terms("memory", answer.budget.assumptions)}

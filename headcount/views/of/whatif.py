@@ -1,6 +1,6 @@
 """What other traffic, users or settings cost, in words."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.inputs.variations import choice_text, value_text
 from headcount.queries.compare import remarks_on
@@ -45,7 +45,7 @@ def body(answer: WhatifResult) -> list[Block]:
     return [*blocks, *said, *(Line(text, dim=True) for text in legend(answer))]
 
 
-def details(answer: WhatifResult) -> dict[str, Any]:
+def details(answer: WhatifResult) -> dict[str, object]:
     found = study_json(answer, answer.study) | {"grid": _grid_json(answer)}
     if answer.swings:
         both = [(swing.name, swing.effects) for swing in answer.swings]
@@ -57,7 +57,7 @@ def details(answer: WhatifResult) -> dict[str, Any]:
     return found
 
 
-def _grid_json(answer: WhatifResult) -> dict[str, Any] | None:
+def _grid_json(answer: WhatifResult) -> dict[str, object] | None:
     """Users at 95 % confidence, or GPUs where users are asked for; the last axis across."""
     if answer.users:
         rows = [

@@ -1,7 +1,6 @@
 """A workload's description as lines and tables."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from headcount.queries.workloads.describe import DescribeResult, exact_means
 from headcount.text.blocks import Block, Line, Table
@@ -149,5 +148,5 @@ def remark_parts(answer: DescribeResult) -> list[list[Block]]:
     return [[Line(bold=title), *(Line(f"  {text}") for text in told)] for title, told in titles.items() if told]
 
 
-def details(answer: DescribeResult) -> dict[str, Any]:
+def details(answer: DescribeResult) -> dict[str, object]:
     return {"traffic": traffic_json(answer.description), "limits": [*answer.description.untold, *answer.how_read]}

@@ -4,16 +4,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from files.documents import ReadJson
 from files.errors import HeadcountError
 from files.outputs import check_out_file, write_whole
 from files.registry import Registry
 from files.schema import typed
 from headcount.views.report.charts.chart import Chart
 from headcount.views.report.parts import Part
-
-Json = Mapping[str, Any]
 
 SECTIONS = Registry(
     what="report section",
@@ -45,12 +43,12 @@ class Section:
 class Report:
     """What every format writes."""
 
-    answer: Json
+    answer: ReadJson
     sections: tuple[Section, ...]
 
     @property
-    def summary(self) -> Json:
-        found: Json = self.answer["report"]["summary"]
+    def summary(self) -> ReadJson:
+        found: ReadJson = self.answer["report"]["summary"]
         return found
 
     @property
@@ -79,12 +77,12 @@ def check_report(option: str, path: str | os.PathLike[str]) -> None:
         raise HeadcountError(f"{option} {path}: {missing}")
 
 
-def write(path: Path, answer: Json) -> None:
+def write(path: Path, answer: ReadJson) -> None:
     """Write an answer's report in the format that the file's name ends in; the file appears whole or not at all."""
     write_whole(path, made(path, answer))
 
 
-def made(path: Path, answer: Json) -> str | bytes:
+def made(path: Path, answer: ReadJson) -> str | bytes:
     """What to write there."""
     name = _format_of(path)
     with FORMATS.running(name):
@@ -92,13 +90,13 @@ def made(path: Path, answer: Json) -> str | bytes:
     return content
 
 
-def render(answer: Json) -> str:
+def render(answer: ReadJson) -> str:
     """An answer's report as one HTML document."""
     content: str = FORMATS.load("html").made(report_of(answer))
     return content
 
 
-def report_of(answer: Json) -> Report:
+def report_of(answer: ReadJson) -> Report:
     """The sections of an answer's JSON. Raises HeadcountError where there is nothing to report from."""
     if not isinstance(answer.get("report"), Mapping):
         raise HeadcountError(
@@ -116,7 +114,7 @@ def _in_order() -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def _section(name: str, answer: Json) -> Section:
+def _section(name: str, answer: ReadJson) -> Section:
     module = SECTIONS.load(name)
     with SECTIONS.running(name):
         parts = tuple(module.parts(answer))

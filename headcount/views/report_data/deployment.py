@@ -1,13 +1,12 @@
 """One server as a report shows it: the line that starts it, its settings."""
 
-from typing import Any
-
+from files.documents import Json
 from headcount.text.words import kv_cache_text, weights_text
 from simulator.deployment import Deployment
 from simulator.engines.vllm.engine import EngineConfig
 
 
-def deployment_json(plan: Deployment, servers: int) -> dict[str, Any]:
+def deployment_json(plan: Deployment, servers: int) -> dict[str, object]:
     """Its settings are those that were simulated, given or assumed."""
     return {
         "gpu": plan.gpu.name,
@@ -18,7 +17,7 @@ def deployment_json(plan: Deployment, servers: int) -> dict[str, Any]:
     }
 
 
-def _of_sglang(plan: Deployment) -> dict[str, Any]:
+def _of_sglang(plan: Deployment) -> Json:
     settings = plan.settings.items()
     found = {name: ("on" if value else "off") if isinstance(value, bool) else value for name, value in settings}
     formats = {"quantization": weights_text(plan), "kv_cache_dtype": kv_cache_text(plan)}
@@ -26,7 +25,7 @@ def _of_sglang(plan: Deployment) -> dict[str, Any]:
     return found | formats | sizes | {"latency model": plan.latency.name}
 
 
-def _of_vllm(plan: Deployment, engine: EngineConfig) -> dict[str, Any]:
+def _of_vllm(plan: Deployment, engine: EngineConfig) -> dict[str, object]:
     return {
         "vLLM release": plan.args.vllm_version,
         "weights": weights_text(plan),

@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 MOST_TEXT: Final = 256 * 1024  # bytes of a file that is kept whole
 MOST_TOGETHER: Final = 512 * 1024
 
 
-def inputs_json(inputs: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
+def inputs_json(inputs: Iterable[tuple[str, Path]]) -> list[dict[str, object]]:
     """Each file with its size and SHA-256, and with its text where that is small; names of catalogs are no files."""
     found, room = [], MOST_TOGETHER
     for argument, path in dict.fromkeys(inputs):

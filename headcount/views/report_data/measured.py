@@ -1,9 +1,10 @@
 """Measured runs beside simulated ones, as a report shows them."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from calibrate.check.runs import Checked
+from files.documents import Json
 from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json
 from headcount.text.units import milliseconds, seconds
 
@@ -18,7 +19,7 @@ def latency_name(name: str) -> str:
     return f"{statistic} {_NAMES.get(latency, latency)}".strip().replace("_", " ")
 
 
-def measured_json(checked: Sequence[Checked]) -> dict[str, Any]:
+def measured_json(checked: Sequence[Checked]) -> dict[str, object]:
     """Means of each run, and the distributions of some; overloaded runs are in the table alone."""
     sound = [item for item in checked if not item.is_overloaded]
     return {
@@ -29,7 +30,7 @@ def measured_json(checked: Sequence[Checked]) -> dict[str, Any]:
     }
 
 
-def _latency(sound: Sequence[Checked], name: str) -> dict[str, Any]:
+def _latency(sound: Sequence[Checked], name: str) -> dict[str, object]:
     rows = [row for item in sound if (row := item.row(f"{name}.mean")) is not None and row.measured and row.simulated]
     return {
         "name": _NAMES[name],
@@ -50,7 +51,7 @@ def _rows(item: Checked) -> list[tuple[str, ...]]:
     return found
 
 
-def _distributions(item: Checked) -> list[dict[str, Any]]:
+def _distributions(item: Checked) -> list[Json]:
     found = []
     for name, (measured, simulated) in item.samples.items():
         both = percentiles_json(measured), percentiles_json(simulated)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from headcount.inputs.deployments import ModelOnGPU
 from headcount.queries.memory_comparison import candidates_of
@@ -68,7 +68,7 @@ def _longest_flag(budget: MemoryBudget) -> str:
     return "--" + longest_name(budget.engine).replace("_", "-")
 
 
-def memory_json(budget: MemoryBudget) -> dict[str, Any]:
+def memory_json(budget: MemoryBudget) -> dict[str, object]:
     """Parts of one GPU's memory that add up to it, or to what starting takes where vLLM would not start."""
     found = {name: getattr(budget, name) for name in _MEMORY}
     found |= {"engine": budget.engine} if budget.engine != "vllm" else {}
@@ -101,6 +101,6 @@ def _formats(budget: MemoryBudget) -> tuple[str, str]:
     return budget.weights_format, budget.kv_cache_dtype
 
 
-def memory_details(budget: MemoryBudget, terms: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+def memory_details(budget: MemoryBudget, terms: Sequence[tuple[str, str, str]]) -> dict[str, object]:
     """What a report shows of a budget."""
     return {"memory": memory_json(budget), "assumptions": of_terms("memory", terms)}

@@ -1,8 +1,9 @@
 """What a report shows of the deployment that leads a result."""
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from files.documents import Json
 from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.loads import curve_json
 from headcount.queries.report_data.study import Study
@@ -24,13 +25,13 @@ _ENDS: Final = (
 )  # fmt: skip
 
 
-def study_json(answer: "Result", study: Study | None) -> dict[str, Any]:
+def study_json(answer: "Result", study: Study | None) -> Json:
     """Its figures; hardly any where nothing runs. `answer` is complete."""
     told = {"step_time_error": next((note.text for note in answer.diagnostics if note.code == "step-time-error"), "")}
     if study is None or study.row.plan is None:
         return told
     question, row, plan = study.question, study.row, study.row.plan
-    found: dict[str, Any] = told | {
+    found: dict[str, object] = told | {
         "deployment": deployment_json(plan, study.servers),
         "memory": memory_json(plan.budget),
         "workload": workload_text(question),
@@ -53,7 +54,7 @@ def study_json(answer: "Result", study: Study | None) -> dict[str, Any]:
     }
 
 
-def staircase_json(study: Study) -> dict[str, Any] | None:
+def staircase_json(study: Study) -> dict[str, object] | None:
     """Users and dollars by number of servers, in proportion to what was simulated."""
     row, plan = study.row, study.row.plan
     if plan is None or not row.users_low:

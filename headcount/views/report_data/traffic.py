@@ -1,6 +1,6 @@
 """A workload's rates, lengths and reuse, as a report draws them."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -13,7 +13,7 @@ MOST_WINDOWS: Final = 120
 MOST_SIZES: Final = 60
 
 
-def traffic_json(found: Description) -> dict[str, Any]:
+def traffic_json(found: Description) -> dict[str, object]:
     """None for what the workload does not tell."""
     table = found.table
     lengths = {
@@ -24,7 +24,7 @@ def traffic_json(found: Description) -> dict[str, Any]:
     return {"rate": _rate(found), "lengths": lengths, "reuse": _reuse(found.reuse) if found.reuse else None}
 
 
-def _rate(found: Description) -> dict[str, Any] | None:
+def _rate(found: Description) -> dict[str, object] | None:
     """Requests per second over the trace."""
     if found.arrivals is None:
         return None
@@ -39,7 +39,7 @@ def _rate(found: Description) -> dict[str, Any] | None:
     }
 
 
-def _reuse(found: PrefixReuse) -> dict[str, Any]:
+def _reuse(found: PrefixReuse) -> dict[str, object]:
     """Hit rate by size of the cache."""
     sizes = np.unique(np.geomspace(1, max(found.num_distinct_blocks, 2), MOST_SIZES).astype(np.int64)).tolist()
     return {

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.text.words import joined
 from simulator.deployment import Assumption
@@ -65,12 +65,12 @@ def _bare_rows(population: Population) -> list[Assumption]:
     return [(_words(name), _told(part), population.source) for name, part in parts.items() if part is not None]
 
 
-def _told(part: Any) -> str:
+def _told(part: object) -> str:
     """A distribution's mean: changed ones have no name of their own."""
     return f"mean {part.mean():,.4g}" if hasattr(part, "mean") else str(part)
 
 
-def _value(name: str, part: Mapping[str, Any]) -> str:
+def _value(name: str, part: Mapping[str, object]) -> str:
     """A preset's table in words, such as `lognormal, median 39.7 s, sigma 1.224`."""
     unit = " s" if name.endswith("_s") else " tokens" if name.endswith("_tokens") else ""
     found = []

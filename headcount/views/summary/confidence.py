@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from files.documents import ReadJson
 from headcount.text.units import counted
 from headcount.text.words import joined
 
@@ -40,9 +41,7 @@ class Headroom:
         return self.needed is not None and self.low < self.needed
 
 
-def top_assumptions(
-    details: Mapping[str, Any], room: Headroom, links: Sequence[str] = (), leads: str = ""
-) -> tuple[str, ...]:
+def top_assumptions(details: ReadJson, room: Headroom, links: Sequence[str] = (), leads: str = "") -> tuple[str, ...]:
     """The swing that `leads`, what nobody has given or judged, then the swings that cost the most users."""
     found = _costliest(details, links, leads)
     said = [_swing_text(each, details["swing"], room) for each in found]
@@ -50,7 +49,9 @@ def top_assumptions(
     return (*said[:first], *links[: MOST_TO_CONFIRM - 1], *said[first:])
 
 
-def combined_sensitivity(details: Mapping[str, Any], room: Headroom, links: Sequence[str] = (), leads: str = "") -> str:
+def combined_sensitivity(
+    details: Mapping[str, object], room: Headroom, links: Sequence[str] = (), leads: str = ""
+) -> str:
     """What is left where all those swings come together, by the product of their ratios; "" for a single one."""
     ratios = [_ratio(each) for each in _costliest(details, links, leads)]
     if len(ratios) < 2:
@@ -60,14 +61,14 @@ def combined_sensitivity(details: Mapping[str, Any], room: Headroom, links: Sequ
     return f"{which} changes of {details['swing']:.0%} together: about {left:,} users{_enough(left, room)} (estimated)."
 
 
-def _costliest(details: Mapping[str, Any], links: Sequence[str], leads: str) -> list[Mapping[str, Any]]:
+def _costliest(details: ReadJson, links: Sequence[str], leads: str) -> list[Mapping[str, object]]:
     """The swings for which there is room beside the links: the one that leads, then the costliest."""
     found = [each for each in details.get("tornado", ()) if each.get("value") and _ratio(each) < 1 - LEAST_LOST]
     found.sort(key=lambda each: (each["name"] != leads, _ratio(each)))
     return found[: MOST_TO_CONFIRM - len(links[: MOST_TO_CONFIRM - 1])]
 
 
-def _ratio(swing: Mapping[str, Any]) -> float:
+def _ratio(swing: ReadJson) -> float:
     """Users that are left in the direction that costs users."""
     return float(min(swing["less"], swing["more"]))
 
@@ -78,7 +79,7 @@ def _enough(left: int, room: Headroom) -> str:
     return ", still enough" if left >= room.needed else f", too few for the {room.needed:,.0f} needed"
 
 
-def _swing_text(each: Mapping[str, Any], swing: float, room: Headroom) -> str:
+def _swing_text(each: ReadJson, swing: float, room: Headroom) -> str:
     """Which direction costs users, how many are left, and whether they are enough."""
     is_less = each["less"] < each["more"]
     left, name = math.floor(room.low * _ratio(each)), each["name"]

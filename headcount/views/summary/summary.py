@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.money import price_sources
@@ -77,7 +77,7 @@ class Summary:
     """What a reader from another field may take for something else, and what it means here."""
     is_good: bool = True
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Words that the page does not use are left out."""
         found = asdict(self)
         shown = str([found[name] for name in found if name != "words"]).lower()

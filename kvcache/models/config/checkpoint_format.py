@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from files.names import one_line, shortened
 from files.schema import Lenient, typed
@@ -47,10 +48,10 @@ class _Level(Lenient, frozen=True, kw_only=True):
 
 class _Quantization(_Level, frozen=True, kw_only=True):
     quantization: _Level | None = None
-    producer: dict[str, Any] | None = None
+    producer: Json | None = None
 
 
-def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def quantization_config(config: ReadJson) -> ReadJson | None:
     """The config's `quantization_config`, of either level, as one object.
 
     ModelOpt's own file, hf_quant_config.json, has its fields in a "quantization" of its own and no `quant_method`.
@@ -67,7 +68,7 @@ def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found  # type: ignore[no-any-return]
 
 
-def native_quantization(quantization: Mapping[str, Any] | None) -> str | None:
+def native_quantization(quantization: Mapping[str, object] | None) -> str | None:
     """The checkpoint's own weight format as a scheme name, None for 16-bit weights.
 
     A name such as `gptq-g32` stands for a format of kvcache/formats/weights with another group size.
@@ -91,7 +92,7 @@ def native_quantization(quantization: Mapping[str, Any] | None) -> str | None:
     return names[method]
 
 
-def _fp8(quantization: Mapping[str, Any]) -> str:
+def _fp8(quantization: ReadJson) -> str:
     block = quantization.get("weight_block_size")
     if block is None:
         return "fp8-tensor"
@@ -100,7 +101,7 @@ def _fp8(quantization: Mapping[str, Any]) -> str:
     return "fp8-block"
 
 
-def _modelopt(quantization: Mapping[str, Any]) -> str:
+def _modelopt(quantization: Mapping[str, object]) -> str:
     inner = quantization.get("quantization")
     level = inner if isinstance(inner, Mapping) else quantization
     algorithm = str(level.get("quant_algo", "")).upper()
@@ -115,7 +116,7 @@ def _modelopt(quantization: Mapping[str, Any]) -> str:
     return "nvfp4" if "FP4" in algorithm else "fp8-tensor"
 
 
-def _integers(method: str, quantization: Mapping[str, Any]) -> str:
+def _integers(method: str, quantization: Mapping[str, object]) -> str:
     """GPTQ, AWQ, bitsandbytes."""
     bits = quantization.get("bits", 4)
     if method == "bitsandbytes":
@@ -128,7 +129,7 @@ def _integers(method: str, quantization: Mapping[str, Any]) -> str:
     return f"{name}-actorder" if method == "gptq" and quantization.get("desc_act") else name
 
 
-def _grouped(name: str, group_size: Any, usual: int = 128) -> str:
+def _grouped(name: str, group_size: object, usual: int = 128) -> str:
     """`gptq` with groups of 32: `gptq-g32`; -1 stands for one group per output channel."""
     if group_size in (None, -1):
         return name if usual == 0 else f"{name}-channel"
@@ -137,13 +138,13 @@ def _grouped(name: str, group_size: Any, usual: int = 128) -> str:
     return name if group_size == usual else f"{name}-g{group_size}"
 
 
-def _compressed_tensors(quantization: Mapping[str, Any]) -> str | None:
+def _compressed_tensors(quantization: ReadJson) -> str | None:
     groups = quantization.get("config_groups")
     # A group without weights quantizes attention alone; no group at all, with a KV cache's scheme, that alone.
     packed = [group for group in groups.values() if group.get("weights")] if isinstance(groups, Mapping) else []
     if groups is not None and not packed:
         return None
-    first: Mapping[str, Any] = packed[0] if packed else {}
+    first: ReadJson = packed[0] if packed else {}
     weights = first.get("weights") or {}
     bits, kind = weights.get("num_bits", 8), weights.get("type", "float")
     if bits not in (4, 8):
@@ -166,7 +167,7 @@ def _compressed_tensors(quantization: Mapping[str, Any]) -> str | None:
     return _grouped(base, 128 if size is None and weights.get("strategy") in (None, "group") else size)
 
 
-def _floats(weights: Mapping[str, Any], bits: int) -> str:
+def _floats(weights: Mapping[str, object], bits: int) -> str:
     if bits == 4:
         return "mxfp4" if weights.get("group_size") == 32 else "nvfp4"
     return {"tensor": "fp8-tensor", "block": "fp8-block"}.get(str(weights.get("strategy")), "fp8")
@@ -177,7 +178,7 @@ _KV_CACHE_STRATEGIES = ("tensor", "attn_head")
 
 
 def declared_kv_cache(
-    quantization: Mapping[str, Any] | None, *, is_outer: bool, is_latent: bool
+    quantization: Mapping[str, object] | None, *, is_outer: bool, is_latent: bool
 ) -> DeclaredKVCache | None:
     """The config's KV-cache format, None where it declares none; `is_outer` unless a nested config has it.
 
@@ -194,7 +195,7 @@ def declared_kv_cache(
     return None
 
 
-def _declared_by_modelopt(quantization: Mapping[str, Any]) -> DeclaredKVCache | None:
+def _declared_by_modelopt(quantization: Mapping[str, object]) -> DeclaredKVCache | None:
     inner = quantization.get("quantization")
     levels = (inner, quantization) if isinstance(inner, Mapping) else (quantization,)
     for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
@@ -205,7 +206,7 @@ def _declared_by_modelopt(quantization: Mapping[str, Any]) -> DeclaredKVCache | 
     return None
 
 
-def _kv_cache_of_modelopt(value: Any) -> str | None:
+def _kv_cache_of_modelopt(value: object) -> str | None:
     if not isinstance(value, Mapping):
         return _MODELOPT_KV_CACHES.get(str(value).lower())
     bits = value.get("num_bits") if value.get("type") == "float" else None
@@ -227,14 +228,14 @@ def _declared_by_compressed_tensors(scheme: Any, *, is_latent: bool) -> Declared
     return DeclaredKVCache(method="compressed-tensors", dtype="fp8", text=_text("kv_cache_scheme", scheme))
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if not isinstance(value, Mapping):
         return f"{key} {_word(value)}"
     named = ", ".join(f"{name} {_word(value[name])}" for name in ("type", "num_bits", "strategy") if name in value)
     return f"{key} with {named or 'no type'}"
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return one_line(str(value)[:40])
 
 
@@ -242,9 +243,7 @@ _ROOTS = ("model.layers", "model.language_model.layers", "language_model.model.l
 _KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
 
 
-def unquantized_components(
-    quantization: Mapping[str, Any] | None, layers: Mapping[str, Sequence[int]]
-) -> tuple[str, ...]:
+def unquantized_components(quantization: ReadJson | None, layers: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     """Components whose modules are all spared by the config's quantization, looked up in three of their layers each.
 
     `layers`: the 0-based layers that each component is in. A component that is spared in some layers counts as packed.

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from files.documents import ReadJson
 
 FOLDER = Path(__file__).parent
 
@@ -40,7 +41,7 @@ class Family:
     vision_split: bool = True
     num_rotary_tables: int = 1  # Gemma 3: one for windows, one for full attention
     learned_position_offset: int | None = None  # learned positions beyond the longest context; None: rotary ones
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # transformers' defaults that checkpoints leave out
+    defaults: ReadJson = field(default_factory=dict)  # transformers' defaults that checkpoints leave out
 
 
 FALLBACK = Family()
@@ -63,15 +64,15 @@ def families_with_states() -> tuple[str, ...]:
     return tuple(name for name in known_families() if family_of(name).state)
 
 
-def state_keys(name: str) -> Mapping[str, Any]:
+def state_keys(name: str) -> ReadJson:
     """Field of `StateSpace` → the config's key or keys, of one entry of states.toml."""
     return entries("states.toml")[name]
 
 
 @cache
-def entries(file: str) -> Mapping[str, Mapping[str, Any]]:
+def entries(file: str) -> Mapping[str, ReadJson]:
     """The tables of a data file, those that are `like` one above them with all of that one's."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for name, table in tomllib.loads((FOLDER / file).read_text(encoding="utf-8")).items():
         found[name] = {**found.get(table.pop("like", ""), {}), **table}
     return found

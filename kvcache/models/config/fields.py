@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from files.schema import typed
 from kvcache.models.config.families import Family
@@ -19,7 +20,7 @@ Factor = Annotated[float, Meta(gt=0, le=10_000, description="a number above 0, a
 Word = Annotated[str, Meta(max_length=100, description="text of at most 100 characters")]
 Names = Annotated[list[Word], Meta(max_length=10_000, description="a list of names, at most 10,000")]
 Numbers = Annotated[list[Few], Meta(max_length=10_000, description="a list of whole numbers from 0, at most 10,000")]
-Table = dict[str, Any]
+Table = Json
 _FLAGS = {"0": False, "1": True}
 
 
@@ -29,7 +30,7 @@ class Fields:
     A dot leads into an object: `linear_attn_config.num_heads`.
     """
 
-    def __init__(self, config: Mapping[str, Any], name: str, family: Family) -> None:
+    def __init__(self, config: Mapping[str, object], name: str, family: Family) -> None:
         self.config, self.name, self.family = config, name, family
 
     @property
@@ -46,7 +47,7 @@ class Fields:
         """The first value that is present under one of the spellings, else None; an explicit null is no default."""
         return self._found(*keys)[1]
 
-    def _found(self, *keys: str) -> tuple[str, Any]:
+    def _found(self, *keys: str) -> tuple[str, object]:
         """That value, with the spelling that it stands under: the first one where there is none."""
         for source in (self.config, self.family.defaults):
             found = [(key, value) for key in keys for value in _at(source, key)]
@@ -91,7 +92,7 @@ class Fields:
         return HeadcountError(f"{self.where}: {problem}; correct its config.json")
 
 
-def _at(source: Mapping[str, Any], key: str) -> Iterator[Any]:
+def _at(source: ReadJson, key: str) -> Iterator[object]:
     """What stands under a key, through objects where it has dots; nothing where the key is absent."""
     first, _, rest = key.partition(".")
     if first not in source:

@@ -1,7 +1,7 @@
 """From a config to which layer has what: attention with or without a window, a state, an MLP, experts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -97,7 +97,7 @@ def _windows(fields: Fields, num_layers: int) -> list[str]:
     """Of a model whose layers all have attention."""
     layers = range(num_layers)
     if window_of(fields) is None:
-        full: Iterable[Any] = (True,) * num_layers
+        full: Iterable[object] = (True,) * num_layers
     elif fields.optional("attention_chunk_size") is not None:
         # Llama 4: `no_rope_layers` holds 0 where a layer attends to everything; by default every fourth does.
         full = [not flag for flag in fields.value(Numbers, "no_rope_layers") or [(layer + 1) % 4 for layer in layers]]

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from files.documents import Json
 from files.errors import HeadcountError
 from files.schema import typed
 from kvcache.models.config.checkpoint_format import (
@@ -29,7 +30,7 @@ Dtype: Any = Literal[
 ]
 
 
-def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
+def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     """The shape that a `config.json` describes; the nested `text_config` of multimodal models is read where present.
 
     Raises `ValueError` on missing or contradictory fields.
@@ -66,7 +67,7 @@ def from_config(config: Mapping[str, Any], *, name: str) -> Architecture:
     )
 
 
-def _attention_traits(fields: Fields) -> dict[str, Any]:
+def _attention_traits(fields: Fields) -> Json:
     family = fields.family
     bias = fields.flag("attention_bias", "qkv_bias", "use_qkv_bias", *_biases(fields))
     if family.qkv_bias is not None:
@@ -85,7 +86,7 @@ def _attention_traits(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _mlp_traits(fields: Fields) -> dict[str, Any]:
+def _mlp_traits(fields: Fields) -> Json:
     family = fields.family
     balanced = fields.raw("topk_method") == "noaux_tc" or fields.flag("use_routing_bias")
     return {
@@ -115,7 +116,7 @@ def _norms_per_layer(fields: Fields) -> int:
     return fields.integer("num_ln_in_parallel_attn", default=2 if new else fields.family.norms_per_layer)
 
 
-def _positions(fields: Fields) -> dict[str, Any]:
+def _positions(fields: Fields) -> Json:
     """The tables of positions that vLLM holds."""
     tables = fields.family.num_rotary_tables
     # Granite 4: only "rope" builds one (vLLM models/granitemoehybrid.py).
@@ -200,7 +201,7 @@ def _layers_by_component(layers: Sequence[Layer]) -> dict[str, list[int]]:
     return found
 
 
-def _assumptions(fields: Fields, config: Mapping[str, Any]) -> list[Assumption]:
+def _assumptions(fields: Fields, config: Mapping[str, object]) -> list[Assumption]:
     found = []
     if fields.family is FALLBACK:
         why = f"model_type {fields.model_type!r} is not known; read like a Llama"

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from files.documents import Json
 from kvcache.models.config.families import state_keys
 from kvcache.models.config.fields import Fields, Word
 from kvcache.shape.layer import StateSpace
@@ -15,7 +16,7 @@ def read_state(fields: Fields) -> StateSpace:
     keys = {
         name: key if isinstance(key, list) else [key] for name, key in state_keys(fields.family.state or "").items()
     }
-    read: dict[str, Any] = {"kind": keys.pop("kind")[0]}
+    read: Json = {"kind": keys.pop("kind")[0]}
     width = _width(fields, keys.pop("width")) if "width" in keys else None
     heads = keys.pop("head_dim") if width is not None else []
     for name, spellings in keys.items():

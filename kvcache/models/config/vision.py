@@ -1,15 +1,16 @@
 """How many parameters a multimodal model's image encoder has."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
+from files.documents import ReadJson
 from files.schema import Lenient, typed
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
 
-Config = Mapping[str, Any]
+Config = ReadJson
 Sides = Annotated[list[Positive], Meta(min_length=2, max_length=2, description="two whole numbers from 1")]
 
 
@@ -77,7 +78,7 @@ class _Encoder:
         mlp = 2 * self.width * self.inner + self.inner + self.width
         return self.depth * (attention + mlp + 4 * self.width)
 
-    def merged_patches(self, kernel: Any) -> int:
+    def merged_patches(self, kernel: object) -> int:
         """Width of neighbouring pieces side by side."""
         height, width = typed([kernel] * 2 if isinstance(kernel, int) else kernel, Sides, "vision_config", "merge size")
         return self.width * height * width

@@ -4,7 +4,7 @@ As a tuple its several hundred values went from kernel to kernel, which took mos
 """
 
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -16,15 +16,27 @@ from numba.core.typing.typeof import typeof_impl
 from numba.extending import NativeValue, register_model, unbox
 from numba.np import arrayobj
 
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.datamodel import DataModelManager
+    from numba.core.pythonapi import _UnboxContext as UnboxContext
+    from numba.core.typing.typeof import _TypeofContext as TypeofContext
+
+    from simulator.core.layout import Arrays
+    from simulator.core.sglang.layout import SGLangArrays
+    from simulator.core.types import AnyArray
+
 _WORD = ir.IntType(64)
 
 
 class ByReference(types.Type):
     """The type of a named tuple of arrays, and of such tuples, whose kernels get the table's address."""
 
-    def __init__(self, fields: Any) -> None:
+    def __init__(self, fields: NamedTuple) -> None:
         self.fields = fields
-        self.places: dict[str, tuple[Any, int]] = {}  # each field's type, and where its words begin
+        self.places: dict[
+            str, tuple[types.Array | ByReference, int]
+        ] = {}  # each field's type, and where its words begin
         word = 0
         for name, kind in zip(fields.fields, fields.types, strict=True):
             self.places[name] = ByReference(kind) if isinstance(kind, NamedTuple) else kind, word
@@ -33,7 +45,7 @@ class ByReference(types.Type):
         super().__init__(f"{fields.instance_class.__name__}_{sha256(str(fields.key).encode()).hexdigest()[:16]}")
 
 
-def _num_words(kind: Any) -> int:
+def _num_words(kind: types.Array | NamedTuple) -> int:
     if isinstance(kind, NamedTuple):
         return sum(_num_words(field) for field in kind.types)
     return 1 + kind.ndim  # data, shape
@@ -42,20 +54,20 @@ def _num_words(kind: Any) -> int:
 def pass_by_reference(arrays: type) -> None:
     """Let kernels take a named tuple's arrays by reference."""
 
-    def typeof(value: Any, context: Any) -> ByReference:
+    def typeof(value: "Arrays", context: "TypeofContext") -> ByReference:
         return ByReference(NamedTuple([_field_type(field, context) for field in value], type(value)))
 
     typeof_impl.register(arrays)(typeof)
 
 
-def _field_type(value: Any, context: Any) -> Any:
+def _field_type(value: "Arrays | SGLangArrays | AnyArray", context: "TypeofContext") -> types.Type:
     found = typeof_impl(value, context)
     return found.fields if isinstance(found, ByReference) else found
 
 
 @register_model(ByReference)
 class _ReferenceModel(PrimitiveModel):
-    def __init__(self, manager: Any, kind: ByReference) -> None:
+    def __init__(self, manager: "DataModelManager", kind: ByReference) -> None:
         super().__init__(manager, kind, _WORD.as_pointer())
 
 
@@ -63,17 +75,17 @@ class _ReferenceModel(PrimitiveModel):
 class _Fields(AttributeTemplate):
     key = ByReference
 
-    def generic_resolve(self, kind: ByReference, field: str) -> Any:
+    def generic_resolve(self, kind: ByReference, field: str) -> types.Type | None:
         return kind.places[field][0] if field in kind.places else None
 
 
-def _fill_table(kind: ByReference, value: Any, c: Any) -> NativeValue:
+def _fill_table(kind: ByReference, value: ir.Value, c: "UnboxContext") -> NativeValue:
     table = cgutils.alloca_once(c.builder, _WORD, size=kind.num_words)
     is_error = _fill(kind.fields, value, table, 0, c)
     return NativeValue(table, is_error=is_error)
 
 
-def _fill(fields: Any, value: Any, table: Any, word: int, c: Any) -> Any:
+def _fill(fields: NamedTuple, value: ir.Value, table: ir.Value, word: int, c: "UnboxContext") -> ir.Value:
     """Enter a tuple's arrays from a word on; returns whether one of them is not as its type says."""
     is_error = cgutils.false_bit
     for index, kind in enumerate(fields.types):
@@ -91,7 +103,7 @@ def _fill(fields: Any, value: Any, table: Any, word: int, c: Any) -> Any:
     return is_error
 
 
-def _array(context: Any, builder: Any, kind: ByReference, table: Any, field: str) -> Any:
+def _array(context: "BaseContext", builder: ir.IRBuilder, kind: ByReference, table: ir.Value, field: str) -> ir.Value:
     """An array as the table has it, which never changes while kernels run: LLVM may load it where and when it likes."""
     _promise(builder.function, kind)
     found, word = kind.places[field]
@@ -107,7 +119,7 @@ def _array(context: Any, builder: Any, kind: ByReference, table: Any, field: str
     return array._getvalue()
 
 
-def _promise(function: Any, kind: ByReference) -> None:
+def _promise(function: ir.Function, kind: ByReference) -> None:
     """All of the table that a kernel takes as `a` can be read from the start, so LLVM may load ahead of a branch."""
     for argument in function.args:
         if argument.name == "arg.a":
@@ -116,7 +128,7 @@ def _promise(function: Any, kind: ByReference) -> None:
             has.align = _WORD.width // 8
 
 
-def _loaded(builder: Any, table: Any, word: int) -> Any:
+def _loaded(builder: ir.IRBuilder, table: ir.Value, word: int) -> ir.Value:
     found = builder.load(builder.gep(table, [_WORD(word)]))
     found.set_metadata("invariant.load", builder.module.add_metadata([]))
     return found

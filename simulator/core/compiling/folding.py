@@ -1,13 +1,16 @@
 """Takes out of a kernel, before it is compiled, what fleets of a form have no use for."""
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from numba.core import ir
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import get_definition, guard
 
 from simulator.core.compiling.forms import EMPTY, FORMS
+
+if TYPE_CHECKING:
+    from numba.core.compiler import StateDict
 
 
 class _Fold(FunctionPass):
@@ -18,7 +21,7 @@ class _Fold(FunctionPass):
     def __init__(self) -> None:
         FunctionPass.__init__(self)
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: "StateDict") -> bool:
         function = state.func_ir
         for block in function.blocks.values():
             for statement in block.body:
@@ -27,7 +30,7 @@ class _Fold(FunctionPass):
         return True
 
 
-def _pass_of(form: str) -> Any:
+def _pass_of(form: str) -> type[_Fold]:
     folding = type("Fold", (_Fold,), {"form": form, "_name": f"fold_{form}"})
     return register_pass(mutates_CFG=False, analysis_only=False)(folding)
 
@@ -36,7 +39,7 @@ FOLDING = {form: _pass_of(form) for form, fields in FORMS.items() if fields}
 """The pass of each form that leaves something out."""
 
 
-def _replace(function: Any, statement: Any, form: str) -> None:
+def _replace(function: ir.FunctionIR, statement: ir.Assign, form: str) -> None:
     old = statement.value
     new = _constant(function, old, FORMS[form]) or _kernel_of_form(function, old, form)
     if new is not None:
@@ -46,7 +49,7 @@ def _replace(function: Any, statement: Any, form: str) -> None:
         ]
 
 
-def _constant(function: Any, value: Any, fields: dict[str, int]) -> Any:
+def _constant(function: ir.FunctionIR, value: ir.Expr | ir.Global, fields: dict[str, int]) -> ir.Const | None:
     """The constant that a field is, or the length of an empty array."""
     field = _field(value)
     if field in fields:
@@ -58,11 +61,11 @@ def _constant(function: Any, value: Any, fields: dict[str, int]) -> Any:
     return None
 
 
-def _field(value: Any) -> str | None:
+def _field(value: ir.Expr | ir.Global) -> str | None:
     return value.attr if isinstance(value, ir.Expr) and value.op == "getattr" else None
 
 
-def _kernel_of_form(function: Any, value: Any, form: str) -> Any:
+def _kernel_of_form(function: ir.FunctionIR, value: ir.Expr | ir.Global, form: str) -> ir.Global | None:
     """That form of a kernel which is called by its name, or as one of its module's."""
     found = value.value if isinstance(value, ir.Global) else None
     name = _field(value)

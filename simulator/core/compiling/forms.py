@@ -5,9 +5,7 @@ sees its own requests alone. A routed one has any compiled router, a layered one
 compiled when the first such fleet is simulated.
 """
 
-from typing import Any
-
-from simulator.core.layout import SERVE, SGLANG, VLLM
+from simulator.core.layout import SERVE, SGLANG, VLLM, Arrays
 
 _PLAIN_SERVING = {"ranks": 1, "role": SERVE, "connector": 0, "has_clients": 0, "log_steps": 0}
 _PLAIN_VLLM = {
@@ -52,7 +50,7 @@ EMPTY = ("gateways", "handovers", "deciding")
 _RECORDS = ("pools", "groups", "cursor", "routing")
 
 
-def form_of(arrays: Any) -> str:
+def form_of(arrays: Arrays) -> str:
     """The narrowest form that has all a run needs."""
     records = [getattr(arrays, name) for name in _RECORDS]
     if not any(len(getattr(arrays, name)) for name in EMPTY):

@@ -1,13 +1,13 @@
 """The gateway's arrays before a run; without a queue and quotas they are empty."""
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.core.gateway import layout
 from simulator.core.layout import NONE
+from simulator.core.types import AnyArray
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.flow_control import CONCURRENCY_DETECTOR, ROUND_ROBIN, FlowControl
 from workloads.requests import RequestTable, Tenancy
@@ -15,7 +15,7 @@ from workloads.requests import RequestTable, Tenancy
 MINUTE_S = 60.0
 
 
-def gateway_arrays(fleet: Fleet, table: RequestTable) -> dict[str, NDArray[Any]]:
+def gateway_arrays(fleet: Fleet, table: RequestTable) -> dict[str, AnyArray]:
     """By their names in `layout.Arrays`."""
     control, tenancy = fleet.flow_control, table.tenancy
     has_quotas = tenancy is not None and tenancy.has_quotas
@@ -37,7 +37,7 @@ def gateway_arrays(fleet: Fleet, table: RequestTable) -> dict[str, NDArray[Any]]
     return found
 
 
-def _fill(values: NDArray[Any], control: FlowControl) -> None:
+def _fill(values: AnyArray, control: FlowControl) -> None:
     is_concurrency = control.detector == CONCURRENCY_DETECTOR
     values["detector"] = layout.CONCURRENCY if is_concurrency else layout.UTILIZATION
     values["round_robin"] = control.fairness_policy == ROUND_ROBIN
@@ -49,7 +49,7 @@ def _fill(values: NDArray[Any], control: FlowControl) -> None:
     values["sweep_every_s"] = values["next_sweep_s"] = control.sweep_every_s
 
 
-def _queue(table: RequestTable) -> dict[str, NDArray[Any]]:
+def _queue(table: RequestTable) -> dict[str, AnyArray]:
     """A flow for each tenant and priority, in bands of one priority, those that are served first before the others."""
     tenant = np.zeros(table.num_requests, np.int32) if table.tenancy is None else table.tenancy.of
     keys, flow_of = np.unique(np.stack([table.priority, tenant]), axis=1, return_inverse=True)

@@ -1,17 +1,17 @@
 """Which request the gateway turns down, which it holds, and which it lets go next."""
 
 import math
-from typing import Any
 
 from simulator.core import waiting
 from simulator.core.gateway.layout import CONCURRENCY, UTILIZATION
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import DECODE, HELD, NONE, SERVE
+from simulator.core.layout import DECODE, HELD, NONE, SERVE, Arrays
 from simulator.core.routing import views
+from simulator.core.types import Gateway
 
 
 @rare_kernel
-def is_within_quota(a: Any, request: int, now_s: float) -> bool:
+def is_within_quota(a: Arrays, request: int, now_s: float) -> bool:
     """Take a request, and the tokens of its prompt, out of its tenant's buckets; False where one has too few."""
     if a.quotas.shape[0] == 0:
         return True
@@ -28,7 +28,7 @@ def is_within_quota(a: Any, request: int, now_s: float) -> bool:
 
 
 @rare_kernel
-def hold(a: Any, request: int, now_s: float) -> bool:
+def hold(a: Arrays, request: int, now_s: float) -> bool:
     """Put a request behind the others of its flow; False where the queue is full."""
     g, flow = a.gateways[0], a.flow_of[request % a.flow_of.shape[0]]
     band = a.bands[a.flows[flow].band]
@@ -47,14 +47,14 @@ def hold(a: Any, request: int, now_s: float) -> bool:
 
 
 @kernel
-def account(gateway: Any, now_s: float) -> None:
+def account(gateway: Gateway, now_s: float) -> None:
     """Carry the queue's time integral to `now_s`; call before anything changes."""
     gateway.held_s += gateway.num_held * (now_s - gateway.accounted_s)
     gateway.accounted_s = now_s
 
 
 @rare_kernel
-def let_go(a: Any, request: int, now_s: float) -> None:
+def let_go(a: Arrays, request: int, now_s: float) -> None:
     """Take a request out of the queue."""
     account(a.gateways[0], now_s)
     flow, req = a.flows[a.flow_of[request % a.flow_of.shape[0]]], a.requests[request]
@@ -69,7 +69,7 @@ def let_go(a: Any, request: int, now_s: float) -> None:
 
 
 @rare_kernel
-def saturation(a: Any, now_s: float) -> float:
+def saturation(a: Arrays, now_s: float) -> float:
     """How full the fleet is, 1 if it is saturated; of engines that prefill and engines that decode the fuller ones."""
     g, found = a.gateways[0], 0.0
     if g.detector == UTILIZATION and a.routing[0].scrape_every_s == 0.0:
@@ -90,7 +90,7 @@ def saturation(a: Any, now_s: float) -> float:
 
 
 @rare_kernel
-def next_of_all(a: Any, now_s: float) -> int:
+def next_of_all(a: Arrays, now_s: float) -> int:
     """The request that goes to the router now, taken out of the queue; NONE where the fleet is saturated or empty."""
     g = a.gateways[0]
     if g.is_empty != a.cursor[0].is_closed:
@@ -106,7 +106,7 @@ def next_of_all(a: Any, now_s: float) -> int:
 
 
 @kernel
-def next_in_turn(a: Any, band: int) -> int:
+def next_in_turn(a: Arrays, band: int) -> int:
     """The first request of the next flow that holds one."""
     b = a.bands[band]
     start = 0 if b.last_flow == NONE else b.last_flow + 1 - b.first_flow
@@ -120,7 +120,7 @@ def next_in_turn(a: Any, band: int) -> int:
 
 
 @kernel
-def earliest(a: Any, band: int) -> int:
+def earliest(a: Arrays, band: int) -> int:
     """The request of the band that came first."""
     first = a.bands[band].first_flow
     found = NONE
@@ -132,14 +132,14 @@ def earliest(a: Any, band: int) -> int:
 
 
 @kernel
-def came_before(a: Any, request: int, other: int) -> bool:
+def came_before(a: Arrays, request: int, other: int) -> bool:
     if a.queued_s[request] != a.queued_s[other]:
         return bool(a.queued_s[request] < a.queued_s[other])
     return request < other
 
 
 @rare_kernel
-def expired(a: Any, now_s: float) -> int:
+def expired(a: Arrays, now_s: float) -> int:
     """A request that has waited for as long as it may, taken out of the queue; NONE if there is none."""
     g = a.gateways[0]
     ttl_s = g.no_endpoint_ttl_s if g.is_empty == 1 else g.ttl_s
@@ -152,7 +152,7 @@ def expired(a: Any, now_s: float) -> int:
 
 
 @rare_kernel
-def next_look_s(a: Any, now_s: float) -> float:
+def next_look_s(a: Arrays, now_s: float) -> float:
     """When the gateway looks at its queue again: infinity where it need not, or where that is known already."""
     g = a.gateways[0]
     is_needed = g.num_held > 0

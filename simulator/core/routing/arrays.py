@@ -1,13 +1,13 @@
 """The router's arrays before a run; what it does not see is empty."""
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.core.layout import NONE
 from simulator.core.routing import layout
+from simulator.core.types import AnyArray
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import FoundRouter
 from simulator.fleet.view import ACTIVE, MATCHES, METRICS, TOKENS
@@ -19,7 +19,7 @@ def has_index(router: FoundRouter) -> bool:
     return _sees(router, MATCHES + ACTIVE)
 
 
-def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, contents: int) -> dict[str, NDArray[Any]]:
+def routing_arrays(router: FoundRouter, table: RequestTable, fleet: Fleet, contents: int) -> dict[str, AnyArray]:
     """By their names in `layout.Arrays`; `contents` is one more than the largest content id, or 0 without an index."""
     engines = fleet.num_engines
     lists = 1 if router.upkeep.of_all_engines else engines

@@ -1,14 +1,13 @@
 """What compiled routers share: the engines that take requests."""
 
-from typing import Any
-
 from simulator.core.draws import draw
 from simulator.core.jit import kernel
 from simulator.core.layout import NONE
+from simulator.core.types import EngineViews, RouterMemory
 
 
 @kernel
-def num_candidates(engines: Any) -> int:
+def num_candidates(engines: EngineViews) -> int:
     count = 0
     for engine in range(engines.shape[0]):
         count += int(engines[engine].routable)
@@ -16,7 +15,7 @@ def num_candidates(engines: Any) -> int:
 
 
 @kernel
-def candidate(engines: Any, place: int) -> int:
+def candidate(engines: EngineViews, place: int) -> int:
     """The candidate at that place in the order of engines, NONE: there are not so many."""
     for engine in range(engines.shape[0]):
         place -= int(engines[engine].routable)
@@ -26,19 +25,19 @@ def candidate(engines: Any, place: int) -> int:
 
 
 @kernel
-def any_candidate(engines: Any, memory: Any) -> int:
+def any_candidate(engines: EngineViews, memory: RouterMemory) -> int:
     """A candidate at random, all alike."""
     return candidate(engines, draw(memory, num_candidates(engines)))
 
 
 @kernel
-def replaces_tied(memory: Any, num_tied: int) -> bool:
+def replaces_tied(memory: RouterMemory, num_tied: int) -> bool:
     """Whether the latest of so many that tie takes the place of the one kept so far: all have an even chance."""
     return draw(memory, num_tied) == 0
 
 
 @kernel
-def least_outstanding(engines: Any) -> int:
+def least_outstanding(engines: EngineViews) -> int:
     """The candidate with the fewest requests outstanding; ties go to the lowest number."""
     best = NONE
     for engine in range(engines.shape[0]):

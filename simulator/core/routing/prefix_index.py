@@ -6,14 +6,13 @@ forgotten first, the first of a run before its others; a run that has lost some 
 """
 
 import math
-from typing import Any
 
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 
 
 @kernel
-def match(a: Any, request: int, now_s: float) -> None:
+def match(a: Arrays, request: int, now_s: float) -> None:
     """Show for each engine how many leading tokens of the prompt were sent there and not forgotten."""
     chunk = a.routing[0].chunk_tokens
     limit = a.requests[request].prompt // chunk * chunk
@@ -35,7 +34,7 @@ def match(a: Any, request: int, now_s: float) -> None:
 
 
 @kernel
-def match_run(a: Any, content: int, begin: int, end: int, count: int) -> int:
+def match_run(a: Arrays, content: int, begin: int, end: int, count: int) -> int:
     """Follow the first `count` of `matching`, which have all tokens up to `begin`; returns how many have up to `end`.
 
     These are the first of `matching` then.
@@ -53,7 +52,7 @@ def match_run(a: Any, content: int, begin: int, end: int, count: int) -> int:
 
 
 @kernel
-def learn(a: Any, request: int, engine: int, now_s: float) -> None:
+def learn(a: Arrays, request: int, engine: int, now_s: float) -> None:
     """The engine will have this prompt."""
     chunk = a.routing[0].chunk_tokens
     owner = min(engine, a.run_lists.shape[0] - 1)
@@ -75,7 +74,7 @@ def learn(a: Any, request: int, engine: int, now_s: float) -> None:
 
 
 @kernel
-def count_shared(a: Any, request: int) -> None:
+def count_shared(a: Arrays, request: int) -> None:
     """Show for each engine how much of the prompt its outstanding requests hold already."""
     for engine in range(a.engine_views.shape[0]):
         a.engine_views[engine].shared_tokens = 0
@@ -91,7 +90,7 @@ def count_shared(a: Any, request: int) -> None:
 
 
 @kernel
-def hold(a: Any, request: int, engine: int) -> None:
+def hold(a: Arrays, request: int, engine: int) -> None:
     """An outstanding request more: what is held of a content is the most that one of them holds."""
     chunk = a.routing[0].held_chunk_tokens
     limit = a.requests[request].prompt // chunk * chunk
@@ -109,7 +108,7 @@ def hold(a: Any, request: int, engine: int) -> None:
 
 
 @kernel
-def let_go(a: Any, request: int, engine: int) -> None:
+def let_go(a: Arrays, request: int, engine: int) -> None:
     """An outstanding request less: a content is let go with the last that holds some of it."""
     chunk = a.routing[0].held_chunk_tokens
     limit = a.requests[request].prompt // chunk * chunk
@@ -131,7 +130,7 @@ def let_go(a: Any, request: int, engine: int) -> None:
 
 
 @kernel
-def renew(a: Any, owner: int, content: int, chunks: int, now_s: float) -> None:
+def renew(a: Arrays, owner: int, content: int, chunks: int, now_s: float) -> None:
     """Make a run the newest of its list."""
     run, order = a.runs[content, owner], a.run_lists[owner]
     if run.chunks > 0:
@@ -148,7 +147,7 @@ def renew(a: Any, owner: int, content: int, chunks: int, now_s: float) -> None:
 
 
 @kernel
-def unlink(a: Any, owner: int, content: int) -> None:
+def unlink(a: Arrays, owner: int, content: int) -> None:
     run, order = a.runs[content, owner], a.run_lists[owner]
     if run.older == NONE:
         order.oldest = run.newer
@@ -161,7 +160,7 @@ def unlink(a: Any, owner: int, content: int) -> None:
 
 
 @kernel
-def forget_old(a: Any, owner: int, now_s: float) -> None:
+def forget_old(a: Arrays, owner: int, now_s: float) -> None:
     """Forget what was not sent for a lifetime."""
     order = a.run_lists[owner]
     while order.oldest != NONE and a.runs[order.oldest, owner].renewed_s + a.routing[0].lifetime_s < now_s:
@@ -169,7 +168,7 @@ def forget_old(a: Any, owner: int, now_s: float) -> None:
 
 
 @kernel
-def forget_oldest(a: Any, owner: int, chunks: int) -> None:
+def forget_oldest(a: Arrays, owner: int, chunks: int) -> None:
     """Forget so many chunks of the oldest run, or all of them."""
     order = a.run_lists[owner]
     content = order.oldest

@@ -1,16 +1,15 @@
 """What the router knows, kept up as far as it reads it, and its choice."""
 
 import math
-from typing import Any
 
 from simulator.core.jit import call_router, kernel, rare_kernel
-from simulator.core.layout import NONE, PREFILL
+from simulator.core.layout import NONE, PREFILL, Arrays
 from simulator.core.routing import prefix_index
 from simulator.core.vllm import blocks
 
 
 @kernel
-def choose(a: Any, request: int, now_s: float) -> int:
+def choose(a: Arrays, request: int, now_s: float) -> int:
     """The engine of a request that comes to the router; NONE where Python must decide, or tell of a wrong choice."""
     stage = 0
     if a.handovers.shape[0] > 0:
@@ -32,21 +31,21 @@ def choose(a: Any, request: int, now_s: float) -> int:
 
 
 @rare_kernel
-def was_chosen(a: Any, request: int, stage: int) -> bool:
+def was_chosen(a: Arrays, request: int, stage: int) -> bool:
     """Whether the engine for this stage was chosen already, for a decider."""
     chosen = a.handovers[request].chosen
     return bool(chosen != NONE and a.pools[a.replicas[chosen].pool].role == PREFILL + stage)
 
 
 @rare_kernel
-def open_role(a: Any, role: int) -> None:
+def open_role(a: Arrays, role: int) -> None:
     """Engines of that role alone take the request."""
     for replica in range(a.replicas.shape[0]):
         a.engine_views[replica].routable = int(a.pools[a.replicas[replica].pool].role == role)
 
 
 @kernel
-def look(a: Any, request: int, now_s: float) -> None:
+def look(a: Arrays, request: int, now_s: float) -> None:
     """Show the router the request, and the engines as it sees them now."""
     view, req = a.request_view[0], a.requests[request]
     view.prompt_tokens = req.prompt
@@ -72,7 +71,7 @@ def look(a: Any, request: int, now_s: float) -> None:
 
 
 @kernel
-def note_sent(a: Any, request: int, replica: int, now_s: float) -> None:
+def note_sent(a: Arrays, request: int, replica: int, now_s: float) -> None:
     view = a.engine_views[replica]
     view.outstanding += 1
     view.sent += 1
@@ -89,7 +88,7 @@ def note_sent(a: Any, request: int, replica: int, now_s: float) -> None:
 
 
 @kernel
-def note_first_token(a: Any, request: int) -> None:
+def note_first_token(a: Arrays, request: int) -> None:
     """The router sees an answer begin: its prompt needs no more work."""
     if a.routing[0].sees_tokens == 1:
         a.engine_views[a.requests[request].replica].prefill_tokens -= a.prefill_charges[request]
@@ -97,7 +96,7 @@ def note_first_token(a: Any, request: int) -> None:
 
 
 @kernel
-def note_ended(a: Any, request: int) -> None:
+def note_ended(a: Arrays, request: int) -> None:
     """A request has ended, however it did."""
     view = a.engine_views[a.requests[request].replica]
     view.outstanding -= 1
@@ -112,7 +111,7 @@ def note_ended(a: Any, request: int) -> None:
 
 
 @kernel
-def scrape_before(a: Any, now_s: float) -> None:
+def scrape_before(a: Arrays, now_s: float) -> None:
     """What was due since the last instant saw the engines as they have been since then."""
     r = a.routing[0]
     if r.next_scrape_s < now_s and has_news(a):
@@ -123,14 +122,14 @@ def scrape_before(a: Any, now_s: float) -> None:
 
 
 @kernel
-def scrape_at(a: Any, now_s: float) -> None:
+def scrape_at(a: Arrays, now_s: float) -> None:
     """A scrape at an instant sees the steps that end then, and not the arrivals."""
     if a.routing[0].next_scrape_s <= now_s and has_news(a):
         scrape(a, now_s)
 
 
 @kernel
-def has_news(a: Any) -> bool:
+def has_news(a: Arrays) -> bool:
     if a.routing[0].only_changes == 0:
         return True
     for replica in range(a.replicas.shape[0]):
@@ -141,7 +140,7 @@ def has_news(a: Any) -> bool:
 
 
 @kernel
-def scrape(a: Any, time_s: float) -> None:
+def scrape(a: Arrays, time_s: float) -> None:
     """Read every engine's metrics at that time."""
     r = a.routing[0]
     if r.only_changes == 1:
@@ -160,7 +159,7 @@ def scrape(a: Any, time_s: float) -> None:
 
 
 @kernel
-def cached_tokens(a: Any, request: int, replica: int) -> int:
+def cached_tokens(a: Arrays, request: int, replica: int) -> int:
     """How many leading tokens of a prompt the engine has cached in full blocks of its first group of layers."""
     p = a.pools[a.replicas[replica].pool]
     if p.prefix_caching == 0 or a.replicas[replica].is_laid_out == 0:
@@ -178,7 +177,7 @@ def cached_tokens(a: Any, request: int, replica: int) -> int:
 
 
 @kernel
-def cached_up_to(a: Any, replica: int, content: int, begin: int, end: int) -> int:
+def cached_up_to(a: Arrays, replica: int, content: int, begin: int, end: int) -> int:
     """The first block in [begin, end) that is not cached, by bisection: of two blocks the latter is evicted first.
 
     A window lets go of early blocks first, and may keep tails alone: of its blocks each is looked at.

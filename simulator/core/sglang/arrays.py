@@ -1,7 +1,6 @@
 """The state of SGLang's engines before a run."""
 
 from random import Random
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from files.errors import HeadcountError
 from simulator.core.layout import NONE
 from simulator.core.sglang import layout
 from simulator.core.sglang.layout import SGLangArrays
+from simulator.core.types import SGLangPool
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES, EngineConfig
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio
 from simulator.fleet.fleet import Fleet
@@ -75,7 +75,7 @@ def _routing_keys(table: RequestTable) -> NDArray[np.int32]:
     return np.array([places[name] for name in names], np.int32)[table.tenancy.of]
 
 
-def _num_nodes(engine: Any) -> int:
+def _num_nodes(engine: object) -> int:
     """A node has at least a page; and the root."""
     return engine.num_usable_blocks + 1 if isinstance(engine, EngineConfig) else 0
 
@@ -85,7 +85,7 @@ def _num_buckets(engine: EngineConfig, table: RequestTable) -> int:
     return int(min(1 << most.bit_length(), MOST_BUCKETS))
 
 
-def _fill_pool(values: Any, engine: EngineConfig, num_buckets: int) -> None:
+def _fill_pool(values: SGLangPool, engine: EngineConfig, num_buckets: int) -> None:
     ratio = NewTokenRatio(engine.schedule_conservativeness)
     tail = engine.radix_eviction_tail
     for name in ("page_size", "context_len", "max_running_requests", "max_prefill_tokens", "is_mixed_chunk"):

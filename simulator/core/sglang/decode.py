@@ -1,17 +1,17 @@
 """A batch that decodes all running requests, compiled; where memory lacks, by retraction."""
 
-from typing import Any
-
 from simulator.core import step_log, waiting
 from simulator.core.jit import kernel, rare_kernel
+from simulator.core.layout import Arrays
 from simulator.core.sglang import kv_cache
 from simulator.core.sglang.layout import DECODE, NO_BATCH
+from simulator.core.types import SGLangPool
 
 RETRACT_DECODE_STEPS = 20  # tokens of room for each request that stays when one is retracted
 
 
 @kernel
-def leave_out_finishing(a: Any, replica: int) -> int:
+def leave_out_finishing(a: Arrays, replica: int) -> int:
     """Drop running requests whose last token, by the length of their answer, is on its way; how many there were."""
     engine = a.sglang.engines[replica]
     kept = 0
@@ -27,7 +27,7 @@ def leave_out_finishing(a: Any, replica: int) -> int:
 
 
 @kernel
-def enter_running(a: Any, replica: int, slot: int) -> None:
+def enter_running(a: Arrays, replica: int, slot: int) -> None:
     """Let each running request compute a token in a plan; its place is taken."""
     plan = a.plans[replica, slot]
     for place in range(a.sglang.engines[replica].batch_size):
@@ -41,7 +41,7 @@ def enter_running(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def decode_batch(a: Any, p: Any, replica: int, slot: int) -> Any:
+def decode_batch(a: Arrays, p: SGLangPool, replica: int, slot: int) -> tuple[int, int]:
     """Make room for a token of each running request; says what is computed, and how many lost their place."""
     engine = a.sglang.engines[replica]
     num_finishing, num_retracted = leave_out_finishing(a, replica), 0
@@ -66,7 +66,7 @@ def decode_batch(a: Any, p: Any, replica: int, slot: int) -> Any:
 
 
 @rare_kernel
-def retract(a: Any, p: Any, replica: int) -> int:
+def retract(a: Arrays, p: SGLangPool, replica: int) -> int:
     """Take the requests with the shortest answers, among them the longest prompts, back to the queue; how many."""
     engine = a.sglang.engines[replica]
     sort_running(a, replica, engine.batch_size)
@@ -88,7 +88,7 @@ def retract(a: Any, p: Any, replica: int) -> int:
 
 
 @kernel
-def sort_running(a: Any, replica: int, count: int) -> None:
+def sort_running(a: Arrays, replica: int, count: int) -> None:
     """Longest answer first, then shortest prompt; equals as they are."""
     running = a.running
     for place in range(1, count):
@@ -105,7 +105,7 @@ def sort_running(a: Any, replica: int, count: int) -> None:
 
 
 @kernel
-def start_over(a: Any, p: Any, replica: int, request: int, num_remaining: int) -> None:
+def start_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_remaining: int) -> None:
     """Drop what it holds, and evict at once for those that stay; what was answered is kept, and computed again."""
     req, of = a.requests[request], a.sglang.requests[request]
     kv_cache.release(a, p, replica, request, False)
@@ -120,7 +120,7 @@ def start_over(a: Any, p: Any, replica: int, request: int, num_remaining: int) -
 
 
 @kernel
-def enqueue(a: Any, replica: int, request: int) -> None:
+def enqueue(a: Arrays, replica: int, request: int) -> None:
     """Let a request wait behind all others."""
     waiting.enqueue_last(a, replica, request)
     engine, of = a.sglang.engines[replica], a.sglang.requests[request]

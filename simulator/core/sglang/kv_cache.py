@@ -4,27 +4,26 @@
 latter.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.sglang import tree
+from simulator.core.types import Replica, Request, SGLangPool, SGLangRequest
 
 
 @kernel
-def ceil_paged(p: Any, num_tokens: int) -> int:
+def ceil_paged(p: SGLangPool, num_tokens: int) -> int:
     """Rounded up to whole pages."""
     return (num_tokens + p.page_size - 1) // p.page_size * p.page_size
 
 
 @kernel
-def pages_of(p: Any, start: int, end: int) -> int:
+def pages_of(p: SGLangPool, start: int, end: int) -> int:
     """Pages that a sequence adds when it grows from `start` to `end` tokens."""
     return (end + p.page_size - 1) // p.page_size - (start + p.page_size - 1) // p.page_size
 
 
 @kernel
-def num_tokens_of(req: Any) -> int:
+def num_tokens_of(req: Request) -> int:
     """Prompt and answer so far."""
     return int(req.prompt + req.output)
 
@@ -33,7 +32,7 @@ def num_tokens_of(req: Any) -> int:
 
 
 @kernel
-def match(a: Any, p: Any, replica: int, request: int, num_tokens: int) -> None:
+def match(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int) -> None:
     """Find the longest known prefix of a request's first tokens."""
     req, of = a.requests[request], a.sglang.requests[request]
     node = tree.match_prefix(a, p, replica, req.span_start, 0 if p.is_tree_disabled == 1 else num_tokens)
@@ -43,7 +42,7 @@ def match(a: Any, p: Any, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
-def checkpoint(a: Any, p: Any, replica: int, request: int) -> None:
+def checkpoint(a: Arrays, p: SGLangPool, replica: int, request: int) -> None:
     """Make what its batch has computed findable; its next chunk goes on from there."""
     of = a.sglang.requests[request]
     hand_over(a, p, replica, request, of.extend_end)
@@ -51,7 +50,7 @@ def checkpoint(a: Any, p: Any, replica: int, request: int) -> None:
 
 
 @rare_kernel
-def hand_over(a: Any, p: Any, replica: int, request: int, num_tokens: int) -> None:
+def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int) -> None:
     """Give tokens to the tree. What it had already is freed, and the lock moves to the new end.
 
     A node ends where the prompt does, so that an answer can be evicted without it.
@@ -74,7 +73,7 @@ def hand_over(a: Any, p: Any, replica: int, request: int, num_tokens: int) -> No
 
 
 @kernel
-def let_go(a: Any, p: Any, replica: int, of: Any) -> None:
+def let_go(a: Arrays, p: SGLangPool, replica: int, of: SGLangRequest) -> None:
     if of.lock != NONE:
         tree.unlock(a, p, replica, of.lock)
     of.lock = NONE
@@ -84,12 +83,12 @@ def let_go(a: Any, p: Any, replica: int, of: Any) -> None:
 
 
 @kernel
-def num_free_pages(state: Any) -> int:
+def num_free_pages(state: Replica) -> int:
     return int(state.num_free_blocks - state.num_cached_free_blocks)
 
 
 @rare_kernel
-def evict_to_free(a: Any, p: Any, replica: int, num_tokens: int) -> bool:
+def evict_to_free(a: Arrays, p: SGLangPool, replica: int, num_tokens: int) -> bool:
     """Evict leaves until so many tokens are free; False where they cannot be."""
     state = a.replicas[replica]
     while num_free_pages(state) * p.page_size < num_tokens:
@@ -100,7 +99,7 @@ def evict_to_free(a: Any, p: Any, replica: int, num_tokens: int) -> bool:
 
 
 @kernel
-def allocate_extend(a: Any, p: Any, replica: int, slot: int) -> bool:
+def allocate_extend(a: Arrays, p: SGLangPool, replica: int, slot: int) -> bool:
     """Take the pages for the prefill batch in a plan; False where there are too few: SGLang's server ends there."""
     state, plan = a.replicas[replica], a.plans[replica, slot]
     num_tokens, num_pages = 0, 0
@@ -123,7 +122,7 @@ def allocate_extend(a: Any, p: Any, replica: int, slot: int) -> bool:
 
 
 @kernel
-def num_new_pages(a: Any, p: Any, replica: int, count: int) -> int:
+def num_new_pages(a: Arrays, p: SGLangPool, replica: int, count: int) -> int:
     """What the next token of each of the first `count` running requests takes."""
     if p.page_size == 1:
         return count
@@ -134,20 +133,20 @@ def num_new_pages(a: Any, p: Any, replica: int, count: int) -> int:
 
 
 @kernel
-def fits_decode(a: Any, p: Any, replica: int, count: int) -> bool:
+def fits_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> bool:
     """Whether each of the first `count` running requests can have its next token's place, after evicting what must."""
     return evict_to_free(a, p, replica, num_new_pages(a, p, replica, count) * p.page_size)
 
 
 @kernel
-def allocate_decode(a: Any, p: Any, replica: int, count: int) -> None:
+def allocate_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
     """Take the places of one token of each running request, which fit."""
     evict_to_free(a, p, replica, count * p.page_size)  # as if each began a page
     a.replicas[replica].num_free_blocks -= num_new_pages(a, p, replica, count)
 
 
 @rare_kernel
-def release(a: Any, p: Any, replica: int, request: int, to_tree: bool) -> None:
+def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool) -> None:
     """Give up all that a request holds; the tree keeps what it can, where it is to."""
     req, of = a.requests[request], a.sglang.requests[request]
     state = a.replicas[replica]

@@ -3,17 +3,16 @@
 A leaf knows its place in the heap, so that it can be moved when it is used, and taken out when it is locked.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.sglang.layout import LFU, LRU, PRIORITY, SLRU
+from simulator.core.sglang.layout import LFU, LRU, PRIORITY, SLRU, SGLangArrays
+from simulator.core.types import Node, SGLangEngine, SGLangPool
 
 PROTECTED_HITS = 2  # slru: from so many hits on, a node is evicted after all that have fewer
 
 
 @kernel
-def class_of(p: Any, node: Any) -> int:
+def class_of(p: SGLangPool, node: Node) -> int:
     """What a policy looks at before the time of the last use; the lowest goes first."""
     policy = p.eviction_policy
     if policy == LRU:
@@ -28,7 +27,7 @@ def class_of(p: Any, node: Any) -> int:
 
 
 @kernel
-def goes_before(p: Any, node: Any, other: Any) -> bool:
+def goes_before(p: SGLangPool, node: Node, other: Node) -> bool:
     own, others = class_of(p, node), class_of(p, other)
     if own != others:
         return own < others
@@ -36,13 +35,13 @@ def goes_before(p: Any, node: Any, other: Any) -> bool:
 
 
 @kernel
-def put(t: Any, root: int, place: int, node: int) -> None:
+def put(t: SGLangArrays, root: int, place: int, node: int) -> None:
     t.leaves[root + place] = node
     t.nodes[node].leaf_place = place
 
 
 @kernel
-def rise(t: Any, p: Any, root: int, node: int, place: int) -> int:
+def rise(t: SGLangArrays, p: SGLangPool, root: int, node: int, place: int) -> int:
     """Where a leaf belongs at or above an empty place; what it passes moves down."""
     while place > 0:
         above = t.leaves[root + ((place - 1) >> 1)]
@@ -54,7 +53,7 @@ def rise(t: Any, p: Any, root: int, node: int, place: int) -> int:
 
 
 @kernel
-def sink(t: Any, p: Any, root: int, size: int, node: int, place: int) -> int:
+def sink(t: SGLangArrays, p: SGLangPool, root: int, size: int, node: int, place: int) -> int:
     """Where a leaf belongs at or below an empty place; what it passes moves up."""
     while True:
         child = 2 * place + 1
@@ -69,7 +68,7 @@ def sink(t: Any, p: Any, root: int, size: int, node: int, place: int) -> int:
 
 
 @rare_kernel
-def settle(t: Any, p: Any, state: Any, node: int) -> None:
+def settle(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -> None:
     """Move a node that was used, if it is in the heap."""
     place = t.nodes[node].leaf_place
     if place == NONE:
@@ -79,7 +78,7 @@ def settle(t: Any, p: Any, state: Any, node: int) -> None:
 
 
 @rare_kernel
-def remove(t: Any, p: Any, state: Any, node: int) -> None:
+def remove(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -> None:
     """Take a node out, if it is in."""
     place = t.nodes[node].leaf_place
     if place == NONE:
@@ -93,7 +92,7 @@ def remove(t: Any, p: Any, state: Any, node: int) -> None:
 
 
 @rare_kernel
-def update(t: Any, p: Any, state: Any, node: int) -> None:
+def update(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -> None:
     """Put a node in or take it out, as it may be evicted now or not."""
     of = t.nodes[node]
     if node == state.root or of.lock_ref > 0 or of.num_children > 0:

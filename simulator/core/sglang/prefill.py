@@ -4,7 +4,6 @@ The batch in the making is the plan's entries; its budgets are kept with the eng
 """
 
 import math
-from typing import Any
 
 from simulator.core import waiting
 from simulator.core.jit import kernel, rare_kernel
@@ -15,9 +14,11 @@ from simulator.core.layout import (
     NONE,
     NOT_BLOCKED,
     RUNNING,
+    Arrays,
 )
 from simulator.core.sglang import decode, kv_cache, schedule_policy, tree
 from simulator.core.sglang.layout import EXTEND, MIXED, NO_BATCH, SHORTEST_PREFILL_FIRST
+from simulator.core.types import SGLangPool
 
 CLIP_MAX_NEW_TOKENS = 4096  # most tokens that an answer counts for at admission: SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
 NO_LIMIT = 1 << 40  # tokens of a chunk, where prompts are never cut
@@ -26,7 +27,7 @@ CONTINUE, NO_TOKEN, OTHER = 0, 1, 2  # another request may be tried; memory is s
 
 
 @rare_kernel
-def new_batch_prefill(a: Any, p: Any, replica: int, slot: int, now_s: float) -> int:
+def new_batch_prefill(a: Arrays, p: SGLangPool, replica: int, slot: int, now_s: float) -> int:
     """A batch of the chunked request, if there is one, and of those waiting who fit; says what it computes."""
     state, engine = a.replicas[replica], a.sglang.engines[replica]
     if engine.batch_size == 0:
@@ -50,7 +51,7 @@ def new_batch_prefill(a: Any, p: Any, replica: int, slot: int, now_s: float) -> 
 
 
 @kernel
-def num_allocatable(a: Any, p: Any, replica: int, num_held_rows: int) -> int:
+def num_allocatable(a: Arrays, p: SGLangPool, replica: int, num_held_rows: int) -> int:
     """Requests that may join; `num_held_rows` of them have their row already."""
     num_left = p.max_running_requests - a.sglang.engines[replica].batch_size
     return int(min(num_left, p.max_running_requests - a.replicas[replica].num_running + num_held_rows))
@@ -60,7 +61,7 @@ def num_allocatable(a: Any, p: Any, replica: int, num_held_rows: int) -> int:
 
 
 @kernel
-def open_budgets(a: Any, p: Any, replica: int) -> None:
+def open_budgets(a: Arrays, p: SGLangPool, replica: int) -> None:
     """Of an empty batch: running requests count with what they are expected to write."""
     engine = a.sglang.engines[replica]
     num_mixed = engine.batch_size * p.is_mixed_chunk
@@ -77,13 +78,13 @@ def open_budgets(a: Any, p: Any, replica: int) -> None:
 
 
 @kernel
-def rem_total_tokens(a: Any, p: Any, replica: int) -> float:
+def rem_total_tokens(a: Arrays, p: SGLangPool, replica: int) -> float:
     """Memory that is neither taken nor spoken for."""
     return a.replicas[replica].num_free_blocks * p.page_size - a.sglang.engines[replica].total_offset
 
 
 @kernel
-def budget_state(a: Any, p: Any, replica: int) -> int:
+def budget_state(a: Arrays, p: SGLangPool, replica: int) -> int:
     engine = a.sglang.engines[replica]
     now = a.replicas[replica].num_free_blocks * p.page_size - engine.current_offset
     if rem_total_tokens(a, p, replica) <= 0 or now <= 0:
@@ -94,7 +95,7 @@ def budget_state(a: Any, p: Any, replica: int) -> int:
 
 
 @kernel
-def add(a: Any, p: Any, replica: int, slot: int, request: int, extend_len: int, max_new_tokens: int) -> None:
+def add(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int, extend_len: int, max_new_tokens: int) -> None:
     """Enter a request with the tokens that it computes, and those that it is charged for beyond."""
     engine, plan = a.sglang.engines[replica], a.plans[replica, slot]
     of = a.sglang.requests[request]
@@ -115,7 +116,7 @@ def add(a: Any, p: Any, replica: int, slot: int, request: int, extend_len: int, 
 
 
 @kernel
-def add_chunked(a: Any, p: Any, replica: int, slot: int) -> None:
+def add_chunked(a: Arrays, p: SGLangPool, replica: int, slot: int) -> None:
     """Go on with the request of which a chunk is computed; with shortest-prefill-first, shorter prompts get room."""
     engine = a.sglang.engines[replica]
     request = engine.chunked_req
@@ -134,7 +135,7 @@ def add_chunked(a: Any, p: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def admit_waiting(a: Any, p: Any, replica: int, slot: int) -> None:
+def admit_waiting(a: Arrays, p: SGLangPool, replica: int, slot: int) -> None:
     """In the queue's order, up to the first that does not fit; the engine keeps why, while its batch is full."""
     state, engine, plan = a.replicas[replica], a.sglang.engines[replica], a.plans[replica, slot]
     num_held_rows = plan.count  # the chunked request
@@ -162,7 +163,7 @@ def admit_waiting(a: Any, p: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def add_one(a: Any, p: Any, replica: int, slot: int, request: int) -> int:
+def add_one(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int) -> int:
     """Try a waiting request; what does not fit the chunk is left for the next batch."""
     req, of = a.requests[request], a.sglang.requests[request]
     num_tokens = kv_cache.num_tokens_of(req)
@@ -182,7 +183,7 @@ def add_one(a: Any, p: Any, replica: int, slot: int, request: int) -> int:
 
 
 @kernel
-def add_whole_or_chunk(a: Any, p: Any, replica: int, slot: int, request: int, extend_len: int) -> int:
+def add_whole_or_chunk(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int, extend_len: int) -> int:
     engine, of = a.sglang.engines[replica], a.sglang.requests[request]
     input_tokens = kv_cache.ceil_paged(p, extend_len)
     if p.chunked_prefill_size == NONE:
@@ -205,7 +206,7 @@ def add_whole_or_chunk(a: Any, p: Any, replica: int, slot: int, request: int, ex
 
 
 @kernel
-def extend_batch(a: Any, p: Any, replica: int, slot: int, now_s: float) -> int:
+def extend_batch(a: Arrays, p: SGLangPool, replica: int, slot: int, now_s: float) -> int:
     """Take the batch's pages; says what it computes, and NO_BATCH where SGLang's server would end for want of them."""
     engine, plan = a.sglang.engines[replica], a.plans[replica, slot]
     if engine.new_chunked_req != NONE:
@@ -231,7 +232,7 @@ def extend_batch(a: Any, p: Any, replica: int, slot: int, now_s: float) -> int:
 
 
 @kernel
-def join(a: Any, replica: int, request: int, now_s: float) -> None:
+def join(a: Arrays, replica: int, request: int, now_s: float) -> None:
     """A request is computed from now on."""
     req, of = a.requests[request], a.sglang.requests[request]
     req.status = RUNNING
@@ -245,7 +246,7 @@ def join(a: Any, replica: int, request: int, now_s: float) -> None:
 
 
 @kernel
-def mix_with_running(a: Any, p: Any, replica: int, slot: int) -> int:
+def mix_with_running(a: Arrays, p: SGLangPool, replica: int, slot: int) -> int:
     """Let running requests decode in a batch that prefills, if there is room for them all."""
     engine = a.sglang.engines[replica]
     if decode.leave_out_finishing(a, replica) > 0:

@@ -1,14 +1,13 @@
 """The runs of content that the radix tree stands on, in fleets that drop ended requests while they run."""
 
-from typing import Any
-
 from simulator.core.jit import entry_point
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.sglang.tree import span_at
+from simulator.core.types import Spans
 
 
 @entry_point
-def keep_spans(a: Any, spans: Any, size: int) -> int:
+def keep_spans(a: Arrays, spans: Spans, size: int) -> int:
     """Copy the runs of every node behind the first `size` of `spans`, which will take the place of all there are.
 
     Returns how many there are then; where that is more than `spans` can hold, nothing is changed.

@@ -1,10 +1,9 @@
 """In which order waiting requests are tried, compiled: as in `conformance.reference.sglang.schedule_policy`."""
 
 import math
-from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.sglang import kv_cache, shuffle, tree
 from simulator.core.sglang.layout import (
     DFS_WEIGHT,
@@ -17,7 +16,9 @@ from simulator.core.sglang.layout import (
     RANDOM,
     ROUTING_KEY,
     SHORTEST_PREFILL_FIRST,
+    SGLangArrays,
 )
+from simulator.core.types import SGLangPool
 
 REFRESH_EVERY = 32  # sorts; so often, what waiting requests would hit is counted as used
 SHORT_HIT = 32  # tokens; with a hit no longer than this, a request waits for one ahead of it that …
@@ -26,7 +27,7 @@ BEHIND_ALL = 2.0**40  # beyond any number of tokens
 
 
 @rare_kernel
-def sort_queue(a: Any, p: Any, replica: int) -> None:
+def sort_queue(a: Arrays, p: SGLangPool, replica: int) -> None:
     """Put first whom the policy puts first."""
     if a.replicas[replica].num_waiting == 0:
         return
@@ -49,7 +50,7 @@ def sort_queue(a: Any, p: Any, replica: int) -> None:
 
 
 @kernel
-def keep_prefixes(a: Any, p: Any, replica: int) -> None:
+def keep_prefixes(a: Arrays, p: SGLangPool, replica: int) -> None:
     """Now and then, count what waiting requests would hit as used, so that `lru` evicts it last."""
     state = a.sglang.engines[replica]
     request = a.replicas[replica].waiting_head
@@ -66,7 +67,7 @@ def keep_prefixes(a: Any, p: Any, replica: int) -> None:
 
 
 @kernel
-def list_queue(a: Any, p: Any, replica: int, policy: int) -> None:
+def list_queue(a: Arrays, p: SGLangPool, replica: int, policy: int) -> None:
     """Enter the waiting requests with what they are sorted by, the lowest first."""
     place, mask = 0, clear_contents(a, replica, policy)
     request = a.replicas[replica].waiting_head
@@ -85,7 +86,7 @@ def list_queue(a: Any, p: Any, replica: int, policy: int) -> None:
 
 
 @kernel
-def sort_key(a: Any, replica: int, request: int, policy: int, is_later: bool) -> float:
+def sort_key(a: Arrays, replica: int, request: int, policy: int, is_later: bool) -> float:
     of, key = a.sglang.requests[request], 0.0  # dfs-weight goes by nodes, random by nothing
     if policy == SHORTEST_PREFILL_FIRST:
         key = work(a, request) + (BEHIND_ALL if is_later else 0.0)
@@ -104,7 +105,7 @@ def sort_key(a: Any, replica: int, request: int, policy: int, is_later: bool) ->
 
 
 @kernel
-def response_ratio(a: Any, replica: int, request: int) -> float:
+def response_ratio(a: Arrays, replica: int, request: int) -> float:
     of = a.sglang.requests[request]
     num_uncached = a.requests[request].prompt - of.matched
     if num_uncached <= 0:
@@ -113,7 +114,7 @@ def response_ratio(a: Any, replica: int, request: int) -> float:
 
 
 @kernel
-def weigh(a: Any, replica: int) -> None:
+def weigh(a: Arrays, replica: int) -> None:
     """Count at each node how many of the listed requests have matched up to it or further."""
     t = a.sglang
     for added in range(2):  # first nothing, so that all begin at 0
@@ -125,7 +126,7 @@ def weigh(a: Any, replica: int) -> None:
 
 
 @kernel
-def is_reached_before(t: Any, first: int, second: int) -> bool:
+def is_reached_before(t: SGLangArrays, first: int, second: int) -> bool:
     """Whether the tree's walk leaves one node before another: depth first, the heaviest branch before others."""
     one = other = NONE  # the branches that they are in
     while first != second:
@@ -141,7 +142,7 @@ def is_reached_before(t: Any, first: int, second: int) -> bool:
 
 
 @kernel
-def clear_contents(a: Any, replica: int, policy: int) -> int:
+def clear_contents(a: Arrays, replica: int, policy: int) -> int:
     """Make a hash table with room for the waiting requests' beginnings; returns its mask, 0 where nobody asks."""
     if policy not in (LPM, HRRN, SHORTEST_PREFILL_FIRST):
         return 0
@@ -154,7 +155,7 @@ def clear_contents(a: Any, replica: int, policy: int) -> int:
 
 
 @kernel
-def begins_like_another(a: Any, request: int, mask: int) -> bool:
+def begins_like_another(a: Arrays, request: int, mask: int) -> bool:
     """Whether one of those noted before shares its first LONG_SHARE tokens; if none does, note it."""
     req, contents = a.requests[request], a.sglang.contents
     if kv_cache.num_tokens_of(req) < LONG_SHARE:
@@ -170,13 +171,13 @@ def begins_like_another(a: Any, request: int, mask: int) -> bool:
 
 
 @kernel
-def work(a: Any, request: int) -> int:
+def work(a: Arrays, request: int) -> int:
     """Tokens that its prefill computes."""
     return int(max(1, kv_cache.num_tokens_of(a.requests[request]) - a.sglang.requests[request].matched))
 
 
 @kernel
-def chunk_limit(a: Any, p: Any, replica: int, chunk_tokens: int) -> int:
+def chunk_limit(a: Arrays, p: SGLangPool, replica: int, chunk_tokens: int) -> int:
     """The most tokens for the chunk that goes on, so that shorter prompts join its batch."""
     if chunk_tokens < 2 * p.page_size:
         return int(chunk_tokens)
@@ -194,7 +195,7 @@ def chunk_limit(a: Any, p: Any, replica: int, chunk_tokens: int) -> int:
 
 
 @kernel
-def count_running_keys(a: Any, replica: int) -> bool:
+def count_running_keys(a: Arrays, replica: int) -> bool:
     """Count the running requests of each routing key; whether any has one."""
     counts = a.sglang.key_counts
     for key in range(len(counts)):
@@ -208,7 +209,7 @@ def count_running_keys(a: Any, replica: int) -> bool:
 
 
 @kernel
-def is_after(t: Any, other: int, other_key: float, request: int, key: float, policy: int) -> bool:
+def is_after(t: SGLangArrays, other: int, other_key: float, request: int, key: float, policy: int) -> bool:
     """Whether a request that came before another is to go after it."""
     if policy == DFS_WEIGHT:
         return is_reached_before(t, t.requests[request].last_node, t.requests[other].last_node)
@@ -220,7 +221,7 @@ def is_after(t: Any, other: int, other_key: float, request: int, key: float, pol
 
 
 @kernel
-def order_queue(a: Any, replica: int, policy: int) -> None:
+def order_queue(a: Arrays, replica: int, policy: int) -> None:
     """Sort what `list_queue` has entered, equals as they came; it is mostly in order."""
     order, keys = a.sglang.order, a.sglang.sort_key
     for place in range(1, a.replicas[replica].num_waiting):
@@ -233,7 +234,7 @@ def order_queue(a: Any, replica: int, policy: int) -> None:
 
 
 @kernel
-def link_queue(a: Any, replica: int) -> None:
+def link_queue(a: Arrays, replica: int) -> None:
     """Let the queue be in the order that it was brought into."""
     order, state, before = a.sglang.order, a.replicas[replica], NONE
     state.waiting_head = order[0]

@@ -1,19 +1,18 @@
 """One batch's decisions and its output, compiled: as in `conformance.reference.sglang.scheduler.Scheduler`."""
 
-from typing import Any
-
 from simulator.core import delivery, waiting
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import add_to_sums
-from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING, Arrays
 from simulator.core.routing import views
 from simulator.core.sglang import decode, kv_cache, prefill, tree
 from simulator.core.sglang.layout import EXTEND, NO_BATCH
 from simulator.core.step_log import log_step
+from simulator.core.types import SGLangPool
 
 
 @rare_kernel
-def add_request(a: Any, replica: int, request: int) -> None:
+def add_request(a: Arrays, replica: int, request: int) -> None:
     """Let a request wait, its answer no longer than the context and the memory allow."""
     p = a.sglang.pools[a.replicas[replica].pool]
     if a.replicas[replica].is_laid_out == 0:
@@ -27,7 +26,7 @@ def add_request(a: Any, replica: int, request: int) -> None:
 
 
 @rare_kernel
-def abort(a: Any, request: int, status: int, now_s: float) -> None:
+def abort(a: Arrays, request: int, status: int, now_s: float) -> None:
     """The client of a request that has come to its scheduler has gone, which hears of it before its next decision."""
     req = a.requests[request]
     a.sglang.requests[request].gone_as = status
@@ -39,14 +38,14 @@ def abort(a: Any, request: int, status: int, now_s: float) -> None:
 
 
 @kernel
-def let_go(a: Any, request: int, now_s: float) -> None:
+def let_go(a: Arrays, request: int, now_s: float) -> None:
     """End a request whose client has gone."""
     views.note_ended(a, request)
     delivery.end(a, request, a.sglang.requests[request].gone_as, now_s)
 
 
 @rare_kernel
-def hear_of_aborts(a: Any, p: Any, replica: int, now_s: float) -> None:
+def hear_of_aborts(a: Arrays, p: SGLangPool, replica: int, now_s: float) -> None:
     """Requests that are computed end with their next output; one in mid-prompt gives up all that it holds."""
     engine = a.sglang.engines[replica]
     engine.has_aborts = 0
@@ -63,13 +62,13 @@ def hear_of_aborts(a: Any, p: Any, replica: int, now_s: float) -> None:
 
 
 @kernel
-def note_abort(a: Any, request: int) -> None:
+def note_abort(a: Arrays, request: int) -> None:
     of = a.sglang.requests[request]
     of.is_aborted = int(of.gone_as > 0)
 
 
 @kernel
-def go_idle(a: Any, replica: int) -> None:
+def go_idle(a: Arrays, replica: int) -> None:
     """Nothing waits, runs or is on its way."""
     engine = a.sglang.engines[replica]
     engine.ratio = a.sglang.pools[a.replicas[replica].pool].init_ratio
@@ -77,7 +76,7 @@ def go_idle(a: Any, replica: int) -> None:
 
 
 @rare_kernel
-def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
+def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
     """Decide the next batch into plan `slot`; returns how many requests were retracted."""
     state, engine = a.replicas[replica], a.sglang.engines[replica]
     p, plan = a.sglang.pools[state.pool], a.plans[replica, slot]
@@ -104,7 +103,7 @@ def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
 
 
 @kernel
-def merge_last_batch(a: Any, p: Any, replica: int) -> None:
+def merge_last_batch(a: Arrays, p: SGLangPool, replica: int) -> None:
     """Requests that were prefilled run from now on, except one with chunks left; those that finished are dropped."""
     engine = a.sglang.engines[replica]
     if engine.chunked_req != NONE:
@@ -135,7 +134,7 @@ def merge_last_batch(a: Any, p: Any, replica: int) -> None:
 
 
 @kernel
-def sum_up(a: Any, replica: int, slot: int) -> None:
+def sum_up(a: Arrays, replica: int, slot: int) -> None:
     """What prices a plan, from its entries."""
     plan, window = a.plans[replica, slot], a.pools[a.replicas[replica].pool].window
     count = plan.count
@@ -162,7 +161,7 @@ def sum_up(a: Any, replica: int, slot: int) -> None:
 
 
 @rare_kernel
-def complete(a: Any, replica: int, now_s: float) -> int:
+def complete(a: Arrays, replica: int, now_s: float) -> int:
     """Take in the output of the oldest plan. Returns how many finished; they are its entries with tokens < 0."""
     state = a.replicas[replica]
     slot, p = state.oldest_plan, a.sglang.pools[state.pool]

@@ -3,16 +3,15 @@
 Its generator is the Mersenne Twister MT19937 (M. Matsumoto, T. Nishimura, ACM TOMACS 8 (1998) 3-30).
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
+from simulator.core.types import Generator, QueueOrder
 
 NUM_WORDS, MIDDLE = 624, 397  # of a generator's state, which ends with the place of the next word
 UPPER, LOWER, MATRIX = 0x80000000, 0x7FFFFFFF, 0x9908B0DF
 
 
 @rare_kernel
-def shuffle(words: Any, order: Any, count: int) -> None:
+def shuffle(words: Generator, order: QueueOrder, count: int) -> None:
     """Bring the first `count` into a random order."""
     for last in range(count - 1, 0, -1):
         place = below(words, last + 1)
@@ -20,7 +19,7 @@ def shuffle(words: Any, order: Any, count: int) -> None:
 
 
 @kernel
-def below(words: Any, limit: int) -> int:
+def below(words: Generator, limit: int) -> int:
     """A random number in [0, limit): as many bits as `limit` has, until they are below it."""
     num_bits = 0
     while limit >> num_bits > 0:
@@ -32,7 +31,7 @@ def below(words: Any, limit: int) -> int:
 
 
 @kernel
-def next_word(words: Any) -> int:
+def next_word(words: Generator) -> int:
     """32 random bits."""
     if words[NUM_WORDS] >= NUM_WORDS:
         renew(words)
@@ -45,7 +44,7 @@ def next_word(words: Any) -> int:
 
 
 @kernel
-def renew(words: Any) -> None:
+def renew(words: Generator) -> None:
     """Make the next words of the state from the last ones."""
     for place in range(NUM_WORDS):
         following = (place + 1) % NUM_WORDS

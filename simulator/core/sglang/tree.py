@@ -4,29 +4,28 @@ A node's tokens are those in the spans of some request that has them. A child is
 the content of the last token of its first page, which names all tokens up to it (`workloads.requests`).
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.sglang import leaves
-from simulator.core.sglang.layout import TLRU
+from simulator.core.sglang.layout import TLRU, SGLangArrays
+from simulator.core.types import Node, SGLangEngine, SGLangPool, Spans
 
 MOMENT = 1e-5  # by which a prefix counts as used before what follows it
 
 
 @kernel
-def now(state: Any) -> float:
+def now(state: SGLangEngine) -> float:
     state.clock += 1.0
     return float(state.clock)
 
 
 @kernel
-def whole_pages(p: Any, num_tokens: int) -> int:
+def whole_pages(p: SGLangPool, num_tokens: int) -> int:
     return num_tokens - num_tokens % p.page_size
 
 
 @kernel
-def span_at(spans: Any, span: int, position: int) -> int:
+def span_at(spans: Spans, span: int, position: int) -> int:
     """The run that holds a position, looked for from an earlier one on."""
     while spans[span].end <= position:
         span += 1
@@ -34,7 +33,7 @@ def span_at(spans: Any, span: int, position: int) -> int:
 
 
 @kernel
-def key_at(spans: Any, p: Any, span: int, position: int) -> int:
+def key_at(spans: Spans, p: SGLangPool, span: int, position: int) -> int:
     """What tells the page that begins at a position from others after the same prefix."""
     return int(spans[span_at(spans, span, position + p.page_size - 1)].content)
 
@@ -43,13 +42,13 @@ def key_at(spans: Any, p: Any, span: int, position: int) -> int:
 
 
 @kernel
-def bucket_of(p: Any, parent: int, content: int) -> int:
+def bucket_of(p: SGLangPool, parent: int, content: int) -> int:
     mix = (int(content) * 0x9E3779B1 + int(parent) * 0x85EBCA6B) & 0xFFFFFFFF
     return ((mix ^ (mix >> 15)) * 0x2C1B3C6D >> 8) & int(p.bucket_mask)
 
 
 @kernel
-def find_child(t: Any, p: Any, replica: int, parent: int, content: int) -> int:
+def find_child(t: SGLangArrays, p: SGLangPool, replica: int, parent: int, content: int) -> int:
     child = t.buckets[replica, bucket_of(p, parent, content)]
     while child != NONE and (t.nodes[child].key_content != content or t.nodes[child].parent != parent):
         child = t.nodes[child].next_in_bucket
@@ -57,7 +56,7 @@ def find_child(t: Any, p: Any, replica: int, parent: int, content: int) -> int:
 
 
 @kernel
-def enter(t: Any, p: Any, replica: int, node: int) -> None:
+def enter(t: SGLangArrays, p: SGLangPool, replica: int, node: int) -> None:
     """Make a node findable under its parent."""
     bucket = bucket_of(p, t.nodes[node].parent, t.nodes[node].key_content)
     t.nodes[node].next_in_bucket = t.buckets[replica, bucket]
@@ -65,7 +64,7 @@ def enter(t: Any, p: Any, replica: int, node: int) -> None:
 
 
 @kernel
-def take_out(t: Any, p: Any, replica: int, node: int) -> None:
+def take_out(t: SGLangArrays, p: SGLangPool, replica: int, node: int) -> None:
     """The reverse of `enter`."""
     bucket = bucket_of(p, t.nodes[node].parent, t.nodes[node].key_content)
     at = t.buckets[replica, bucket]
@@ -78,7 +77,7 @@ def take_out(t: Any, p: Any, replica: int, node: int) -> None:
 
 
 @kernel
-def lay_out(t: Any, p: Any, replica: int) -> None:
+def lay_out(t: SGLangArrays, p: SGLangPool, replica: int) -> None:
     """An empty tree in the memory of an engine that is used for the first time."""
     for bucket in range(p.bucket_mask + 1):
         t.buckets[replica, bucket] = NONE
@@ -93,7 +92,7 @@ def lay_out(t: Any, p: Any, replica: int) -> None:
 
 
 @kernel
-def new_node(t: Any, state: Any) -> int:
+def new_node(t: SGLangArrays, state: SGLangEngine) -> int:
     """A node of which everything is to be filled in."""
     node = state.free_node
     if node == NONE:
@@ -106,7 +105,7 @@ def new_node(t: Any, state: Any) -> int:
 
 
 @rare_kernel
-def split(t: Any, p: Any, spans: Any, replica: int, child: int, at: int) -> int:
+def split(t: SGLangArrays, p: SGLangPool, spans: Spans, replica: int, child: int, at: int) -> int:
     """Cut a node in two; the front part is new, so that what holds the node still holds all of it."""
     state = t.engines[replica]
     front = new_node(t, state)
@@ -128,7 +127,7 @@ def split(t: Any, p: Any, spans: Any, replica: int, child: int, at: int) -> int:
 
 
 @kernel
-def shared_end(spans: Any, p: Any, node: Any, span: int, end: int) -> int:
+def shared_end(spans: Spans, p: SGLangPool, node: Node, span: int, end: int) -> int:
     """Up to where a node and a sequence agree, in whole pages; `span` is the sequence's where the node starts."""
     end = min(node.end, end)
     own, position = node.span, int(node.start)
@@ -146,7 +145,7 @@ def shared_end(spans: Any, p: Any, node: Any, span: int, end: int) -> int:
 
 
 @kernel
-def touch_path(t: Any, p: Any, state: Any, node: int) -> None:
+def touch_path(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -> None:
     time = now(state)
     t.nodes[node].last_access = time
     leaves.settle(t, p, state, node)  # those above have children
@@ -158,7 +157,7 @@ def touch_path(t: Any, p: Any, state: Any, node: int) -> None:
 
 
 @rare_kernel
-def match_prefix(a: Any, p: Any, replica: int, span: int, num_tokens: int) -> int:
+def match_prefix(a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: int) -> int:
     """The node at whose end the longest known prefix of the first `num_tokens` ends; splits a node to have one."""
     t, end = a.sglang, whole_pages(p, num_tokens)
     state = t.engines[replica]
@@ -179,7 +178,9 @@ def match_prefix(a: Any, p: Any, replica: int, span: int, num_tokens: int) -> in
 
 
 @rare_kernel
-def insert(a: Any, p: Any, replica: int, span: int, num_tokens: int, priority: int, inserted: int) -> Any:
+def insert(
+    a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: int, priority: int, inserted: int
+) -> tuple[int, int]:
     """Make whole pages findable. Returns how many tokens were known before, and the node at the end."""
     t, end = a.sglang, whole_pages(p, num_tokens)
     state = t.engines[replica]
@@ -203,7 +204,7 @@ def insert(a: Any, p: Any, replica: int, span: int, num_tokens: int, priority: i
 
 
 @kernel
-def use(t: Any, p: Any, state: Any, node: int, priority: int, inserted: int) -> None:
+def use(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int, priority: int, inserted: int) -> None:
     """Count a hit of an insertion, unless the same request has inserted up to here before."""
     of = t.nodes[node]
     of.priority = max(of.priority, priority)
@@ -212,7 +213,7 @@ def use(t: Any, p: Any, state: Any, node: int, priority: int, inserted: int) -> 
 
 
 @kernel
-def add_leaf(a: Any, p: Any, replica: int, parent: int, span: int, end: int, priority: int) -> int:
+def add_leaf(a: Arrays, p: SGLangPool, replica: int, parent: int, span: int, end: int, priority: int) -> int:
     t, state = a.sglang, a.sglang.engines[replica]
     node = new_node(t, state)
     leaf = t.nodes[node]
@@ -238,7 +239,7 @@ def add_leaf(a: Any, p: Any, replica: int, parent: int, span: int, end: int, pri
 
 
 @kernel
-def become_evictable(a: Any, p: Any, replica: int, num_tokens: int) -> None:
+def become_evictable(a: Arrays, p: SGLangPool, replica: int, num_tokens: int) -> None:
     """So many more tokens of the tree may be evicted; fewer, where negative."""
     num_pages = num_tokens // p.page_size
     a.replicas[replica].num_cached_free_blocks += num_pages
@@ -246,7 +247,7 @@ def become_evictable(a: Any, p: Any, replica: int, num_tokens: int) -> None:
 
 
 @rare_kernel
-def lock(a: Any, p: Any, replica: int, node: int) -> None:
+def lock(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
     """Keep a prefix from eviction until `unlock`; a prefix may be locked many times."""
     t, state = a.sglang, a.sglang.engines[replica]
     while node != state.root:
@@ -259,7 +260,7 @@ def lock(a: Any, p: Any, replica: int, node: int) -> None:
 
 
 @rare_kernel
-def unlock(a: Any, p: Any, replica: int, node: int) -> None:
+def unlock(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
     """Undo one `lock` of the same node."""
     t, state = a.sglang, a.sglang.engines[replica]
     while node != state.root:
@@ -272,7 +273,7 @@ def unlock(a: Any, p: Any, replica: int, node: int) -> None:
 
 
 @rare_kernel
-def evict_leaf(a: Any, p: Any, replica: int) -> None:
+def evict_leaf(a: Arrays, p: SGLangPool, replica: int) -> None:
     """Free the pages of the leaf that the policy ranks first; there is one."""
     t, state = a.sglang, a.sglang.engines[replica]
     node = t.leaves[state.root]

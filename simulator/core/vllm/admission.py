@@ -1,7 +1,5 @@
 """Which waiting requests enter a step, compiled."""
 
-from typing import Any
-
 from simulator.core import waiting
 from simulator.core.jit import kernel
 from simulator.core.layout import (
@@ -11,12 +9,14 @@ from simulator.core.layout import (
     NONE,
     NOT_BLOCKED,
     RUNNING,
+    Arrays,
 )
+from simulator.core.types import Pool
 from simulator.core.vllm import blocks, ends, plan, prefix, states
 
 
 @kernel
-def is_still_blocked(a: Any, replica: int, request: int) -> bool:
+def is_still_blocked(a: Arrays, replica: int, request: int) -> bool:
     """Whether the head of the queue, found not to fit earlier, cannot fit now either.
 
     Its deficit shrinks by at most one for each block freed, unless the first block it missed has been cached.
@@ -39,7 +39,7 @@ def is_still_blocked(a: Any, replica: int, request: int) -> bool:
 
 
 @kernel
-def remember_blocked(a: Any, replica: int, request: int, deficit: int, hits: int, limit: int) -> None:
+def remember_blocked(a: Arrays, replica: int, request: int, deficit: int, hits: int, limit: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     state.blocked_request = request
@@ -56,7 +56,7 @@ def remember_blocked(a: Any, replica: int, request: int, deficit: int, hits: int
 
 
 @kernel
-def padded_tokens(p: Any, hit_tokens: int, budget: int, any_runs: bool) -> int:
+def padded_tokens(p: Pool, hit_tokens: int, budget: int, any_runs: bool) -> int:
     """The width of a drafting step, to which a request with one token left is padded; 1: it is not, 0: it must wait."""
     if not (any_runs or (hit_tokens > 0 and p.prefix_hit_joins_drafting == 1)):
         return 1
@@ -67,7 +67,7 @@ def padded_tokens(p: Any, hit_tokens: int, budget: int, any_runs: bool) -> int:
 
 
 @kernel
-def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: bool, any_prefills: int) -> int:
+def admit(a: Arrays, replica: int, slot: int, request: int, budget: int, any_runs: bool, any_prefills: int) -> int:
     """Take the request's blocks for its next chunk, entering it into the plan; 0 if it does not fit."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
@@ -124,7 +124,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int, any_runs: 
 
 
 @kernel
-def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills: int, now_s: float) -> int:
+def schedule_waiting(a: Arrays, replica: int, slot: int, budget: int, any_prefills: int, now_s: float) -> int:
     """Returns why the scan stopped."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
@@ -152,7 +152,7 @@ def schedule_waiting(a: Any, replica: int, slot: int, budget: int, any_prefills:
 
 
 @kernel
-def enter_running(a: Any, replica: int, request: int, now_s: float) -> None:
+def enter_running(a: Arrays, replica: int, request: int, now_s: float) -> None:
     """A request that has left its queue runs."""
     state, req = a.replicas[replica], a.requests[request]
     req.status = RUNNING

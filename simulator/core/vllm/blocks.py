@@ -1,9 +1,8 @@
 """Which blocks a request holds in each group of layers; as vLLM's KV-cache manager."""
 
-from typing import Any
-
 from simulator.core.jit import kernel, prefetch_in_row
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Groups, Pool, Request
 from simulator.core.vllm import ends, pool, segments, states
 
 
@@ -13,14 +12,14 @@ def num_blocks_of(tokens: int, block_size: int) -> int:
 
 
 @kernel
-def blocks_in(groups: Any, p: Any, group: int, num_blocks: int) -> int:
+def blocks_in(groups: Groups, p: Pool, group: int, num_blocks: int) -> int:
     """The blocks of a group that hold as much as `num_blocks` of the smallest; a state is one block, however long."""
     ratio = groups[p.first_group + group].block_ratio
     return num_blocks if ratio == 1 else (num_blocks + ratio - 1) // ratio
 
 
 @kernel
-def skipped_blocks(groups: Any, p: Any, group: int, tokens: int) -> int:
+def skipped_blocks(groups: Groups, p: Pool, group: int, tokens: int) -> int:
     """Blocks that no token after the first `tokens` attends to."""
     of = groups[p.first_group + group]
     window = of.window
@@ -33,7 +32,7 @@ def skipped_blocks(groups: Any, p: Any, group: int, tokens: int) -> int:
 
 
 @kernel
-def next_skip(groups: Any, p: Any, group: int, tokens: int) -> int:
+def next_skip(groups: Groups, p: Pool, group: int, tokens: int) -> int:
     """The number of tokens at which `skipped_blocks` grows next, from `tokens` on."""
     of = groups[p.first_group + group]
     window = of.window
@@ -43,7 +42,7 @@ def next_skip(groups: Any, p: Any, group: int, tokens: int) -> int:
 
 
 @kernel
-def release(a: Any, replica: int, request: int) -> None:
+def release(a: Arrays, replica: int, request: int) -> None:
     """Give back all blocks of a request."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -61,7 +60,7 @@ def release(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def release_blocks(a: Any, replica: int, req: Any) -> None:
+def release_blocks(a: Arrays, replica: int, req: Request) -> None:
     state = a.replicas[replica]
     p = a.pools[state.pool]
     for group in range(p.num_groups):
@@ -75,7 +74,7 @@ def release_blocks(a: Any, replica: int, req: Any) -> None:
 
 
 @kernel
-def free_skipped(a: Any, replica: int, request: int) -> None:
+def free_skipped(a: Arrays, replica: int, request: int) -> None:
     """Give back what lies before each window, counted from the tokens whose steps are over."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -103,7 +102,7 @@ def free_skipped(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def num_missing(a: Any, p: Any, request: int, num_blocks: int) -> int:
+def num_missing(a: Arrays, p: Pool, request: int, num_blocks: int) -> int:
     """New blocks over all groups, until the request has up to `num_blocks` of the smallest per group."""
     count = 0
     for group in range(p.num_groups):
@@ -117,7 +116,7 @@ def num_missing(a: Any, p: Any, request: int, num_blocks: int) -> int:
 
 
 @kernel
-def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
+def grow(a: Arrays, replica: int, request: int, num_blocks: int) -> None:
     """Give the request new blocks up to `num_blocks` of the smallest per group; they must be free."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -129,7 +128,7 @@ def grow(a: Any, replica: int, request: int, num_blocks: int) -> None:
 
 
 @kernel
-def take_blocks(a: Any, replica: int, req: Any, num_blocks: int) -> None:
+def take_blocks(a: Arrays, replica: int, req: Request, num_blocks: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     for group in range(p.num_groups):
         first = group * p.row_blocks
@@ -142,7 +141,7 @@ def take_blocks(a: Any, replica: int, req: Any, num_blocks: int) -> None:
 
 
 @kernel
-def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
+def cache(a: Arrays, replica: int, request: int, num_tokens: int) -> None:
     """Hash the request's blocks that `num_tokens` tokens fill, as far as tokens are known that the hashes cover."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -150,7 +149,7 @@ def cache(a: Any, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
-def cache_known(a: Any, replica: int, request: int, num_tokens: int) -> None:
+def cache_known(a: Arrays, replica: int, request: int, num_tokens: int) -> None:
     """The same where so many tokens are known that the hashes cover."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -165,7 +164,7 @@ def cache_known(a: Any, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
-def cache_segments(a: Any, replica: int, req: Any, num_full: int) -> None:
+def cache_segments(a: Arrays, replica: int, req: Request, num_full: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     begin, span = req.cached_blocks, req.span_start
     while begin < num_full:
@@ -177,7 +176,7 @@ def cache_segments(a: Any, replica: int, req: Any, num_full: int) -> None:
 
 
 @kernel
-def cache_blocks(a: Any, replica: int, request: int, num_full: int) -> None:
+def cache_blocks(a: Arrays, replica: int, request: int, num_full: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     span = req.span_start
@@ -198,7 +197,7 @@ def cache_blocks(a: Any, replica: int, request: int, num_full: int) -> None:
 
 
 @kernel
-def look_ahead(a: Any, replica: int, request: int, num_tokens: int) -> None:
+def look_ahead(a: Arrays, replica: int, request: int, num_tokens: int) -> None:
     """Begin to load where the request's next block is cached, before blocks are taken: both wait for memory."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -214,7 +213,7 @@ def look_ahead(a: Any, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
-def is_retained(a: Any, p: Any, request: int, group: int, index: int) -> bool:
+def is_retained(a: Arrays, p: Pool, request: int, group: int, index: int) -> bool:
     """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
     tail = a.groups[p.first_group + group].tail
     if tail == 0 or p.retention_interval == NONE:  # full or chunked attention keeps everything
@@ -230,7 +229,7 @@ def is_retained(a: Any, p: Any, request: int, group: int, index: int) -> bool:
 
 
 @kernel
-def is_cached(a: Any, replica: int, content: int, index: int) -> bool:
+def is_cached(a: Arrays, replica: int, content: int, index: int) -> bool:
     p = a.pools[a.replicas[replica].pool]
     if p.in_segments == 1:
         return bool(segments.find(a, replica, content, index) != NONE)

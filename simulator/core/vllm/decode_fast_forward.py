@@ -7,17 +7,16 @@ again; a step counts all quiet ones at once, and their own counters are brought 
 Where blocks are kept in segments, a request that only fills a block and takes the next one stays quiet.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, prefetch
-from simulator.core.layout import CALENDAR_STEPS, NONE
+from simulator.core.layout import CALENDAR_STEPS, NONE, Arrays
+from simulator.core.types import Calendar, Plan, Pool, Replica, Request, Requests, Running
 from simulator.core.vllm import blocks
 
 MIN_STEPS = 4  # a shorter rest saves nothing
 
 
 @kernel
-def schedule_quiet(state: Any, plan: Any) -> None:
+def schedule_quiet(state: Replica, plan: Plan) -> None:
     """Enter one token of every quiet request into an empty plan."""
     state.quiet_context += state.num_quiet
     state.quiet_window_context += state.quiet_in_window
@@ -30,7 +29,7 @@ def schedule_quiet(state: Any, plan: Any) -> None:
 
 
 @kernel
-def bring_up_to_date(state: Any, req: Any, p: Any) -> None:
+def bring_up_to_date(state: Replica, req: Request, p: Pool) -> None:
     """Give a quiet request what the steps since have done to it, and take it out of the sums."""
     num_scheduled = state.step - req.quiet_since
     num_delivered = max(state.completed_step - req.quiet_since, 0)
@@ -47,7 +46,7 @@ def bring_up_to_date(state: Any, req: Any, p: Any) -> None:
 
 
 @kernel
-def rise(a: Any, replica: int, request: int) -> None:
+def rise(a: Arrays, replica: int, request: int) -> None:
     """Put a quiet request back into `running`, where its admission belongs, and into the plans in flight."""
     state, req = a.replicas[replica], a.requests[request]
     p = a.pools[state.pool]
@@ -70,7 +69,7 @@ def rise(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def suffices(state: Any, p: Any, running: Any, requests: Any, replica: int, num_due: int) -> bool:
+def suffices(state: Replica, p: Pool, running: Running, requests: Requests, replica: int, num_due: int) -> bool:
     """Whether tokens and free blocks suffice for all that run: nobody is preempted, or cut short but the last.
 
     Of the quiet ones, `num_due` may take a block.
@@ -88,7 +87,7 @@ def suffices(state: Any, p: Any, running: Any, requests: Any, replica: int, num_
 
 
 @kernel
-def wake(a: Any, replica: int, num_steps: int) -> None:
+def wake(a: Arrays, replica: int, num_steps: int) -> None:
     """Let all rise that the next `num_steps` steps must see."""
     state = a.replicas[replica]
     for step in range(state.step + 1, state.step + 1 + num_steps):
@@ -104,13 +103,13 @@ def wake(a: Any, replica: int, num_steps: int) -> None:
 
 
 @kernel
-def end_of_quiet(req: Any, p: Any) -> int:
+def end_of_quiet(req: Request, p: Pool) -> int:
     """Up to this `computed` a request ends nothing."""
     return min(req.prompt + req.max_tokens, p.max_model_len) - 3
 
 
 @kernel
-def may_stay(state: Any, p: Any, req: Any) -> bool:
+def may_stay(state: Replica, p: Pool, req: Request) -> bool:
     """Whether all that the next step must do for a quiet request is to fill a block or to take one.
 
     What is cached on delivery was then cached when the step after was scheduled.
@@ -121,7 +120,7 @@ def may_stay(state: Any, p: Any, req: Any) -> bool:
 
 
 @kernel
-def wake_due(a: Any, replica: int) -> int:
+def wake_due(a: Arrays, replica: int) -> int:
     """Let those rise that the next step must see but that may not stay; returns how many do."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -145,7 +144,7 @@ def wake_due(a: Any, replica: int) -> int:
 
 
 @kernel
-def pass_boundaries(a: Any, replica: int) -> None:
+def pass_boundaries(a: Arrays, replica: int) -> None:
     """Give quiet requests the blocks that the next step fills or takes, and file them under the step after."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -169,14 +168,14 @@ def pass_boundaries(a: Any, replica: int) -> None:
 
 
 @kernel
-def quiet_until(req: Any, p: Any) -> int:
+def quiet_until(req: Request, p: Pool) -> int:
     """How far a request decodes one token a step without a block to fill or to take, or an end."""
     found = min(req.num_blocks * p.block_size, end_of_quiet(req, p))
     return min(found, (req.cached_blocks + 1) * p.block_size - 1) if p.prefix_caching == 1 else found
 
 
 @kernel
-def look_ahead(a: Any, replica: int) -> None:
+def look_ahead(a: Arrays, replica: int) -> None:
     """Begin to load what the next two steps must see: with many engines it has left the cache since it lay down."""
     state = a.replicas[replica]
     if state.num_quiet == 0:
@@ -188,7 +187,7 @@ def look_ahead(a: Any, replica: int) -> None:
 
 
 @kernel
-def open_step(a: Any, replica: int) -> bool:
+def open_step(a: Arrays, replica: int) -> bool:
     """Let those rise that the step must see; whether the others may rest. If not, all rise, and stay up for a while."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -205,14 +204,16 @@ def open_step(a: Any, replica: int) -> bool:
 
 
 @kernel
-def num_quiet_steps(req: Any, window: int) -> int:
+def num_quiet_steps(req: Request, window: int) -> int:
     """For how many steps a request may lie down; in the sum of contexts it grows up to the window only."""
     num_steps = min(req.quiet_until - req.computed, CALENDAR_STEPS - 1)
     return min(num_steps, window - req.computed) if req.computed < window else num_steps
 
 
 @kernel
-def close_step(state: Any, p: Any, running: Any, requests: Any, decode_fast_forward: Any, replica: int) -> None:
+def close_step(
+    state: Replica, p: Pool, running: Running, requests: Requests, decode_fast_forward: Calendar, replica: int
+) -> None:
     """Let those lie down that the next steps need not see."""
     kept = 0
     for index in range(state.num_running - state.num_quiet):

@@ -1,16 +1,15 @@
 """When an engine's next request can end at the earliest: until then it may lag behind the fleet's time, see `lag`."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Pool, Request
 
 NEVER = 2**31 - 1
 ROUNDING = 2.0**-50  # of the time: more than a step's end is rounded by
 
 
 @kernel
-def lay_out(a: Any, replica: int) -> None:
+def lay_out(a: Arrays, replica: int) -> None:
     """Of an engine that is used for the first time, nobody runs."""
     for row in range(a.last_steps.shape[1]):
         a.last_steps[replica, row] = NEVER
@@ -18,13 +17,13 @@ def lay_out(a: Any, replica: int) -> None:
 
 
 @kernel
-def num_to_come(p: Any, req: Any) -> int:
+def num_to_come(p: Pool, req: Request) -> int:
     """Tokens of an answer that are not delivered: each step brings one at most."""
     return min(req.max_tokens, p.max_model_len - req.prompt) - req.output
 
 
 @kernel
-def note_running(a: Any, replica: int, request: int) -> None:
+def note_running(a: Arrays, replica: int, request: int) -> None:
     """A request enters the step that is being decided."""
     if a.cursor[0].may_lag == 0:
         return
@@ -37,7 +36,7 @@ def note_running(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def note_released(a: Any, replica: int, row: int) -> None:
+def note_released(a: Arrays, replica: int, row: int) -> None:
     """The request of this row, counted over all engines, runs no more."""
     if a.cursor[0].may_lag == 0:
         return
@@ -49,7 +48,7 @@ def note_released(a: Any, replica: int, row: int) -> None:
 
 
 @kernel
-def note_waiting(a: Any, replica: int, request: int) -> None:
+def note_waiting(a: Arrays, replica: int, request: int) -> None:
     """A request comes into the queue, maybe with tokens in flight."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -61,7 +60,7 @@ def note_waiting(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def steps_left(a: Any, replica: int) -> int:
+def steps_left(a: Arrays, replica: int) -> int:
     """How many steps must be decided before one in which a request may end; 0 or less: one in flight may be."""
     state = a.replicas[replica]
     if state.first_end == NONE:
@@ -73,7 +72,7 @@ def steps_left(a: Any, replica: int) -> int:
 
 
 @kernel
-def goes_on(a: Any, replica: int, num_steps: int) -> bool:
+def goes_on(a: Arrays, replica: int, num_steps: int) -> bool:
     """Whether the steps to come decode all that run, as the latest did, with longer contexts; unless somebody comes."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
@@ -85,7 +84,7 @@ def goes_on(a: Any, replica: int, num_steps: int) -> bool:
 
 
 @kernel
-def none_before_s(a: Any, replica: int) -> float:
+def none_before_s(a: Arrays, replica: int) -> float:
     """No request of an engine with steps in flight ends before; if it may not lag, its oldest step ends then."""
     state = a.replicas[replica]
     end_s = float(a.plans[replica, state.oldest_plan].end_s)

@@ -1,9 +1,8 @@
 """What a step was decided to compute, compiled: entries, counters, the log."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
 from simulator.core.latency import add_to_sums, remove_from_sums
+from simulator.core.layout import Arrays
 
 
 @kernel
@@ -12,7 +11,7 @@ def capped(threshold: int, tokens: int) -> int:
 
 
 @kernel
-def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int, drafts: int) -> int:
+def schedule_request(a: Arrays, replica: int, slot: int, request: int, tokens: int, drafts: int) -> int:
     """Enter a request into the plan, its counters advancing now, as in vLLM; returns 1 if the step samples it."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -34,7 +33,7 @@ def schedule_request(a: Any, replica: int, slot: int, request: int, tokens: int,
 
 
 @kernel
-def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int) -> int:
+def schedule_quiet_run(a: Arrays, replica: int, slot: int, first: int, budget: int) -> int:
     """`schedule_request` for those in `running` from `first` on that take one token, sampled, and change nothing else.
 
     Returns how many there are before the next that does. The plan's sums wait in registers.
@@ -73,7 +72,7 @@ def schedule_quiet_run(a: Any, replica: int, slot: int, first: int, budget: int)
 
 
 @kernel
-def after_scheduling(a: Any, replica: int, request: int, sampled: int) -> None:
+def after_scheduling(a: Arrays, replica: int, request: int, sampled: int) -> None:
     """What the next steps need to know of one that may draft."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -84,7 +83,7 @@ def after_scheduling(a: Any, replica: int, request: int, sampled: int) -> None:
 
 
 @kernel
-def stagger(a: Any, replica: int, slot: int) -> None:
+def stagger(a: Arrays, replica: int, slot: int) -> None:
     """Send what the step samples around the pipeline: it is decoded again when it has come back."""
     step = a.replicas[replica].step
     for place in range(a.plans[replica, slot].count):
@@ -94,7 +93,7 @@ def stagger(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def tokens_of(a: Any, replica: int, slot: int, request: int) -> int:
+def tokens_of(a: Arrays, replica: int, slot: int, request: int) -> int:
     """The tokens that a plan has of a request, 0 where it is not in it."""
     plan = a.plans[replica, slot]
     for place in range(plan.count - plan.num_quiet):
@@ -104,7 +103,7 @@ def tokens_of(a: Any, replica: int, slot: int, request: int) -> int:
 
 
 @kernel
-def unschedule(a: Any, replica: int, slot: int, request: int) -> int:
+def unschedule(a: Arrays, replica: int, slot: int, request: int) -> int:
     """Take a request out of the plan again; returns the tokens it gives back."""
     p = a.pools[a.replicas[replica].pool]
     plan = a.plans[replica, slot]

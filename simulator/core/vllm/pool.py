@@ -5,10 +5,9 @@ keep duplicates oldest first. A key is a content id with a place:
 the block's index, counted through all groups of layers.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, prefetch, prefetch_in_row
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Blocks, BlockTables, Buckets, FreeQueue, Pool, QueuePlaces, Replica
 from simulator.core.vllm import ends
 
 # Blocks lie scattered over memory: those that are needed soon are loaded so many blocks ahead.
@@ -16,7 +15,7 @@ AHEAD = 16
 
 
 @kernel
-def lay_out(a: Any, replica: int) -> None:
+def lay_out(a: Arrays, replica: int) -> None:
     """Fill the memory of an engine that is used for the first time: all blocks free, in the order of their ids."""
     state = a.replicas[replica]
     num_rows = a.free_rows.shape[1]
@@ -33,7 +32,7 @@ def lay_out(a: Any, replica: int) -> None:
 
 
 @kernel
-def fill_queue(a: Any, replica: int) -> None:
+def fill_queue(a: Arrays, replica: int) -> None:
     state = a.replicas[replica]
     first, num_blocks = state.first_block, state.num_usable_blocks + 1
     for index in range(num_blocks):
@@ -52,13 +51,13 @@ def mixed(content: int) -> int:
 
 
 @kernel
-def find_cached(blocks: Any, buckets: Any, replica: int, content: int, index: int, mask: int) -> int:
+def find_cached(blocks: Blocks, buckets: Buckets, replica: int, content: int, index: int, mask: int) -> int:
     """The oldest block cached under (content, index), or NONE."""
     return find_mixed(blocks, buckets, replica, mixed(content), content, index, mask)
 
 
 @kernel
-def find_mixed(blocks: Any, buckets: Any, replica: int, mix: int, content: int, index: int, mask: int) -> int:
+def find_mixed(blocks: Blocks, buckets: Buckets, replica: int, mix: int, content: int, index: int, mask: int) -> int:
     """`find_cached` with `mixed(content)` at hand.
 
     Successive blocks of one content lie in successive buckets: a prefix is walked through few cache lines.
@@ -72,7 +71,9 @@ def find_mixed(blocks: Any, buckets: Any, replica: int, mix: int, content: int, 
 
 
 @kernel
-def cache_block(blocks: Any, buckets: Any, replica: int, block: int, content: int, index: int, mask: int) -> None:
+def cache_block(
+    blocks: Blocks, buckets: Buckets, replica: int, block: int, content: int, index: int, mask: int
+) -> None:
     blocks[block].key_content = content
     blocks[block].key_index = index
     blocks[block].next_in_bucket = NONE
@@ -87,7 +88,7 @@ def cache_block(blocks: Any, buckets: Any, replica: int, block: int, content: in
 
 
 @kernel
-def evict(blocks: Any, buckets: Any, replica: int, block: int, mask: int) -> None:
+def evict(blocks: Blocks, buckets: Buckets, replica: int, block: int, mask: int) -> None:
     bucket = (mixed(blocks[block].key_content) + blocks[block].key_index) & mask
     following = blocks[block].next_in_bucket
     candidate = buckets[replica, bucket]
@@ -104,7 +105,7 @@ def evict(blocks: Any, buckets: Any, replica: int, block: int, mask: int) -> Non
 
 
 @kernel
-def touch(blocks: Any, queue: Any, places: Any, replica: int, block: int) -> int:
+def touch(blocks: Blocks, queue: FreeQueue, places: QueuePlaces, replica: int, block: int) -> int:
     """Hold a block that a prefix hit found; 1 where it was free: then its place in the queue stays, empty."""
     blocks[block].ref_count += 1
     if blocks[block].ref_count > 1:
@@ -114,7 +115,7 @@ def touch(blocks: Any, queue: Any, places: Any, replica: int, block: int) -> int
 
 
 @kernel
-def take(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replica: int) -> int:
+def take(state: Replica, p: Pool, blocks: Blocks, queue: FreeQueue, buckets: Buckets, replica: int) -> int:
     """Hold the block at the head of the free queue, evicting what it cached."""
     prefetch(blocks, queue[replica, (state.queue_head + AHEAD) & p.queue_mask])
     block = NONE
@@ -130,7 +131,7 @@ def take(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replica: int
 
 
 @kernel
-def look_ahead(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replica: int) -> None:
+def look_ahead(state: Replica, p: Pool, blocks: Blocks, queue: FreeQueue, buckets: Buckets, replica: int) -> None:
     """Begin to load what the next steps hold of the free queue, and where it is cached."""
     prefetch(blocks, queue[replica, (state.queue_head + 2) & p.queue_mask])
     block = queue[replica, state.queue_head & p.queue_mask]
@@ -140,7 +141,7 @@ def look_ahead(state: Any, p: Any, blocks: Any, queue: Any, buckets: Any, replic
 
 
 @kernel
-def close_gaps(queue: Any, places: Any, replica: int, mask: int, head: int, tail: int) -> int:
+def close_gaps(queue: FreeQueue, places: QueuePlaces, replica: int, mask: int, head: int, tail: int) -> int:
     """Move the blocks of the free queue together; returns its new tail."""
     kept = head
     for place in range(head, tail):
@@ -153,7 +154,7 @@ def close_gaps(queue: Any, places: Any, replica: int, mask: int, head: int, tail
 
 
 @kernel
-def turn_round(queue: Any, places: Any, replica: int, mask: int, first: int, last: int) -> None:
+def turn_round(queue: FreeQueue, places: QueuePlaces, replica: int, mask: int, first: int, last: int) -> None:
     """Reverse the blocks at the places [first, last) of the free queue."""
     while first < last - 1:
         last -= 1
@@ -167,12 +168,12 @@ def turn_round(queue: Any, places: Any, replica: int, mask: int, first: int, las
 
 @kernel
 def free_range(
-    state: Any,
+    state: Replica,
     mask: int,
-    blocks: Any,
-    queue: Any,
-    places: Any,
-    tables: Any,
+    blocks: Blocks,
+    queue: FreeQueue,
+    places: QueuePlaces,
+    tables: BlockTables,
     replica: int,
     row: int,
     first: int,

@@ -1,14 +1,13 @@
 """Which blocks of a request are cached, and whether the others fit, compiled; entered in a table nobody holds yet."""
 
-from typing import Any
-
 from simulator.core.jit import kernel, prefetch
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Pool
 from simulator.core.vllm import blocks, pool, segments, states
 
 
 @kernel
-def cached_in_kind(a: Any, replica: int, row: int, kind: int, mix: int, content: int, index: int) -> bool:
+def cached_in_kind(a: Arrays, replica: int, row: int, kind: int, mix: int, content: int, index: int) -> bool:
     """Whether all groups of a kind have a block cached; enters them."""
     p = a.pools[a.replicas[replica].pool]
     first = a.kinds[p.first_kind + kind].first
@@ -23,7 +22,7 @@ def cached_in_kind(a: Any, replica: int, row: int, kind: int, mix: int, content:
 
 
 @kernel
-def begin_at(a: Any, p: Any, row: int, kind: int, start: int) -> None:
+def begin_at(a: Arrays, p: Pool, row: int, kind: int, start: int) -> None:
     """Let the tables of a kind begin at block `start`."""
     first = a.kinds[p.first_kind + kind].first
     for position in range(first, first + a.kinds[p.first_kind + kind].count):
@@ -31,7 +30,7 @@ def begin_at(a: Any, p: Any, row: int, kind: int, start: int) -> None:
 
 
 @kernel
-def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int, limit: int) -> int:
+def run_from(a: Arrays, replica: int, request: int, row: int, kind: int, start: int, limit: int) -> int:
     """How many blocks a hit has whose blocks in [start, limit) must be cached in a row."""
     p = a.pools[a.replicas[replica].pool]
     span = a.requests[request].span_start
@@ -56,7 +55,7 @@ def run_from(a: Any, replica: int, request: int, row: int, kind: int, start: int
 
 
 @kernel
-def last_window(a: Any, replica: int, request: int, row: int, kind: int, limit: int) -> int:
+def last_window(a: Arrays, replica: int, request: int, row: int, kind: int, limit: int) -> int:
     """How many blocks a hit has that ends in the last run of `tail` cached blocks, or in a shorter one at the start."""
     p = a.pools[a.replicas[replica].pool]
     tail = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind + kind].first]].tail
@@ -85,7 +84,7 @@ def last_window(a: Any, replica: int, request: int, row: int, kind: int, limit: 
 
 
 @kernel
-def hit_of_kind(a: Any, replica: int, request: int, row: int, kind: int, max_tokens: int) -> int:
+def hit_of_kind(a: Arrays, replica: int, request: int, row: int, kind: int, max_tokens: int) -> int:
     """The blocks of the longest hit of one kind of group within `max_tokens`."""
     p = a.pools[a.replicas[replica].pool]
     limit = max_tokens // p.block_size
@@ -99,7 +98,7 @@ def hit_of_kind(a: Any, replica: int, request: int, row: int, kind: int, max_tok
 
 
 @kernel
-def find_hit(a: Any, replica: int, request: int, row: int, max_tokens: int) -> int:
+def find_hit(a: Arrays, replica: int, request: int, row: int, max_tokens: int) -> int:
     """The blocks of the longest prefix that all groups have within `max_tokens`: shortened until every kind agrees.
 
     Where full attention meets one other kind, once is enough.
@@ -133,7 +132,7 @@ def find_hit(a: Any, replica: int, request: int, row: int, max_tokens: int) -> i
 
 
 @kernel
-def num_held_free(a: Any, p: Any, row: int, group: int, first: int, last: int) -> int:
+def num_held_free(a: Arrays, p: Pool, row: int, group: int, first: int, last: int) -> int:
     """How many of a table's blocks in [first, last) lie in the free queue: holding them uses free blocks up."""
     start = group * p.row_blocks
     count = 0
@@ -143,7 +142,7 @@ def num_held_free(a: Any, p: Any, row: int, group: int, first: int, last: int) -
 
 
 @kernel
-def deficit(a: Any, replica: int, request: int, row: int, hits: int, full_tokens: int, num_tokens: int) -> int:
+def deficit(a: Arrays, replica: int, request: int, row: int, hits: int, full_tokens: int, num_tokens: int) -> int:
     """Blocks missing to admit a request of `hits` cached blocks; positive: it does not fit. Exact where it is positive.
 
     `full_tokens` must fit, counting for a window only what it ever holds at once, and so must `num_tokens`.
@@ -178,14 +177,14 @@ def deficit(a: Any, replica: int, request: int, row: int, hits: int, full_tokens
 
 
 @kernel
-def first_held(a: Any, p: Any, row: int, group: int, hits: int) -> int:
+def first_held(a: Arrays, p: Pool, row: int, group: int, hits: int) -> int:
     """Where the blocks begin that a hit of `hits` blocks holds: those before the window stay where they are."""
     skipped = min(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
     return max(skipped, a.table_starts[row, group])
 
 
 @kernel
-def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
+def hold_hits(a: Arrays, replica: int, request: int, row: int, hits: int) -> None:
     """Give the request the table `row` with its first `hits` blocks."""
     p = a.pools[a.replicas[replica].pool]
     if p.in_segments == 1:
@@ -200,7 +199,7 @@ def hold_hits(a: Any, replica: int, request: int, row: int, hits: int) -> None:
 
 
 @kernel
-def hold_blocks(a: Any, replica: int, row: int, hits: int) -> None:
+def hold_blocks(a: Arrays, replica: int, row: int, hits: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     for group in range(p.num_groups):
         start = 0

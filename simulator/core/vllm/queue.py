@@ -1,14 +1,12 @@
 """Where a request joins vLLM's waiting queue."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.waiting import enqueue_after, enqueue_last
 
 
 @kernel
-def enqueue_preempted(a: Any, replica: int, request: int) -> None:
+def enqueue_preempted(a: Arrays, replica: int, request: int) -> None:
     """At the head; under older releases behind those that were passed over, which wait in a queue of their own."""
     a.requests[request].passed_over = 0
     if a.pools[a.replicas[replica].pool].by_priority == 1:
@@ -24,7 +22,7 @@ def enqueue_preempted(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def is_sooner(a: Any, left: int, right: int) -> bool:
+def is_sooner(a: Arrays, left: int, right: int) -> bool:
     """Whether `left` comes first under the priority policy: by priority, then arrival, then id."""
     one, other = a.requests[left], a.requests[right]
     if one.priority != other.priority:
@@ -35,7 +33,7 @@ def is_sooner(a: Any, left: int, right: int) -> bool:
 
 
 @kernel
-def enqueue_by_rank(a: Any, replica: int, request: int) -> None:
+def enqueue_by_rank(a: Arrays, replica: int, request: int) -> None:
     """Insert where the request's rank belongs, looking from the end, where new arrivals mostly go."""
     before = a.replicas[replica].waiting_tail
     while before != NONE and is_sooner(a, request, before):
@@ -44,7 +42,7 @@ def enqueue_by_rank(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def enqueue_arrival(a: Any, replica: int, request: int) -> None:
+def enqueue_arrival(a: Arrays, replica: int, request: int) -> None:
     if a.pools[a.replicas[replica].pool].by_priority == 1:
         enqueue_by_rank(a, replica, request)
     else:

@@ -1,16 +1,15 @@
 """One step's decisions, compiled: as in `conformance.reference.vllm.scheduler.Scheduler`."""
 
-from typing import Any
-
 from simulator.core.jit import kernel
-from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING, Arrays
 from simulator.core.step_log import log_step, log_word
+from simulator.core.types import Replica, Running
 from simulator.core.vllm import admission, blocks, decode_fast_forward, plan, pool, queue, states
 from simulator.core.vllm.host_tier import holding, offload
 
 
 @kernel
-def want(a: Any, replica: int, request: int, budget: int) -> int:
+def want(a: Arrays, replica: int, request: int, budget: int) -> int:
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     if req.placeholders > 0 and req.computed + 2 - req.placeholders >= req.prompt + req.max_tokens:
@@ -25,7 +24,7 @@ def want(a: Any, replica: int, request: int, budget: int) -> int:
 
 
 @kernel
-def set_quiet_until(a: Any, replica: int, request: int) -> None:
+def set_quiet_until(a: Arrays, replica: int, request: int) -> None:
     """How far a request that was just sampled can go on by one token per step, nothing else happening to it."""
     p = a.pools[a.replicas[replica].pool]
     if p.takes_quiet_steps == 0:
@@ -37,7 +36,7 @@ def set_quiet_until(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def preempt(a: Any, replica: int, request: int) -> None:
+def preempt(a: Arrays, replica: int, request: int) -> None:
     if a.pools[a.replicas[replica].pool].connector == OFFLOADING:
         offload.preempt(a, replica, request)
     else:
@@ -54,7 +53,7 @@ def preempt(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def victim_place(a: Any, replica: int) -> int:
+def victim_place(a: Arrays, replica: int) -> int:
     """Where in `running` the request stands that is preempted next: the last, or the least under priority."""
     last = a.replicas[replica].num_running - 1
     if a.pools[a.replicas[replica].pool].by_priority == 0:
@@ -68,14 +67,14 @@ def victim_place(a: Any, replica: int) -> int:
 
 
 @kernel
-def remove_running(state: Any, running: Any, replica: int, place: int) -> None:
+def remove_running(state: Replica, running: Running, replica: int, place: int) -> None:
     state.num_running -= 1
     for later in range(place, state.num_running):
         running[replica, later] = running[replica, later + 1]
 
 
 @kernel
-def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> Any:
+def make_room(a: Arrays, replica: int, slot: int, place: int, num_blocks: int) -> tuple[int, int, int]:
     """Preempt until the request at `place` in `running` can have `num_blocks` of the smallest: itself, if need be.
 
     Returns the budget that comes back, by how many places `running` moves up, and how many were preempted.
@@ -107,7 +106,7 @@ def make_room(a: Any, replica: int, slot: int, place: int, num_blocks: int) -> A
 
 
 @kernel
-def schedule_running(a: Any, replica: int, slot: int) -> Any:
+def schedule_running(a: Arrays, replica: int, slot: int) -> tuple[int, int, int]:
     """Returns the budget left, how many were preempted, and whether a prefill was scheduled."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
@@ -162,7 +161,7 @@ def schedule_running(a: Any, replica: int, slot: int) -> Any:
 
 
 @kernel
-def schedule(a: Any, replica: int, slot: int, now_s: float) -> int:
+def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
     """Decide one step into plan `slot`; returns how many requests were preempted."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]

@@ -9,15 +9,14 @@ A block table is a row of how many segments it has, then each segment and the bl
 later, the table's place keeps the upper part, and the lower ones lie `below` it.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Replica
 from simulator.core.vllm import pool
 
 
 @kernel
-def find(a: Any, replica: int, content: int, index: int) -> int:
+def find(a: Arrays, replica: int, content: int, index: int) -> int:
     """The oldest segment that has a content's block `index`, or NONE."""
     segment = a.buckets[replica, pool.mixed(content) & a.pools[a.replicas[replica].pool].bucket_mask]
     while segment != NONE:
@@ -29,7 +28,7 @@ def find(a: Any, replica: int, content: int, index: int) -> int:
 
 
 @kernel
-def find_oldest(a: Any, replica: int, content: int, begin: int, end: int) -> Any:
+def find_oldest(a: Arrays, replica: int, content: int, begin: int, end: int) -> tuple[int, int]:
     """The segment that a hit takes block `begin` of, or NONE, and how far it is the oldest, up to `end`."""
     segment = a.buckets[replica, pool.mixed(content) & a.pools[a.replicas[replica].pool].bucket_mask]
     while segment != NONE:
@@ -43,7 +42,7 @@ def find_oldest(a: Any, replica: int, content: int, begin: int, end: int) -> Any
 
 
 @kernel
-def find_hit(a: Any, replica: int, request: int, row: int, limit: int) -> int:
+def find_hit(a: Arrays, replica: int, request: int, row: int, limit: int) -> int:
     """How many blocks within `limit` are cached in a row; enters them in the table `row`, which nobody holds yet."""
     p = a.pools[a.replicas[replica].pool]
     span = a.requests[request].span_start
@@ -63,7 +62,7 @@ def find_hit(a: Any, replica: int, request: int, row: int, limit: int) -> int:
 
 
 @kernel
-def num_held_free(a: Any, row: int, hits: int) -> int:
+def num_held_free(a: Arrays, row: int, hits: int) -> int:
     """How many of a table's first `hits` blocks are free."""
     count, begin, place = 0, 0, 1
     while begin < hits:
@@ -76,7 +75,7 @@ def num_held_free(a: Any, row: int, hits: int) -> int:
 
 
 @kernel
-def hold(a: Any, replica: int, row: int, hits: int) -> None:
+def hold(a: Arrays, replica: int, row: int, hits: int) -> None:
     """Hold the first `hits` blocks of a table that `find_hit` made."""
     state = a.replicas[replica]
     begin, place = 0, 1
@@ -100,7 +99,7 @@ def hold(a: Any, replica: int, row: int, hits: int) -> None:
 
 
 @kernel
-def take(a: Any, replica: int, count: int) -> None:
+def take(a: Arrays, replica: int, count: int) -> None:
     """Hold so many free blocks, evicting what they cached."""
     state = a.replicas[replica]
     num_evicted = max(count - (state.num_free_blocks - state.num_cached_free_blocks), 0)
@@ -119,7 +118,7 @@ def take(a: Any, replica: int, count: int) -> None:
 
 
 @kernel
-def cache(a: Any, replica: int, row: int, content: int, begin: int, end: int) -> None:
+def cache(a: Arrays, replica: int, row: int, content: int, begin: int, end: int) -> None:
     """Cache the table's next blocks as a content's [begin, end)."""
     place = 2 * a.tables[row, 0]
     if place > 0:
@@ -142,7 +141,7 @@ def cache(a: Any, replica: int, row: int, content: int, begin: int, end: int) ->
 
 
 @kernel
-def release(a: Any, replica: int, row: int, num_unhashed: int) -> None:
+def release(a: Arrays, replica: int, row: int, num_unhashed: int) -> None:
     """Let go of all blocks of a table, from last to first, with so many at its end that have no hash."""
     state = a.replicas[replica]
     num_freed = 0
@@ -166,7 +165,7 @@ def release(a: Any, replica: int, row: int, num_unhashed: int) -> None:
 
 
 @kernel
-def make(a: Any, replica: int) -> int:
+def make(a: Arrays, replica: int) -> int:
     state = a.replicas[replica]
     segment = state.spare_segment
     if segment == NONE:
@@ -178,13 +177,13 @@ def make(a: Any, replica: int) -> int:
 
 
 @kernel
-def drop(a: Any, state: Any, segment: int) -> None:
+def drop(a: Arrays, state: Replica, segment: int) -> None:
     a.segments[segment].after = state.spare_segment
     state.spare_segment = segment
 
 
 @rare_kernel
-def cut(a: Any, replica: int, segment: int, at: int) -> int:
+def cut(a: Arrays, replica: int, segment: int, at: int) -> int:
     """Make the blocks before `at` a segment of their own: next in the bucket, and freed next where they are free."""
     lower = make(a, replica)
     of, new = a.segments[segment], a.segments[lower]
@@ -210,7 +209,7 @@ def cut(a: Any, replica: int, segment: int, at: int) -> int:
 
 
 @kernel
-def are_cached(a: Any, segment: int, content: int, begin: int, end: int) -> bool:
+def are_cached(a: Arrays, segment: int, content: int, begin: int, end: int) -> bool:
     """Whether one of the segments from this one on has some of a content's blocks."""
     while segment != NONE:
         of = a.segments[segment]
@@ -221,7 +220,7 @@ def are_cached(a: Any, segment: int, content: int, begin: int, end: int) -> bool
 
 
 @kernel
-def enter_bucket(a: Any, replica: int, segment: int) -> None:
+def enter_bucket(a: Arrays, replica: int, segment: int) -> None:
     bucket = pool.mixed(a.segments[segment].content) & a.pools[a.replicas[replica].pool].bucket_mask
     last = a.buckets[replica, bucket]
     if last == NONE:
@@ -233,7 +232,7 @@ def enter_bucket(a: Any, replica: int, segment: int) -> None:
 
 
 @kernel
-def leave_bucket(a: Any, replica: int, segment: int) -> None:
+def leave_bucket(a: Arrays, replica: int, segment: int) -> None:
     of = a.segments[segment]
     bucket = pool.mixed(of.content) & a.pools[a.replicas[replica].pool].bucket_mask
     candidate = a.buckets[replica, bucket]
@@ -249,7 +248,7 @@ def leave_bucket(a: Any, replica: int, segment: int) -> None:
 
 
 @kernel
-def leave_list(a: Any, state: Any, segment: int) -> None:
+def leave_list(a: Arrays, state: Replica, segment: int) -> None:
     of = a.segments[segment]
     if of.before == NONE:
         state.queue_head = of.after
@@ -262,7 +261,7 @@ def leave_list(a: Any, state: Any, segment: int) -> None:
 
 
 @kernel
-def enter_list(a: Any, state: Any, segment: int) -> None:
+def enter_list(a: Arrays, state: Replica, segment: int) -> None:
     """Append a segment, or join it with the last one where it is that one's lower part."""
     of, last = a.segments[segment], state.queue_tail
     if last != NONE:

@@ -4,20 +4,19 @@ A group of such states has a table like a window's of two tokens, but with gaps 
 leaves one state at its end, and where the kernel can, a second one at the last block's end before.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Pool, Request
 
 
 @kernel
-def prefill_end(req: Any) -> int:
+def prefill_end(req: Request) -> int:
     """Where a request's prompt ends, or what it computes again once it was preempted."""
     return max(req.prompt, req.prompt + req.output - 1)
 
 
 @kernel
-def up_to_state(p: Any, req: Any, start: int, tokens: int) -> int:
+def up_to_state(p: Pool, req: Request, start: int, tokens: int) -> int:
     """A chunk of prefill shortened to end where the state must be cached; 0: it has to wait for a larger budget."""
     last = prefill_end(req)
     if start >= last:
@@ -50,7 +49,7 @@ def up_to_state(p: Any, req: Any, start: int, tokens: int) -> int:
 
 
 @kernel
-def leaves_checkpoint(p: Any, req: Any, start: int, end: int) -> int:
+def leaves_checkpoint(p: Pool, req: Request, start: int, end: int) -> int:
     """1 if a chunk leaves a state at the last block's end before its own, in a block of its own."""
     if p.state_checkpoints == 0 or start % p.block_size != 0:
         return 0
@@ -59,7 +58,7 @@ def leaves_checkpoint(p: Any, req: Any, start: int, end: int) -> int:
 
 
 @kernel
-def leave_gap(a: Any, req: Any, first: int, last: int) -> int:
+def leave_gap(a: Arrays, req: Request, first: int, last: int) -> int:
     """Enter gaps for all of a table's new places but those that get a state; returns the first of these."""
     taken = max(last - 1 - req.checkpoint, first)
     for index in range(first, taken):
@@ -68,7 +67,7 @@ def leave_gap(a: Any, req: Any, first: int, last: int) -> int:
 
 
 @kernel
-def close_gaps(a: Any, row: int, first: int, last: int) -> int:
+def close_gaps(a: Arrays, row: int, first: int, last: int) -> int:
     """Move a table's states in [first, last) to its end, before they are let go; returns where they begin."""
     start = last
     for index in range(last - 1, first - 1, -1):
@@ -82,7 +81,7 @@ def close_gaps(a: Any, row: int, first: int, last: int) -> int:
 
 
 @kernel
-def note_fresh(a: Any, replica: int, request: int, num_cached: int) -> None:
+def note_fresh(a: Arrays, replica: int, request: int, num_cached: int) -> None:
     """Note what a request has cached since it had `num_cached` blocks; in older releases, its prompt's end again."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
@@ -95,7 +94,7 @@ def note_fresh(a: Any, replica: int, request: int, num_cached: int) -> None:
 
 
 @kernel
-def note_block(a: Any, replica: int, req: Any, index: int) -> None:
+def note_block(a: Arrays, replica: int, req: Request, index: int) -> None:
     state = a.replicas[replica]
     p = a.pools[state.pool]
     if index < a.table_starts[req.row, p.first_state]:
@@ -108,7 +107,7 @@ def note_block(a: Any, replica: int, req: Any, index: int) -> None:
 
 
 @kernel
-def is_fresh(a: Any, replica: int, row: int, hits: int) -> bool:
+def is_fresh(a: Arrays, replica: int, row: int, hits: int) -> bool:
     """Whether a hit of so many blocks, entered in the table `row`, ends with a state of this step."""
     state = a.replicas[replica]
     p = a.pools[state.pool]

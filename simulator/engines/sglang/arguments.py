@@ -4,7 +4,7 @@ Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from files.names import check_names
@@ -41,7 +41,7 @@ class ChunkSize:
 
     name: str = "TOKENS"
 
-    def read(self, given: Any) -> int:
+    def read(self, given: object) -> int:
         return NO_CHUNKS if str(given).strip() == str(NO_CHUNKS) else TokenCount().read(given)
 
 

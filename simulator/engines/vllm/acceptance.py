@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from files.documents import read_toml
 from files.errors import HeadcountError
@@ -28,7 +27,7 @@ def published_rates() -> Mapping[str, PublishedRates]:
     return typed(read_toml(PUBLISHED), dict[str, PublishedRates], PUBLISHED)
 
 
-def with_acceptance_rate(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_acceptance_rate(settings: Mapping[str, object]) -> dict[str, object]:
     """The settings with `acceptance_rate` alone of what tells it. Raises ValueError where nothing, or two keys do."""
     given = [key for key in KEYS if settings.get(key) is not None]
     others = {key: value for key, value in settings.items() if key not in KEYS}

@@ -56,7 +56,7 @@ def compare(
     tensor_parallel_sizes: Sequence[int] = TENSOR_PARALLEL_SIZES,
     quantizations: Sequence[str | None] | None = None,
     kv_cache_dtypes: Sequence[str] = KV_CACHE_DTYPES,
-    **settings: Any,
+    **settings: object,
 ) -> tuple[Candidate, ...]:
     """Every combination, with other arguments as given; by format, then KV format, then size.
 

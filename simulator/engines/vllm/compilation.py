@@ -36,30 +36,30 @@ class _Passes(Strict, frozen=True, kw_only=True):
     fuse_allreduce_rms: bool | None = None
     enable_fi_allreduce_fusion: bool | None = None  # its name before 0.13
     # What removes copies and joins small kernels: no measurement tells them apart.
-    eliminate_noops: Any = None
-    enable_noop: Any = None
-    enable_fusion: Any = None
-    enable_attn_fusion: Any = None
-    fuse_attn_quant: Any = None
-    fuse_norm_quant: Any = None
-    fuse_act_quant: Any = None
-    fuse_minimax_qk_norm: Any = None
+    eliminate_noops: object = None
+    enable_noop: object = None
+    enable_fusion: object = None
+    enable_attn_fusion: object = None
+    fuse_attn_quant: object = None
+    fuse_norm_quant: object = None
+    fuse_act_quant: object = None
+    fuse_minimax_qk_norm: object = None
 
 
 class _Config(Strict, frozen=True, kw_only=True):
     cudagraph_mode: Literal[CUDAGRAPH_MODES] | None = None  # type: ignore[valid-type]
     pass_config: _Passes = field(default_factory=_Passes)
     # How code is generated: no measurement tells them apart.
-    mode: Any = None
-    level: Any = None
-    backend: Any = None
-    custom_ops: Any = None
-    splitting_ops: Any = None
-    use_inductor: Any = None
-    use_inductor_graph_partition: Any = None
-    compile_sizes: Any = None
-    cache_dir: Any = None
-    debug_dump_path: Any = None
+    mode: object = None
+    level: object = None
+    backend: object = None
+    custom_ops: object = None
+    splitting_ops: object = None
+    use_inductor: object = None
+    use_inductor_graph_partition: object = None
+    compile_sizes: object = None
+    cache_dir: object = None
+    debug_dump_path: object = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class CompilationConfig:
 
     name: str = "JSON"
 
-    def read(self, given: Any) -> Compilation:
+    def read(self, given: object) -> Compilation:
         """Raises HeadcountError for a setting that is not known, or for a mode that vLLM does not have."""
         if isinstance(given, Compilation):
             return given

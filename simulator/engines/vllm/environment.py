@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from files.errors import HeadcountError
 from files.names import shortened
@@ -40,7 +39,7 @@ class Variables:
 
     name: str = "NAME=VALUE …"
 
-    def read(self, given: Any) -> tuple[str, ...]:
+    def read(self, given: object) -> tuple[str, ...]:
         if isinstance(given, tuple):
             return given
         words = shlex.split(str(given))

@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import field
 
-from files.documents import parse_json
+from files.documents import Json, parse_json
 from files.errors import HeadcountError
 from files.names import UnknownNameError, shortened
 from files.schema import AtLeastOne, Positive, Strict, typed
@@ -97,10 +97,10 @@ class _LMCacheExtra(Strict, frozen=True, kw_only=True):
 class _Config(Strict, frozen=True, kw_only=True):
     kv_connector: str = OFFLOADING
     kv_role: str = KV_BOTH
-    kv_connector_extra_config: dict[str, Any] = field(default_factory=dict)
-    engine_id: Any = None  # what decides nothing
-    kv_buffer_device: Any = None
-    kv_load_failure_policy: Any = None
+    kv_connector_extra_config: Json = field(default_factory=dict)
+    engine_id: object = None  # what decides nothing
+    kv_buffer_device: object = None
+    kv_load_failure_policy: object = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class KVTransferConfig:
 
     name: str = "JSON"
 
-    def read(self, given: Any) -> KVTransfer | None:
+    def read(self, given: object) -> KVTransfer | None:
         """None where it says nothing that is not the default. Raises ValueError for another connector or setting."""
         if isinstance(given, KVTransfer):
             return given
@@ -132,7 +132,7 @@ class KVTransferConfig:
         return KVTransfer(eviction_policy=extra.eviction_policy, cpu_bytes_to_use=extra.cpu_bytes_to_use)
 
 
-def _check_connector(connector: Any) -> None:
+def _check_connector(connector: object) -> None:
     """Raise HeadcountError for one that is not simulated, with what is."""
     if connector in (NIXL, "NixlPullConnector"):
         raise HeadcountError(f"{connector}: disaggregated prefill/decode is set by --pools; leave it out")
@@ -155,7 +155,7 @@ def _check_connector(connector: Any) -> None:
         )
 
 
-def _lmcache(extra: dict[str, Any]) -> LMCacheMemory:
+def _lmcache(extra: dict[str, object]) -> LMCacheMemory:
     """Of LMCache's settings. Raises HeadcountError for one that is not simulated."""
     for name, why in LMCACHE_FAILS.items():
         if extra.get(f"{_PREFIX}{name}"):

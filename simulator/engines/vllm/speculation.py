@@ -122,10 +122,10 @@ class _Config(Strict, frozen=True, kw_only=True):
     parallel_drafting: bool = False
     draft_tensor_parallel_size: AtLeastOne | None = None
     # What decides nothing but how many are accepted.
-    prompt_lookup_max: Any = None
-    prompt_lookup_min: Any = None
-    draft_sample_method: Any = None
-    rejection_sample_method: Any = None
+    prompt_lookup_max: object = None
+    prompt_lookup_min: object = None
+    draft_sample_method: object = None
+    rejection_sample_method: object = None
 
 
 class _ByPosition(_Config, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class SpeculativeConfig:
 
     name: str = "JSON"
 
-    def read(self, given: Any) -> Speculation:
+    def read(self, given: object) -> Speculation:
         if isinstance(given, Speculation):
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")

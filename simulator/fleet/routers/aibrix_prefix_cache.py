@@ -7,10 +7,10 @@ one token here; one table holds the blocks of all engines. Ties are random.
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from simulator.core.jit import kernel
 from simulator.core.routing.candidates import replaces_tied
+from simulator.core.types import EngineViews, RequestView, RouterMemory, RouterParameters
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 
@@ -32,7 +32,7 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
     return Upkeep(chunk_tokens=1, most_chunks=values["block_number"], of_all_engines=True)
 
 
-def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, parameters: RouterParameters, memory: RouterMemory) -> int:
     num, total, low, high = 0, 0, 0, 0
     for engine in range(engines.shape[0]):
         if engines[engine].routable == 1:
@@ -59,7 +59,7 @@ def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
 
 
 @kernel
-def spread(engines: Any, num: int, mean: float) -> float:
+def spread(engines: EngineViews, num: int, mean: float) -> float:
     """The sample standard deviation of the loads."""
     squares = 0.0
     for engine in range(engines.shape[0]):
@@ -69,7 +69,7 @@ def spread(engines: Any, num: int, mean: float) -> float:
 
 
 @kernel
-def any_idlest(engines: Any, low: int, memory: Any) -> int:
+def any_idlest(engines: EngineViews, low: int, memory: RouterMemory) -> int:
     best, num_tied = -1, 0
     for engine in range(engines.shape[0]):
         if engines[engine].routable == 1 and engines[engine].outstanding == low:

@@ -7,12 +7,12 @@ its size is cut at once, not at the next interval.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from numpy import float32
 
 from simulator.core.jit import kernel
 from simulator.core.routing.candidates import least_outstanding
+from simulator.core.types import EngineViews, RequestView, RouterParameters
 from simulator.fleet.router import Parameter
 from simulator.fleet.view import Upkeep, View
 
@@ -32,7 +32,7 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
     return Upkeep(chunk_tokens=1, most_chunks=values["max_tree_size"] / CHARACTERS)
 
 
-def choose(engines: Any, request: Any, parameters: Any, _memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, parameters: RouterParameters, _memory: object) -> int:
     least = least_outstanding(engines)
     if is_imbalanced(engines, least, parameters.balance_abs_threshold, parameters.balance_rel_threshold):
         return least
@@ -47,7 +47,7 @@ def choose(engines: Any, request: Any, parameters: Any, _memory: Any) -> int:
 
 
 @kernel
-def is_imbalanced(engines: Any, least: int, most_apart: float, most_times: float) -> bool:
+def is_imbalanced(engines: EngineViews, least: int, most_apart: float, most_times: float) -> bool:
     """Whether loads differ by more than both thresholds, in the original's single precision."""
     low, high = engines[least].outstanding, 0
     for engine in range(engines.shape[0]):

@@ -8,12 +8,12 @@ gives no credit for cached blocks, and takes none to be shared, as KV that comes
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from simulator.core.draws import draw
 from simulator.core.jit import kernel
 from simulator.core.layout import DECODE, PREFILL
 from simulator.core.routing.candidates import replaces_tied
+from simulator.core.types import EngineView, EngineViews, RequestView, RouterMemory, RouterParameters
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 
@@ -44,7 +44,7 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
     return Upkeep(chunk_tokens=int(values["kv_cache_block_size"]))
 
 
-def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, parameters: RouterParameters, memory: RouterMemory) -> int:
     best, lowest, highest, num_tied = -1, math.inf, -math.inf, 0
     for engine in range(engines.shape[0]):
         if engines[engine].routable == 0:
@@ -63,7 +63,7 @@ def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
 
 
 @kernel
-def cost(view: Any, request: Any, parameters: Any) -> float:
+def cost(view: EngineView, request: RequestView, parameters: RouterParameters) -> float:
     block, prefill, held = parameters.kv_cache_block_size, 0.0, view.held_tokens
     if request.pool_role != DECODE:
         prefill = (view.prefill_tokens + request.prompt_tokens) / block
@@ -79,7 +79,9 @@ def weight(blocks: float, lowest: float, highest: float, temperature: float) -> 
 
 
 @kernel
-def sampled(engines: Any, request: Any, parameters: Any, limits: Any, share: float) -> int:
+def sampled(
+    engines: EngineViews, request: RequestView, parameters: RouterParameters, limits: tuple[float, float], share: float
+) -> int:
     """The engine at that share of all weights."""
     total, last, temperature = 0.0, -1, parameters.router_temperature
     for engine in range(engines.shape[0]):

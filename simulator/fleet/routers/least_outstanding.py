@@ -1,14 +1,13 @@
 """The engine with the fewest requests sent and not finished; ties go to the lowest number."""
 
-from typing import Any
-
 from simulator.core.routing.candidates import least_outstanding
+from simulator.core.types import EngineViews
 from simulator.fleet.view import View
 
 SEES = ("candidates", "outstanding")
 
 
-def choose(engines: Any, _request: Any, _parameters: Any, _memory: Any) -> int:
+def choose(engines: EngineViews, _request: object, _parameters: object, _memory: object) -> int:
     return least_outstanding(engines)
 
 

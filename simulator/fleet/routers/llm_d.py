@@ -7,11 +7,12 @@ prompt that is not full is left out.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from simulator.core.jit import kernel
 from simulator.core.layout import OWN, ROUTER_WORDS
 from simulator.core.routing.candidates import replaces_tied
+from simulator.core.types import EngineView, EngineViews, RequestView, RouterMemory, RouterParameters
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 
@@ -52,7 +53,7 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
     )
 
 
-def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, parameters: RouterParameters, memory: RouterMemory) -> int:
     block = int(parameters.blockSizeTokens)
     sticks = only_sticky(engines, request, parameters)
     best, best_score, num_tied, is_cold = -1, 0.0, 0, True
@@ -84,18 +85,18 @@ def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
 
 
 @kernel
-def matched_blocks(view: Any, block: int) -> int:
+def matched_blocks(view: EngineView, block: int) -> int:
     return int(max(view.matched_tokens, view.cached_tokens) // block)
 
 
 @kernel
-def prefix_score(view: Any, request: Any, block: int) -> float:
+def prefix_score(view: EngineView, request: RequestView, block: int) -> float:
     num_blocks = request.prompt_tokens // block
     return matched_blocks(view, block) / num_blocks if num_blocks > 0 else 0.0
 
 
 @kernel
-def only_sticky(engines: Any, request: Any, parameters: Any) -> bool:
+def only_sticky(engines: EngineViews, request: RequestView, parameters: RouterParameters) -> bool:
     """Whether only engines that match enough are kept: there are some, and none of the others is much less busy."""
     sticky_tokens, other_tokens, num_sticky, num_others = 0, 0, 0, 0
     for engine in range(engines.shape[0]):
@@ -115,7 +116,7 @@ def only_sticky(engines: Any, request: Any, parameters: Any) -> bool:
 
 
 @kernel
-def is_kept(view: Any, request: Any, parameters: Any, sticks: bool) -> bool:
+def is_kept(view: EngineView, request: RequestView, parameters: RouterParameters, sticks: bool) -> bool:
     if view.routable == 0:
         return False
     return not sticks or prefix_score(view, request, int(parameters.blockSizeTokens)) >= parameters.affinityThreshold
@@ -125,7 +126,9 @@ def is_kept(view: Any, request: Any, parameters: Any, sticks: bool) -> bool:
 
 
 @kernel
-def extremes(engines: Any, request: Any, parameters: Any, sticks: bool) -> tuple[int, int, int, int, int]:
+def extremes(
+    engines: EngineViews, request: RequestView, parameters: RouterParameters, sticks: bool
+) -> tuple[int, int, int, int, int]:
     """Fewest and most waiting, fewest and most running, most in flight."""
     num, fewest_waiting, most_waiting, fewest_running, most_running, most_active = 0, 0, 0, 0, 0, 0
     for engine in range(engines.shape[0]):
@@ -145,7 +148,7 @@ def few(value: int, fewest: int, most: int) -> float:
 
 
 @kernel
-def load_score(view: Any, parameters: Any, ranges: Any) -> float:
+def load_score(view: EngineView, parameters: RouterParameters, ranges: tuple[int, int, int, int, int]) -> float:
     score: float = parameters.queue_scorer * few(view.waiting, ranges[0], ranges[1])
     score += parameters.kv_cache_utilization_scorer * (1.0 - view.kv_usage)
     score += parameters.running_requests_size_scorer * few(view.running, ranges[2], ranges[3])
@@ -155,7 +158,7 @@ def load_score(view: Any, parameters: Any, ranges: Any) -> float:
 
 
 @kernel
-def token_score(view: Any, request: Any, parameters: Any) -> float:
+def token_score(view: EngineView, request: RequestView, parameters: RouterParameters) -> float:
     block = int(parameters.blockSizeTokens)
     score: float = parameters.prefix_cache_scorer * prefix_score(view, request, block)
     tokens = view.prefill_tokens + request.prompt_tokens - matched_blocks(view, block) * block
@@ -164,7 +167,9 @@ def token_score(view: Any, request: Any, parameters: Any) -> float:
 
 
 @kernel
-def cold_rank(engines: Any, request: Any, parameters: Any, memory: Any, engine: int) -> float:
+def cold_rank(
+    engines: EngineViews, request: RequestView, parameters: RouterParameters, memory: RouterMemory, engine: int
+) -> float:
     """1 for the engine whose last cold prompt is longest ago, those without any first; 0 for the latest."""
     own, rank, num = memory[ROUTER_WORDS + engine], 0, 0
     for other in range(engines.shape[0]):

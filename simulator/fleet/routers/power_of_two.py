@@ -1,16 +1,15 @@
 """Of two engines at random the one with fewer requests outstanding; ties go to the one drawn first."""
 
-from typing import Any
-
 from simulator.core.draws import draw
 from simulator.core.routing.candidates import candidate, num_candidates
+from simulator.core.types import EngineViews, RouterMemory
 from simulator.fleet.router import Draws
 from simulator.fleet.view import View
 
 SEES = ("candidates", "outstanding")
 
 
-def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, _request: object, _parameters: object, memory: RouterMemory) -> int:
     count = num_candidates(engines)
     if count == 1:
         return candidate(engines, 0)

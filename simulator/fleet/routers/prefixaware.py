@@ -7,10 +7,10 @@ the lowest request rate, here the fewest requests outstanding.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from simulator.core.draws import draw
 from simulator.core.routing.candidates import least_outstanding
+from simulator.core.types import EngineViews, RouterMemory, RouterParameters
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 
@@ -28,7 +28,7 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
     return Upkeep(chunk_tokens=int(values["chunk_size"] // CHARACTERS))
 
 
-def choose(engines: Any, _request: Any, parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, _request: object, parameters: RouterParameters, memory: RouterMemory) -> int:
     longest, count = 0, 0
     for engine in range(engines.shape[0]):
         view = engines[engine]

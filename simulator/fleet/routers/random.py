@@ -1,15 +1,14 @@
 """Any engine, all alike."""
 
-from typing import Any
-
 from simulator.core.routing.candidates import any_candidate
+from simulator.core.types import EngineViews, RouterMemory
 from simulator.fleet.router import Draws
 from simulator.fleet.view import View
 
 SEES = ("candidates",)
 
 
-def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, _request: object, _parameters: object, memory: RouterMemory) -> int:
     return any_candidate(engines, memory)
 
 

@@ -6,11 +6,11 @@ than the threshold, the shorter one of two random engines.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from simulator.core.draws import draw
 from simulator.core.jit import kernel
 from simulator.core.routing.candidates import candidate, num_candidates
+from simulator.core.types import EngineViews, RequestView, RouterMemory, RouterParameters
 from simulator.fleet.router import Draws, Parameter
 from simulator.fleet.view import Upkeep, View
 
@@ -25,7 +25,7 @@ def upkeep(_values: Mapping[str, float]) -> Upkeep:
     return Upkeep(chunk_tokens=1)
 
 
-def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, parameters: RouterParameters, memory: RouterMemory) -> int:
     low, high, longest, least_known = -1, 0, 0, -1
     for engine in range(engines.shape[0]):
         view = engines[engine]
@@ -47,7 +47,7 @@ def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
 
 
 @kernel
-def shorter_of_two(engines: Any, memory: Any) -> int:
+def shorter_of_two(engines: EngineViews, memory: RouterMemory) -> int:
     """As the router `power-of-two`; here again, so that a kept compiled form holds no code of another file."""
     count = num_candidates(engines)
     place, other = draw(memory, count), draw(memory, count - 1)

@@ -1,15 +1,14 @@
 """Each engine in turn."""
 
-from typing import Any
-
 from simulator.core.layout import OWN
+from simulator.core.types import EngineViews, RouterMemory
 from simulator.fleet.view import View
 
 SEES = ("num_engines", "candidates")
 NEXT = OWN  # the word of its memory that holds whose turn it is
 
 
-def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, _request: object, _parameters: object, memory: RouterMemory) -> int:
     count = engines.shape[0]
     for _ in range(count):
         engine: int = memory[NEXT]

@@ -7,11 +7,11 @@ numbers. The shares of engines are as uneven as those of a ring with so many poi
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Any
 
 from simulator.core import draws
 from simulator.core.jit import kernel
 from simulator.core.layout import ROUTER_WORDS
+from simulator.core.types import EngineViews, RequestView, RouterMemory, RouterParameters
 from simulator.engines.vllm.speculation import draft_hash
 from simulator.fleet.router import Parameter
 from simulator.fleet.view import View
@@ -31,7 +31,7 @@ def memory_words(num_engines: int, values: Mapping[str, float]) -> int:
     return RING + num_engines * int(values["virtual_nodes"])
 
 
-def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, parameters: RouterParameters, memory: RouterMemory) -> int:
     count = engines.shape[0] * int(parameters.virtual_nodes)
     if memory[RING] == 0:
         lay_out(memory, engines.shape[0], int(parameters.virtual_nodes))
@@ -51,7 +51,7 @@ def choose(engines: Any, request: Any, parameters: Any, memory: Any) -> int:
 
 
 @kernel
-def lay_out(memory: Any, num_engines: int, points: int) -> None:
+def lay_out(memory: RouterMemory, num_engines: int, points: int) -> None:
     """Put all points on the ring, then in order (Shell's sort)."""
     count = num_engines * points
     for engine in range(num_engines):

@@ -1,14 +1,13 @@
 """Where the session was served last; its first turn goes where the fewest requests are outstanding."""
 
-from typing import Any
-
 from simulator.core.routing.candidates import least_outstanding
+from simulator.core.types import EngineViews, RequestView
 from simulator.fleet.view import View
 
 SEES = ("candidates", "last", "outstanding")
 
 
-def choose(engines: Any, request: Any, _parameters: Any, _memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, _parameters: object, _memory: object) -> int:
     if request.last >= 0 and engines[request.last].routable == 1:
         return int(request.last)
     return least_outstanding(engines)

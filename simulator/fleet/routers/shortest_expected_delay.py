@@ -4,14 +4,13 @@ Source: the scheduler `sed` of Linux' IP Virtual Server (net/netfilter/ipvs/ip_v
 servers with C connections and the fixed service rate U.
 """
 
-from typing import Any
-
+from simulator.core.types import EngineViews
 from simulator.fleet.view import View
 
 SEES = ("candidates", "outstanding", "weight")
 
 
-def choose(engines: Any, _request: Any, _parameters: Any, _memory: Any) -> int:
+def choose(engines: EngineViews, _request: object, _parameters: object, _memory: object) -> int:
     best, least = -1, 0.0
     for engine in range(engines.shape[0]):
         view = engines[engine]

@@ -6,11 +6,11 @@ prompt's tokens, and knows prefixes by them; a tree over its size is cut at once
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from numpy import float32
 
 from simulator.core.routing.candidates import least_outstanding
+from simulator.core.types import EngineViews, RequestView, RouterParameters
 from simulator.fleet.routers import cache_aware
 from simulator.fleet.routers.cache_aware import is_imbalanced, loads_differ
 from simulator.fleet.view import Upkeep, View
@@ -29,7 +29,7 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
     return Upkeep(chunk_tokens=1, most_chunks=values["max_tree_size"] / CHARACTERS)
 
 
-def choose(engines: Any, request: Any, parameters: Any, _memory: Any) -> int:
+def choose(engines: EngineViews, request: RequestView, parameters: RouterParameters, _memory: object) -> int:
     least = least_outstanding(engines)
     if is_imbalanced(engines, least, parameters.balance_abs_threshold, parameters.balance_rel_threshold):
         return least

@@ -5,9 +5,9 @@ coordinator.py, vLLM 0.32.0. One API server is one client. Reports come at most 
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from simulator.core.layout import OWN
+from simulator.core.types import EngineViews, RouterMemory
 from simulator.fleet.router import Parameter
 from simulator.fleet.view import Upkeep, View
 
@@ -25,7 +25,7 @@ def upkeep(values: Mapping[str, float]) -> Upkeep:
     return Upkeep(scrape_every_s=values["stats_update_interval_ms"] / 1000, only_changes=True)
 
 
-def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
+def choose(engines: EngineViews, _request: object, _parameters: object, memory: RouterMemory) -> int:
     count = engines.shape[0]
     best, best_score = -1, 0.0
     for place in range(count):
@@ -44,7 +44,7 @@ def choose(engines: Any, _request: Any, _parameters: Any, memory: Any) -> int:
 
 
 class Router:
-    def __init__(self, _seed: int, **_parameters: float) -> None:
+    def __init__(self, _seed: int, **_parameters: object) -> None:
         self.start = 0
 
     def choose(self, view: View) -> int:

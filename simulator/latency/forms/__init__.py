@@ -2,7 +2,6 @@
 
 from inspect import isfunction, signature
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ FORMS = Registry(
 )
 
 
-def latency_model(served: ServedModel, *, form: str = DEFAULT_FORM, **options: Any) -> LatencyModel:
+def latency_model(served: ServedModel, *, form: str = DEFAULT_FORM, **options: object) -> LatencyModel:
     """The step times of a deployment by the form of that name, or of `module:function` outside this package.
 
     A form is a function `latency_model(served, **options)`. Raises `UnknownNameError` with the nearest names,
@@ -43,7 +42,7 @@ def latency_model(served: ServedModel, *, form: str = DEFAULT_FORM, **options: A
         return _checked(function(served, **options), served)
 
 
-def _checked(model: Any, served: ServedModel) -> LatencyModel:
+def _checked(model: object, served: ServedModel) -> LatencyModel:
     """Raises HeadcountError where a form hands over something else, or too short a table."""
     if not isinstance(model, LatencyModel) or not isinstance(model.step_times, StepTimes):
         raise HeadcountError(f"it returned {value_shown(model)}, not a LatencyModel with StepTimes")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +62,7 @@ class Together:
     pools: tuple[PoolAlone, ...]
     in_fleet: tuple[InFleet, ...]  # none where nobody is served
     found: Capacity
-    figures: dict[str, Any]  # users, users_low …, as a row of capacity has them
+    figures: dict[str, object]  # users, users_low …, as a row of capacity has them
 
 
 def serve_together(pools: Sequence[PoolAlone], how: RunContext) -> Together:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import is_shipped
@@ -49,7 +50,7 @@ class Digests:
             self._known[id(value)] = (value, found)
         return found
 
-    def _parts(self, value: Any) -> Iterator[bytes]:
+    def _parts(self, value: object) -> Iterator[bytes]:
         if isinstance(value, np.ndarray | np.generic):
             yield from _array_parts(np.asarray(value))
         elif callable(value) and not isinstance(value, partial) and not is_dataclass(type(value)):
@@ -79,13 +80,13 @@ class Digests:
             yield from (name.encode(), self.of(getattr(value, name)))
 
 
-def _array_parts(value: np.ndarray[Any, Any]) -> Iterator[bytes]:
+def _array_parts(value: NDArray[np.generic]) -> Iterator[bytes]:
     if value.dtype.hasobject:
         raise UndigestibleError("an array of objects")
     yield from (b"array", dtype_text(value.dtype).encode(), repr(value.shape).encode(), value.tobytes())
 
 
-def dtype_text(dtype: np.dtype[Any]) -> str:
+def dtype_text(dtype: np.dtype[np.generic]) -> str:
     """A dtype as a .npy file has it."""
     return repr(np.lib.format.dtype_to_descr(dtype))
 
@@ -107,10 +108,10 @@ def _plain_parts(value: object) -> Iterator[bytes]:
         raise UndigestibleError(f"a {type(value).__name__}")
 
 
-def _name(value: Any) -> bytes:
+def _name(value: object) -> bytes:
     """A class or function by its name, where its code is part of the origin. Raises UndigestibleError for others."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", getattr(value, "__name__", None))
-    found: Any = sys.modules.get(str(module))
+    found: object = sys.modules.get(str(module))
     for part in str(name).split("."):
         found = getattr(found, part, None)
     if found is not value or str(module).partition(".")[0] not in (*_OURS, *_LIBRARIES):

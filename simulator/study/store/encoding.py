@@ -44,7 +44,7 @@ def _packed(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be kept")
 
 
-def _unpacked(value: Any) -> Any:
+def _unpacked(value: object) -> Any:
     if not isinstance(value, list):
         return value
     kind, *parts = value
@@ -67,5 +67,5 @@ def _class(module: str, name: str) -> Any:
 
 
 @cache
-def _dtype(text: str) -> np.dtype[Any]:
+def _dtype(text: str) -> np.dtype[np.generic]:
     return np.lib.format.descr_to_dtype(ast.literal_eval(text))

@@ -120,7 +120,7 @@ def simulated(looked: Candidate, how: RunContext, *, is_served: bool = False) ->
     return replace(row, safe_point=safe_point(evaluator, found, users=row.users, users_low=row.users_low))
 
 
-def estimated_within_errors(looked: Candidate, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, Any]:
+def estimated_within_errors(looked: Candidate, evaluator: Evaluator, found: Capacity, users: int) -> dict[str, object]:
     """Users where step times, then the KV pool, differ by the error that covers 90 % of servers, as estimates have it.
 
     An estimate's own error cancels in the ratio of two of them, but not where few are left: there they are simulated.

@@ -278,7 +278,7 @@ def _push(spans: IntArray, counts: IntArray, content: int, end: int) -> None:
 
 
 @compiled
-def _append(spans: IntArray, counts: IntArray, first: Any, content: Any, end: Any) -> None:
+def _append(spans: IntArray, counts: IntArray, first: object, content: Any, end: Any) -> None:
     """Go on to `end` with this content, which the last span may have already."""
     last = counts[_SPANS] - 1
     if last >= first and spans[last, 0] == content:
@@ -319,7 +319,7 @@ def _slot(children: IntArray, run: Any, name: Any) -> Any:
 
 
 @compiled
-def _child(children: IntArray, run: Any, name: Any) -> Any:
+def _child(children: IntArray, run: object, name: object) -> Any:
     return children[_slot(children, run, name), 2]
 
 

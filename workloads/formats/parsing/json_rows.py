@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -30,7 +30,7 @@ _BLOCK_BYTES: Final = 1 << 18
 
 
 @lru_cache(maxsize=2)
-def first_object(head: str) -> dict[str, Any]:
+def first_object(head: str) -> dict[str, object]:
     """The object in the first line of a file, or in all of it; empty where there is none."""
     text = head.strip()
     for part in (text.partition("\n")[0], text):

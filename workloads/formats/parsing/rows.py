@@ -137,7 +137,9 @@ class Rows:
             self._last[request.session] = self._num_rows
         self._num_rows += 1
 
-    def add_alone(self, prompt_tokens: Any, output_tokens: Any, arrival_s: Any, ids: Any, block_size: int) -> bool:
+    def add_alone(
+        self, prompt_tokens: object, output_tokens: object, arrival_s: object, ids: Any, block_size: int
+    ) -> bool:
         """Add rows of no session, [n] each, as `add` does one by one; `ids` are lists or None.
 
         False, and nothing is added, where `add` would refuse one of them, or they have ids beyond an int64.

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from files.documents import parse_json
+from files.documents import Json, parse_json
 from files.names import one_line, shortened
 from files.reading import InputError, shown, text_lines
 from files.schema import typed
@@ -22,14 +22,14 @@ _ROWS_AT_ONCE = 20_000
 
 def json_cells(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -> Iterator[dict[str, Cells]]:
     """JSON lines; a name such as usage.prompt_tokens leads into an object. Raises InputError."""
-    decoder, paths = msgspec.json.Decoder(dict[str, Any]), {name: name.split(".") for name in needed}
+    decoder, paths = msgspec.json.Decoder(Json), {name: name.split(".") for name in needed}
 
     def values(number: int, text: str) -> list[str]:
         try:
             line = decoder.decode(text)
         except (msgspec.DecodeError, RecursionError):
             where = f"{shown(path)}, line {number}"
-            line = typed(parse_json(text, where), dict[str, Any], where)
+            line = typed(parse_json(text, where), Json, where)
         return [_text(_inside(line, name, paths[name])) for name in needed]
 
     return _cells(path, needed, wanted, values)
@@ -83,16 +83,16 @@ def _columns(path: Path, needed: Sequence[str], rows: list[list[str]], lines: li
     return {name: Cells(path=path, name=name, column=columns[place], lines=lines) for place, name in enumerate(needed)}
 
 
-def _inside(line: dict[str, Any], name: str, steps: list[str]) -> Any:
+def _inside(line: dict[str, object], name: str, steps: list[str]) -> Any:
     if name in line:
         return line[name]
-    value: Any = line
+    value: object = line
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """As a cell of CSV would have it."""
     if type(value) in (int, float):  # as below, ten times as fast
         return repr(value)

@@ -1,8 +1,6 @@
 """The bar in the summary: users asked for compared with those that are served."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from files.documents import ReadJson
 from headcount.views.report.charts import svg
 from headcount.views.report.charts.scale import Scale
 
@@ -10,7 +8,7 @@ HEIGHT = 102
 ROOM = 140  # for the longest label
 
 
-def headroom(given: Mapping[str, Any] | None) -> str:
+def headroom(given: ReadJson | None) -> str:
     """As SVG; nothing where nobody is served."""
     if given is None or not given["high"]:
         return ""

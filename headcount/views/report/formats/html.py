@@ -4,7 +4,7 @@ import json
 import re
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.views.report.charts.chart import Chart
 from headcount.views.report.charts.draw import draw
@@ -44,7 +44,7 @@ def page(report: Report, *, is_printed: bool) -> str:
     )
 
 
-def _script_json(answer: Any) -> str:
+def _script_json(answer: object) -> str:
     """JSON that cannot end the script element that it stands in."""
     text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

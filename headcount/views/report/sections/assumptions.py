@@ -1,9 +1,9 @@
 """What the answer rests on: each figure with its source, and whether it was measured, specified or assumed."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.parts import Folded, Part, Table, Text
 
 TITLE = "Assumptions and sources"
@@ -13,7 +13,7 @@ COLUMNS = ("what", "value", "kind", "source")
 LONG = 12  # rows: more are folded
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     found = answer["report"].get("assumptions")
     if not found:
         return

@@ -1,8 +1,8 @@
 """What keeps the deployment from serving more users, load by load, and suggestions."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.units import percent
 from headcount.text.words import SAFE
 from headcount.views.report.charts.chart import Bar, Bars
@@ -19,7 +19,7 @@ _WHY = (
 )
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     loads = [load for load in report.get("loads") or [] if load.get("binding")]
     if not loads and not report.get("binding"):
@@ -40,7 +40,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     yield from _suggestions(answer)
 
 
-def _step(report: Mapping[str, Any]) -> Bars:
+def _step(report: ReadJson) -> Bars:
     causes = sorted(report["step_causes"].items(), key=lambda item: -item[1])
     bars = [Bar(name=name, begin=0, end=share, label=f"{share:.1%}") for name, share in causes if share > LEAST]
     return Bars(
@@ -53,7 +53,7 @@ def _step(report: Mapping[str, Any]) -> Bars:
     )
 
 
-def _suggestions(answer: Mapping[str, Any]) -> Iterator[Part]:
+def _suggestions(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     if report.get("suggestions"):
         columns = ("change", SAFE, "after the change", "expected users, with the 95 % interval", "note")

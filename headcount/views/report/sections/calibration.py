@@ -1,8 +1,8 @@
 """How far simulated times are from measured ones."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.words import sentence
 from headcount.views.report.charts.chart import Bar, Bars, Lines, Series
 from headcount.views.report.parts import Part, Table, Text
@@ -18,7 +18,7 @@ _ENDS = (
 )  # fmt: skip
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     if report.get("measured"):
         yield from _scatter(report["measured"])
@@ -45,7 +45,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         )
 
 
-def _scatter(found: Mapping[str, Any]) -> Iterator[Part]:
+def _scatter(found: ReadJson) -> Iterator[Part]:
     series = [
         Series(name=each["name"], x=each["measured_s"], y=each["simulated_s"], has_line=False, has_points=True)
         for each in found["latencies"]

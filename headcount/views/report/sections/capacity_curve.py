@@ -1,8 +1,8 @@
 """How the share of requests within the SLO falls with users."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.units import percent
 from headcount.text.words import BEST
 from headcount.views.report.charts.chart import Limit, Lines, Series
@@ -16,7 +16,7 @@ LINES = (("users_low_sampling", "noise, low"), ("users", BEST), ("users_high_sam
 BELOW = 0.02  # the lowest mean: there the band ends, which few replications make wide
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     if not report.get("curve"):
         return

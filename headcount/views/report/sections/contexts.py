@@ -1,8 +1,8 @@
 """GPUs by users and length of context."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.charts.chart import Grid
 from headcount.views.report.parts import Part
 
@@ -11,7 +11,7 @@ ORDER = 60
 SHOWN_BY = "headcount whatif --vary context=x1,x2,x4"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     found, grid = report.get("contexts"), report.get("grid")
     if grid:

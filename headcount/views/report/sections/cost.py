@@ -1,8 +1,8 @@
 """What it costs, compared with an API."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.charts.chart import Limit, Lines, Series
 from headcount.views.report.parts import Part, Table, Text
 
@@ -11,7 +11,7 @@ ORDER = 65
 SHOWN_BY = "headcount plan --api-input-price USD --api-output-price USD"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     found = answer["report"].get("cost")
     if not found:
         return

@@ -1,8 +1,8 @@
 """From people to users, requests and GPUs."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.parts import Part, Table, Text
 
 TITLE = "From people to GPUs"
@@ -10,7 +10,7 @@ ORDER = 15
 SHOWN_BY = "headcount plan --employees N"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     found = answer["report"].get("demand")
     if found is None:
         return

@@ -1,8 +1,8 @@
 """What to start."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.units import counted
 from headcount.views.report.parts import Command, Part, Table
 
@@ -11,7 +11,7 @@ ORDER = 20
 SHOWN_BY = "headcount plan"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     found = answer["report"].get("deployment")
     if found is None:
         return

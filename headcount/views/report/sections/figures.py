@@ -1,8 +1,8 @@
 """The answer's own tables and sentences, as the command prints them."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.blocks import Line, block_of
 from headcount.views.report.parts import Part, Table, Text
 
@@ -11,7 +11,7 @@ ORDER = 10
 SHOWN_BY = "any command"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     for block in map(block_of, answer["report"]["body"]):
         if isinstance(block, Line):
             if str(block).strip():

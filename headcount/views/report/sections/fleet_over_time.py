@@ -1,8 +1,8 @@
 """Replicas, attainment and load of a fleet that changes."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.units import percent
 from headcount.views.report.charts.chart import Limit, Lines, Series
 from headcount.views.report.parts import Part
@@ -13,7 +13,7 @@ MOST_FLEETS, MOST_REPLICAS = 3, 8  # that one chart shows apart: fleets beside t
 SHOWN_BY = "headcount simulate --autoscaler NAME, --daily-profile day or --event crash@10min"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     lines = report.get("fleets_over_time")
     if not lines:

@@ -1,8 +1,8 @@
 """How long requests take at half of the load, at the load and beyond it."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from files.documents import ReadJson
 from headcount.text.units import milliseconds, percent, seconds
 from headcount.views.report.charts.chart import TEXTS, Limit, Lines, Series
 from headcount.views.report.parts import Part, Table
@@ -13,7 +13,7 @@ SHOWN_BY = "headcount simulate, capacity or plan"
 TOLD = (50, 95, 99)
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     loads = report.get("loads") or []
     for name in ("ttft_s", "tpot_s"):
@@ -23,7 +23,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
         yield _table(report)
 
 
-def _distribution(report: Mapping[str, Any], name: str) -> Lines:
+def _distribution(report: ReadJson, name: str) -> Lines:
     shares = [value / 100 for value in report["percentiles"]]
     spoken, limit_s = name[:4].upper(), report["slo"].get(name)
     series = [
@@ -45,11 +45,11 @@ def _distribution(report: Mapping[str, Any], name: str) -> Lines:
     )
 
 
-def _load_name(load: Mapping[str, Any]) -> str:
+def _load_name(load: Mapping[str, object]) -> str:
     return "this load" if load["share"] is None else f"{load['share']:.0%} of the load"
 
 
-def _table(report: Mapping[str, Any]) -> Table:
+def _table(report: ReadJson) -> Table:
     at = {value: report["percentiles"].index(value) for value in TOLD}
     columns = ["load", "users", "within the SLO", *(f"TTFT p{q}" for q in TOLD), *(f"TPOT p{q}" for q in TOLD)]
     rows = [

@@ -1,8 +1,8 @@
 """What else was compared, and what it costs."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.charts.chart import Bar, Bars
 from headcount.views.report.parts import Part, Table, Text
 
@@ -12,7 +12,7 @@ SHOWN_BY = "headcount plan or compare"
 MOST = 24
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     found = answer["report"].get("layouts")
     if not found:
         return

@@ -1,8 +1,8 @@
 """Diagnostics, and what the answer does not cover."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.parts import Folded, Part, Table, Text
 
 TITLE = "Diagnostics and limits"
@@ -44,7 +44,7 @@ WORDS = (
 )
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     notes = sorted(answer["diagnostics"], key=lambda note: KINDS.index(note["severity"]))
     if notes:
         rows = [(note["text"], note["severity"], note["source"]) for note in notes]

@@ -1,8 +1,8 @@
 """Where each GPU's memory goes."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.units import GIB, gib
 from headcount.views.report.charts.chart import Bar, Bars, Limit
 from headcount.views.report.parts import Part
@@ -13,7 +13,7 @@ SHOWN_BY = "headcount memory"
 KV_CACHE = "KV cache"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     found = answer["report"].get("memory")
     if found is None:
         return
@@ -37,7 +37,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
     )  # fmt: skip
 
 
-def _title(found: Mapping[str, Any]) -> str:
+def _title(found: ReadJson) -> str:
     where = f"{found['gpu']} at TP {found['tp']}"
     if not found["fits"]:
         return f"It does not fit on {where}: the parts pass the end of the GPU's memory"
@@ -45,7 +45,7 @@ def _title(found: Mapping[str, Any]) -> str:
     return f"{gib(size)} of each {where} hold the KV cache: {found['kv_cache_tokens']:,} tokens"
 
 
-def _note(found: Mapping[str, Any]) -> str:
+def _note(found: ReadJson) -> str:
     if not found["fits"]:
         return ""
     low, high = found["num_gpu_blocks_low"], found["num_gpu_blocks_high"]

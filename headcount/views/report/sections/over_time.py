@@ -1,8 +1,8 @@
 """KV cache, running and waiting requests, preemptions over time."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from files.documents import ReadJson
 from headcount.text.units import counted
 from headcount.views.report.charts.chart import Lines, Series
 from headcount.views.report.parts import Part, Text
@@ -12,7 +12,7 @@ ORDER = 40
 SHOWN_BY = "headcount simulate, capacity or plan"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     line = report.get("timeline")
     if not line or not line["time_s"]:
@@ -50,7 +50,7 @@ def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
             yield Text(text=_means(load, preempted))
 
 
-def _means(load: Mapping[str, Any], preempted: str) -> str:
+def _means(load: ReadJson, preempted: str) -> str:
     return (
         f"On average: {load['running']:,.1f} running, {load['waiting']:,.1f} waiting, {load['kv_usage']:.0%} of the KV "
         f"cache used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache{_host_hits(load)}, "
@@ -58,6 +58,6 @@ def _means(load: Mapping[str, Any], preempted: str) -> str:
     )
 
 
-def _host_hits(load: Mapping[str, Any]) -> str:
+def _host_hits(load: Mapping[str, object]) -> str:
     host = load.get("host_hit_rate")
     return "" if host is None else f" of the GPU and {host:.0%} in the offloaded KV cache"

@@ -1,8 +1,8 @@
 """What both pools do with disaggregated prefill/decode."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.pools import COLUMNS, handover_text, pool_cells
 from headcount.views.report.parts import Part, Table, Text
 
@@ -11,7 +11,7 @@ ORDER = 16
 SHOWN_BY = "headcount simulate or capacity --pools prefill=N,decode=N"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     handover_s = answer.get("handover_s")
     if handover_s is None:
         return

@@ -1,8 +1,8 @@
 """How to get the same figures again, with every input inside."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.parts import Command, File, Part, Table, Text
 
 TITLE = "Run it again"
@@ -10,7 +10,7 @@ ORDER = 95
 SHOWN_BY = "any command"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     seed = f" with seed {report['seed']}" if "seed" in report else ""

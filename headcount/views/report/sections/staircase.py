@@ -1,8 +1,8 @@
 """GPUs by users, with the spare servers."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.text.units import counted
 from headcount.views.report.charts.chart import Limit, Lines, Series
 from headcount.views.report.parts import Part
@@ -12,7 +12,7 @@ ORDER = 50
 SHOWN_BY = "headcount plan or capacity"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     found = answer["report"].get("staircase")
     if not found or len(found["steps"]) < 2:
         return

@@ -1,8 +1,8 @@
 """What each assumption does to the users."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.charts.chart import Bar, Bars
 from headcount.views.report.parts import Part, Table
 
@@ -11,7 +11,7 @@ ORDER = 70
 SHOWN_BY = "headcount whatif --tornado"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     swings = report.get("tornado")
     if not swings:

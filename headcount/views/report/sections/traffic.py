@@ -1,8 +1,8 @@
 """What is in a workload: when requests arrive, how long they are, what a prefix cache finds."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from files.documents import ReadJson
 from headcount.views.report.charts.chart import Lines, Series
 from headcount.views.report.parts import Part, Text
 
@@ -11,7 +11,7 @@ ORDER = 80
 SHOWN_BY = "headcount workload describe"
 
 
-def parts(answer: Mapping[str, Any]) -> Iterator[Part]:
+def parts(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     if report.get("workload"):
         yield Text(text=report["workload"])

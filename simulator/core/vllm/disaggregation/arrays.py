@@ -1,12 +1,12 @@
 """The arrays of prefill and decode apart before a run; empty where all engines do both."""
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.core.layout import NONE
+from simulator.core.types import AnyArray
 from simulator.core.vllm.disaggregation import layout
 from simulator.fleet.deciders import Decider
 from simulator.fleet.fleet import Fleet
@@ -18,7 +18,7 @@ _PARAMETERS = (
 )  # fmt: skip
 
 
-def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[str, NDArray[Any]]:
+def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[str, AnyArray]:
     """By their names in `layout.Arrays`."""
     requests, engines = table.num_requests * table.num_attempts * fleet.num_legs, fleet.num_engines
     if not fleet.is_apart:

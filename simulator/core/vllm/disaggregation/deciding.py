@@ -1,15 +1,14 @@
 """Whether a decode engine computes a request's prompt itself, compiled: as in `simulator.fleet.deciders`."""
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.routing import views
+from simulator.core.types import Decider
 from simulator.core.vllm.disaggregation.layout import ISL_BOUNDING, ISL_OR_LOAD, PREFILL_LOAD, PREFIX_BASED
 
 
 @rare_kernel
-def decide(a: Any, request: int, now_s: float) -> None:
+def decide(a: Arrays, request: int, now_s: float) -> None:
     """A request comes for the first time: its prompt is computed where the decider says."""
     handover, rule = a.handovers[request], a.deciding[0]
     if handover.stage == 1:
@@ -37,7 +36,7 @@ def decide(a: Any, request: int, now_s: float) -> None:
 
 
 @kernel
-def computes_here(rule: Any, prompt: int, cached: int, busy_tokens: int, step_tokens: int) -> bool:
+def computes_here(rule: Decider, prompt: int, cached: int, busy_tokens: int, step_tokens: int) -> bool:
     """Whether the decode engine computes the prompt."""
     if rule.number == PREFIX_BASED:
         if rule.least_tokens == 0 or prompt < rule.prompt_tokens:

@@ -4,16 +4,15 @@ As in `simulator.engines.vllm.connectors.pulling`, with what the scheduler does 
 """
 
 import math
-from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, PREFILL
+from simulator.core.layout import NONE, PREFILL, Arrays
 from simulator.core.vllm import blocks, pool
 from simulator.core.vllm.disaggregation.layout import RECEIVED, SENT
 
 
 @rare_kernel
-def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
+def end(a: Arrays, replica: int, request: int, was_aborted: int) -> None:
     """A request has ended: one that was prefilled keeps its blocks, one that was never read tells its source so."""
     handover = a.handovers[request]
     if a.pools[a.replicas[replica].pool].role == PREFILL:
@@ -31,7 +30,7 @@ def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
 
 
 @kernel
-def enlist(a: Any, replica: int, request: int) -> None:
+def enlist(a: Arrays, replica: int, request: int) -> None:
     """The step that is being decided, or the next one, asks for a request's KV, or offers it."""
     side = a.sides[replica]
     a.handovers[request].next_asked = NONE
@@ -43,7 +42,7 @@ def enlist(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def keep(a: Any, replica: int, request: int) -> None:
+def keep(a: Arrays, replica: int, request: int) -> None:
     """Its blocks stay until they have been read, or the lease is over."""
     handover, req = a.handovers[request], a.requests[request]
     handover.row, handover.num_blocks = req.row, req.num_blocks
@@ -52,7 +51,7 @@ def keep(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def is_kept(a: Any, replica: int, request: int) -> bool:
+def is_kept(a: Arrays, replica: int, request: int) -> bool:
     """Whether an engine keeps a request's blocks, and does not know yet that nobody needs them."""
     kept = a.wait_lists[replica, SENT].head
     while kept != NONE and kept < request:
@@ -61,7 +60,7 @@ def is_kept(a: Any, replica: int, request: int) -> bool:
 
 
 @rare_kernel
-def release(a: Any, request: int, time_s: float) -> None:
+def release(a: Arrays, request: int, time_s: float) -> None:
     """The engine that keeps a request's blocks, if it still does, will know by then that nobody needs them."""
     source = a.handovers[request].source
     if not is_kept(a, source, request):
@@ -79,7 +78,7 @@ def release(a: Any, request: int, time_s: float) -> None:
 
 
 @kernel
-def await_end(a: Any, replica: int, kind: int, request: int, over_s: float) -> None:
+def await_end(a: Arrays, replica: int, kind: int, request: int, over_s: float) -> None:
     """Wait for the end of what begins now."""
     waits, known = a.waits, a.wait_lists[replica, kind]
     before, after = NONE, known.head
@@ -95,7 +94,7 @@ def await_end(a: Any, replica: int, kind: int, request: int, over_s: float) -> N
 
 
 @kernel
-def tell_of(a: Any, replica: int, kind: int, now_s: float) -> None:
+def tell_of(a: Arrays, replica: int, kind: int, now_s: float) -> None:
     """Move what is over by now to those that a step hears of."""
     waits, known = a.waits, a.wait_lists[replica, kind]
     if known.next_s > now_s:
@@ -123,7 +122,7 @@ def tell_of(a: Any, replica: int, kind: int, now_s: float) -> None:
 
 
 @kernel
-def take_next(a: Any, replica: int, kind: int) -> int:
+def take_next(a: Arrays, replica: int, kind: int) -> int:
     """Take note of the first of those that a step has heard of."""
     known = a.wait_lists[replica, kind]
     request = int(known.told_head)
@@ -136,13 +135,13 @@ def take_next(a: Any, replica: int, kind: int) -> int:
 
 
 @kernel
-def next_end_s(a: Any, replica: int) -> float:
+def next_end_s(a: Arrays, replica: int) -> float:
     """When the next read ends that the engine does not know to be over; infinity: there is none."""
     return min(a.wait_lists[replica, SENT].next_s, a.wait_lists[replica, RECEIVED].next_s)
 
 
 @kernel
-def has_news(a: Any, replica: int, now_s: float) -> bool:
+def has_news(a: Arrays, replica: int, now_s: float) -> bool:
     """Whether a step would hear of a read, or take note of one that an earlier step has heard of."""
     sent, received = a.wait_lists[replica, SENT], a.wait_lists[replica, RECEIVED]
     is_told = sent.num_taken < sent.num_told or received.num_taken < received.num_told
@@ -150,7 +149,7 @@ def has_news(a: Any, replica: int, now_s: float) -> bool:
 
 
 @rare_kernel
-def tell(a: Any, replica: int, slot: int, now_s: float, looked_s: float) -> None:
+def tell(a: Arrays, replica: int, slot: int, now_s: float, looked_s: float) -> None:
     """A step of the engine is launched: with its output comes what is over by now, and had come when it looked."""
     tell_of(a, replica, SENT, now_s)
     tell_of(a, replica, RECEIVED, looked_s)
@@ -159,7 +158,7 @@ def tell(a: Any, replica: int, slot: int, now_s: float, looked_s: float) -> None
 
 
 @rare_kernel
-def take_in(a: Any, replica: int, slot: int) -> None:
+def take_in(a: Arrays, replica: int, slot: int) -> None:
     """Take note of the reads that are over by a plan's output."""
     while a.wait_lists[replica, RECEIVED].num_taken < a.told[replica, slot, RECEIVED]:
         request = take_next(a, replica, RECEIVED)
@@ -173,7 +172,7 @@ def take_in(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def let_go(a: Any, replica: int, request: int) -> None:
+def let_go(a: Arrays, replica: int, request: int) -> None:
     """Free the blocks that were kept."""
     state, handover = a.replicas[replica], a.handovers[request]
     mask = a.pools[state.pool].queue_mask

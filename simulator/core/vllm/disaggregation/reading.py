@@ -1,25 +1,24 @@
 """The reads that a decode engine begins, and the way of a request from one engine to the other, compiled."""
 
 import math
-from typing import Any
 
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import AT_GATEWAY, NONE
+from simulator.core.layout import AT_GATEWAY, NONE, Arrays
 from simulator.core.routing import views
 from simulator.core.vllm.disaggregation import keeping, writing
 from simulator.core.vllm.disaggregation.layout import RECEIVED
 
 
 @kernel
-def ask(a: Any, replica: int, request: int) -> None:
+def ask(a: Arrays, replica: int, request: int) -> None:
     """Let a request's KV come to the blocks that it was just given, from when the decided step is launched."""
     a.handovers[request].do_remote_prefill = 0
     keeping.enlist(a, replica, request)
 
 
 @rare_kernel
-def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
+def launch(a: Arrays, replica: int, slot: int, now_s: float) -> None:
     """A step of the engine is launched: its reads begin, and it hears which are over by now."""
     side = a.sides[replica]
     if side.pushes == 1:
@@ -40,7 +39,7 @@ def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
 
 
 @kernel
-def read(a: Any, replica: int, request: int, now_s: float) -> None:
+def read(a: Arrays, replica: int, request: int, now_s: float) -> None:
     """Begin a read: one at a time from an engine and to an engine, as fast as the slower of the two."""
     side, source = a.sides[replica], a.sides[a.handovers[request].source]
     num_blocks = a.requests[request].num_blocks - a.offloads[request].local_blocks
@@ -55,7 +54,7 @@ def read(a: Any, replica: int, request: int, now_s: float) -> None:
 
 
 @kernel
-def release(a: Any, request: int, time_s: float) -> None:
+def release(a: Arrays, request: int, time_s: float) -> None:
     """The source of a request's KV will know by then that nobody needs it; one that rests wakes for it."""
     keeping.release(a, request, time_s)
     source = a.handovers[request].source
@@ -67,14 +66,14 @@ def release(a: Any, request: int, time_s: float) -> None:
 
 
 @rare_kernel
-def begin_prefill(a: Any, request: int) -> None:
+def begin_prefill(a: Arrays, request: int) -> None:
     """A request is sent to be prefilled: there it ends with its first token."""
     a.handovers[request].max_tokens = a.requests[request].max_tokens
     a.requests[request].max_tokens = 1
 
 
 @rare_kernel
-def hand_over(a: Any, request: int, now_s: float) -> None:
+def hand_over(a: Arrays, request: int, now_s: float) -> None:
     """A request has been prefilled: it waits at the gateway to be sent to a decode engine."""
     req, handover = a.requests[request], a.handovers[request]
     views.note_ended(a, request)
@@ -89,7 +88,7 @@ def hand_over(a: Any, request: int, now_s: float) -> None:
 
 
 @rare_kernel
-def remember(a: Any, request: int, following: int) -> None:
+def remember(a: Arrays, request: int, following: int) -> None:
     """What comes after a request of the same session knows where that was served."""
     handover, of = a.handovers[request], a.handovers[following]
     comes_to_decode = handover.stage == 1
@@ -102,7 +101,7 @@ def remember(a: Any, request: int, following: int) -> None:
 
 
 @rare_kernel
-def await_read(a: Any, request: int) -> None:
+def await_read(a: Arrays, request: int) -> None:
     """A request has come to its decode engine, which from now on renews the lease of its KV."""
     if a.sides[a.requests[request].replica].pushes == 1:  # it does not
         return

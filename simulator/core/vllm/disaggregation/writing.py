@@ -4,30 +4,29 @@ As in `conformance.reference.vllm.connectors.pushing`.
 """
 
 import math
-from typing import Any
 
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import DECODE, FINISHED, NONE
+from simulator.core.layout import DECODE, FINISHED, NONE, Arrays
 from simulator.core.routing import views
 from simulator.core.vllm.disaggregation import keeping
 from simulator.core.vllm.disaggregation.layout import RECEIVED, SENT
 
 
 @kernel
-def num_rows(a: Any) -> int:
+def num_rows(a: Arrays) -> int:
     """Of requests; as many follow for their prefill engines."""
     return a.handovers.shape[0] >> 1
 
 
 @rare_kernel
-def is_undivided(a: Any, request: int) -> bool:
+def is_undivided(a: Arrays, request: int) -> bool:
     """Whether a request comes to the router that is to be at two engines at once."""
     return bool(a.sides[0].pushes == 1 and a.handovers[request].stage == 0)
 
 
 @rare_kernel
-def divide(a: Any, request: int, source: int) -> int:
+def divide(a: Arrays, request: int, source: int) -> int:
     """Its prefill engine was chosen: returns its row there. The request itself is for a decode engine."""
     handover, row = a.handovers[request], request + num_rows(a)
     handover.stage, handover.do_remote_prefill, handover.source = 1, 1, source
@@ -36,7 +35,7 @@ def divide(a: Any, request: int, source: int) -> int:
 
 
 @rare_kernel
-def note_prefilled(a: Any, row: int, now_s: float) -> None:
+def note_prefilled(a: Arrays, row: int, now_s: float) -> None:
     """A prompt has been computed."""
     handover = a.handovers[row - num_rows(a)]
     views.note_ended(a, row)
@@ -45,7 +44,7 @@ def note_prefilled(a: Any, row: int, now_s: float) -> None:
 
 
 @rare_kernel
-def leave(a: Any, request: int) -> None:
+def leave(a: Arrays, request: int) -> None:
     """A request's client has left: what it asked for never comes unless it is computed."""
     handover = a.handovers[request]
     if handover.asked == 1 and not keeping.is_kept(a, handover.source, request + num_rows(a)):
@@ -53,14 +52,14 @@ def leave(a: Any, request: int) -> None:
 
 
 @kernel
-def lose(a: Any, request: int) -> None:
+def lose(a: Arrays, request: int) -> None:
     if a.handovers[request].lost == 0:
         a.handovers[request].lost = 1
         a.sides[a.requests[request].replica].num_lost += 1
 
 
 @rare_kernel
-def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
+def launch(a: Arrays, replica: int, slot: int, now_s: float) -> None:
     """A step is launched: what it asks for goes out, what its engine has computed can be written.
 
     That a write from here is over it sees at once. That one to here is over a message says, and messages are read in
@@ -84,7 +83,7 @@ def launch(a: Any, replica: int, slot: int, now_s: float) -> None:
 
 
 @kernel
-def ask(a: Any, replica: int, request: int, now_s: float) -> None:
+def ask(a: Arrays, replica: int, request: int, now_s: float) -> None:
     """A decode engine has blocks for a request."""
     handover, row = a.handovers[request], request + num_rows(a)
     handover.asked = 1
@@ -99,7 +98,7 @@ def ask(a: Any, replica: int, request: int, now_s: float) -> None:
 
 
 @kernel
-def offer(a: Any, row: int, now_s: float) -> None:
+def offer(a: Arrays, row: int, now_s: float) -> None:
     """A prompt has been computed, and a step launched after that."""
     a.handovers[row].offered = 1
     if a.handovers[row - num_rows(a)].asked == 1:
@@ -107,7 +106,7 @@ def offer(a: Any, row: int, now_s: float) -> None:
 
 
 @kernel
-def write(a: Any, request: int, now_s: float) -> None:
+def write(a: Arrays, request: int, now_s: float) -> None:
     """Begin a write: one at a time from an engine and to an engine, as fast as the slower of the two."""
     handover, row = a.handovers[request], request + num_rows(a)
     replica = a.requests[request].replica
@@ -124,7 +123,7 @@ def write(a: Any, request: int, now_s: float) -> None:
 
 
 @kernel
-def expect_end(a: Any, replica: int, kind: int, row: int, end_s: float) -> None:
+def expect_end(a: Arrays, replica: int, kind: int, row: int, end_s: float) -> None:
     """What an engine waits for is over then, no later than was known; one that rests wakes for it."""
     known = a.wait_lists[replica, kind]
     a.waits[row, kind].over_s = end_s

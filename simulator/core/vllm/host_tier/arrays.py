@@ -1,11 +1,9 @@
 """The arrays of host tiers before a run; empty where no engine has one."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
+from simulator.core.types import AnyArray, Pool
 from simulator.core.vllm.host_tier import layout
 from simulator.engines.vllm.connectors.host_cache import ARC
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER
@@ -29,7 +27,7 @@ def num_rows(engine: EngineConfig, table: RequestTable, max_num_seqs: int) -> in
     return most + holders if engine.host_tier and engine.host_tier.is_shared else most  # those that stores hold
 
 
-def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str, NDArray[Any]]:
+def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str, AnyArray]:
     """By their names in `layout.Arrays`."""
     engines = [pool.engine for pool in fleet.pools if isinstance(pool.engine, EngineConfig)]
     has_tier = any(engine.host_tier for engine in engines)
@@ -70,7 +68,7 @@ RECORDS = {False: 1, True: 3}  # of a chunk that host memory has room for: ARC r
 NOTES = {False: 1, True: 3}  # bits of a request's chunk, see `host_cache`
 
 
-def fill_tier(values: Any, engine: EngineConfig, table: RequestTable) -> None:
+def fill_tier(values: Pool, engine: EngineConfig, table: RequestTable) -> None:
     """An engine's connector under the names of the core."""
     if engine.kv_role is not None:
         values["connector"] = NIXL

@@ -1,20 +1,19 @@
 """Which chunk holds a request's block, and which of those that it offers are new, compiled."""
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Transfer
 from simulator.core.vllm.host_tier import eviction, host_cache
 
 
 @rare_kernel
-def chunk_of(a: Any, replica: int, request: int, index: int) -> int:
+def chunk_of(a: Arrays, replica: int, request: int, index: int) -> int:
     """The chunk of a request's block, or NONE."""
     return host_cache.find(a, replica, content_of(a, replica, request, index), index)
 
 
 @kernel
-def content_of(a: Any, replica: int, request: int, index: int) -> int:
+def content_of(a: Arrays, replica: int, request: int, index: int) -> int:
     span = a.requests[request].span_start
     end = (index + 1) * a.pools[a.replicas[replica].pool].block_size
     while a.spans[span].end < end:
@@ -23,7 +22,7 @@ def content_of(a: Any, replica: int, request: int, index: int) -> int:
 
 
 @rare_kernel
-def count_new(a: Any, replica: int, request: int, first: int, last: int) -> int:
+def count_new(a: Arrays, replica: int, request: int, first: int, last: int) -> int:
     """Offer a request's chunks [first, last): how many of them are not there; the others do not go for them."""
     cache = a.caches[a.tiers[replica].cache]
     cache.offer += 1
@@ -45,7 +44,7 @@ def count_new(a: Any, replica: int, request: int, first: int, last: int) -> int:
 
 
 @rare_kernel
-def insert_new(a: Any, replica: int, request: int, index: int, job: Any) -> int:
+def insert_new(a: Arrays, replica: int, request: int, index: int, job: Transfer) -> int:
     """The chunk of a block that a store will write, or NONE: it is there already."""
     content = content_of(a, replica, request, index)
     if host_cache.find(a, replica, content, index) != NONE:

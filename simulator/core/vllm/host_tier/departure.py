@@ -1,15 +1,13 @@
 """What stays in a store that engines share when one of them is gone, compiled."""
 
-from typing import Any
-
 from simulator.core.jit import rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.vllm.host_tier import host_cache
 from simulator.core.vllm.host_tier.content import chunk_of
 
 
 @rare_kernel
-def let_go(a: Any, replica: int) -> None:
+def let_go(a: Arrays, replica: int) -> None:
     """An engine is gone, and the store that it shares stays: what it read may go, what it wrote never came."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     for place in range(tier.load_done, tier.load_tail):

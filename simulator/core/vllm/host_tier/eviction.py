@@ -3,10 +3,8 @@
 What ARC remembers of a chunk that went, its ghost, is a record like a chunk's under a key that no chunk has.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.vllm.host_tier import host_cache, ranks
 from simulator.core.vllm.host_tier.layout import B1, B2, T1, T2
 
@@ -15,17 +13,17 @@ USED, INSERTED, MISSED = range(3)  # what is noted of a request's chunks; ARC al
 
 
 @kernel
-def is_noted(a: Any, request: int, note: int, index: int) -> bool:
+def is_noted(a: Arrays, request: int, note: int, index: int) -> bool:
     return bool(a.used_chunks[request, note, index >> 3] & (1 << (index & 7)))
 
 
 @kernel
-def take_note(a: Any, request: int, note: int, index: int) -> None:
+def take_note(a: Arrays, request: int, note: int, index: int) -> None:
     a.used_chunks[request, note, index >> 3] |= 1 << (index & 7)
 
 
 @kernel
-def note_found(a: Any, replica: int, request: int, chunk: int, index: int) -> None:
+def note_found(a: Arrays, replica: int, request: int, chunk: int, index: int) -> None:
     """A request finds a chunk that is there."""
     p = a.pools[a.replicas[replica].pool]
     if p.ranks_requests == 1 and not is_noted(a, request, USED, index):
@@ -35,7 +33,7 @@ def note_found(a: Any, replica: int, request: int, chunk: int, index: int) -> No
 
 
 @rare_kernel
-def note_missed(a: Any, replica: int, request: int, content: int, index: int) -> None:
+def note_missed(a: Arrays, replica: int, request: int, content: int, index: int) -> None:
     """A request offers a chunk that is not there; ARC learns from it, once of each request, if it remembers it."""
     p = a.pools[a.replicas[replica].pool]
     if p.evicts_by_arc == 0:
@@ -61,7 +59,7 @@ def note_missed(a: Any, replica: int, request: int, content: int, index: int) ->
 
 
 @kernel
-def enter(a: Any, replica: int, request: int, chunk: int) -> None:
+def enter(a: Arrays, replica: int, request: int, chunk: int) -> None:
     """A request stores a chunk."""
     p, of = a.pools[a.replicas[replica].pool], a.chunks[a.tiers[replica].cache, chunk]
     if p.ranks_requests == 1:
@@ -78,13 +76,13 @@ def enter(a: Any, replica: int, request: int, chunk: int) -> None:
 
 
 @kernel
-def forget_ghost(a: Any, replica: int, ghost: int) -> None:
+def forget_ghost(a: Arrays, replica: int, ghost: int) -> None:
     host_cache.take_out(a, replica, ghost)
     host_cache.remove(a, replica, ghost)
 
 
 @rare_kernel
-def use_ended(a: Any, replica: int, request: int, content: int, index: int) -> None:
+def use_ended(a: Arrays, replica: int, request: int, content: int, index: int) -> None:
     """A request that has ended used a chunk; called from its tail on."""
     chunk = host_cache.find(a, replica, content, index)
     if chunk == NONE:
@@ -101,7 +99,7 @@ def use_ended(a: Any, replica: int, request: int, content: int, index: int) -> N
 
 
 @kernel
-def may_go(a: Any, replica: int, chunk: int) -> bool:
+def may_go(a: Arrays, replica: int, chunk: int) -> bool:
     """Whether nothing reads or writes a chunk, and it is not of the present offer."""
     return (
         a.chunks[a.tiers[replica].cache, chunk].reads == 0
@@ -110,7 +108,7 @@ def may_go(a: Any, replica: int, chunk: int) -> bool:
 
 
 @kernel
-def next_to_go(a: Any, replica: int, chunk: int) -> int:
+def next_to_go(a: Arrays, replica: int, chunk: int) -> int:
     """The first that may go, from a chunk of a list on, or NONE."""
     while chunk != NONE and not may_go(a, replica, chunk):
         chunk = a.chunks[a.tiers[replica].cache, chunk].newer
@@ -118,7 +116,7 @@ def next_to_go(a: Any, replica: int, chunk: int) -> int:
 
 
 @rare_kernel
-def make_room(a: Any, replica: int, count: int) -> bool:
+def make_room(a: Arrays, replica: int, count: int) -> bool:
     """Evict until `count` chunks are free; False if they cannot be: none goes then."""
     cache = a.caches[a.tiers[replica].cache]
     missing = count - cache.num_free
@@ -143,7 +141,7 @@ def make_room(a: Any, replica: int, count: int) -> bool:
 
 
 @rare_kernel
-def make_ranked_room(a: Any, replica: int, missing: int) -> None:
+def make_ranked_room(a: Arrays, replica: int, missing: int) -> None:
     num_passed = 0
     while missing > 0:
         chunk = a.chunk_heap[a.tiers[replica].cache, 0]
@@ -157,7 +155,7 @@ def make_ranked_room(a: Any, replica: int, missing: int) -> None:
 
 
 @kernel
-def evict(a: Any, replica: int, chunk: int) -> None:
+def evict(a: Arrays, replica: int, chunk: int) -> None:
     cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     p = a.pools[a.replicas[replica].pool]
     cache.num_free += 1

@@ -4,8 +4,6 @@ As in `conformance.reference.vllm.connectors.offloading_scheduler`: requests tha
 of their own, before all others.
 """
 
-from typing import Any
-
 from simulator.core import waiting
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import (
@@ -16,14 +14,16 @@ from simulator.core.layout import (
     NIXL,
     NONE,
     NOT_BLOCKED,
+    Arrays,
 )
+from simulator.core.types import Pool, Replica, Request
 from simulator.core.vllm import admission, blocks, plan, prefix, queue
 from simulator.core.vllm.disaggregation import reading
 from simulator.core.vllm.host_tier import lmcache, offload, store
 
 
 @rare_kernel
-def hold(a: Any, replica: int, request: int) -> None:
+def hold(a: Arrays, replica: int, request: int) -> None:
     """Move a request from the queue to those that hold blocks."""
     waiting.remove(a, replica, request)
     a.replicas[replica].num_waiting += 1
@@ -41,7 +41,7 @@ def hold(a: Any, replica: int, request: int) -> None:
 
 
 @rare_kernel
-def leave_queue(a: Any, replica: int, request: int) -> None:
+def leave_queue(a: Arrays, replica: int, request: int) -> None:
     """Take a request out of the queue in which it waits."""
     if a.pools[a.replicas[replica].pool].connector == 0 or a.offloads[request].holds == 0:
         waiting.remove(a, replica, request)
@@ -56,24 +56,24 @@ def leave_queue(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def full_tokens(p: Any, req: Any) -> int:
+def full_tokens(p: Pool, req: Request) -> int:
     """What must fit for a request to be admitted, beside its next chunk."""
     return min(req.prompt + req.output, p.max_model_len) if p.reserve_full_isl == 1 else 0
 
 
 @kernel
-def watermark(state: Any, p: Any) -> int:
+def watermark(state: Replica, p: Pool) -> int:
     return p.watermark_blocks if state.num_running > 0 else 0
 
 
 @kernel
-def missing_blocks(p: Any, req: Any) -> int:
+def missing_blocks(p: Pool, req: Request) -> int:
     """What a request still needs to hold all its tokens."""
     return max(blocks.num_blocks_of(min(req.prompt + req.output, p.max_model_len), p.block_size) - req.num_blocks, 0)
 
 
 @kernel
-def reserved_blocks(a: Any, replica: int) -> int:
+def reserved_blocks(a: Arrays, replica: int) -> int:
     """What all need that have a part of their prompt to come."""
     state = a.replicas[replica]
     p, count = a.pools[state.pool], 0
@@ -89,7 +89,7 @@ def reserved_blocks(a: Any, replica: int) -> int:
 
 
 @rare_kernel
-def begin_load(a: Any, replica: int, request: int, row: int, hits: int, tokens: int) -> bool:
+def begin_load(a: Arrays, replica: int, request: int, row: int, hits: int, tokens: int) -> bool:
     """Give a request the blocks of its hits on the GPU and elsewhere, and load those; False: no room.
 
     It has `tokens` then.
@@ -118,7 +118,7 @@ def begin_load(a: Any, replica: int, request: int, row: int, hits: int, tokens: 
 
 
 @kernel
-def receive(a: Any, replica: int, request: int) -> None:
+def receive(a: Arrays, replica: int, request: int) -> None:
     """Cache what was loaded; the last token is always computed."""
     req = a.requests[request]
     blocks.cache(a, replica, request, req.computed)
@@ -127,7 +127,7 @@ def receive(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def admit_holder(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
+def admit_holder(a: Arrays, replica: int, slot: int, request: int, budget: int) -> int:
     """Let a request go on whose KV was loaded; 0 if its next chunk does not fit."""
     state, req = a.replicas[replica], a.requests[request]
     p = a.pools[state.pool]
@@ -155,7 +155,7 @@ def admit_holder(a: Any, replica: int, slot: int, request: int, budget: int) -> 
 
 
 @kernel
-def find_elsewhere(a: Any, replica: int, request: int, hits: int) -> int:
+def find_elsewhere(a: Arrays, replica: int, request: int, hits: int) -> int:
     """The tokens that a request has after its hits on the GPU and a load; NONE: ask again in the next step."""
     p = a.pools[a.replicas[replica].pool]
     if p.connector == NIXL:
@@ -167,7 +167,7 @@ def find_elsewhere(a: Any, replica: int, request: int, hits: int) -> int:
 
 
 @kernel
-def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
+def admit(a: Arrays, replica: int, slot: int, request: int, budget: int) -> int:
     """The tokens of a request's next chunk; 0: it does not fit, NONE: it is passed over."""
     p = a.pools[a.replicas[replica].pool]
     off, req = a.offloads[request], a.requests[request]
@@ -190,7 +190,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
 
 
 @rare_kernel
-def schedule_waiting(a: Any, replica: int, slot: int, budget: int, now_s: float) -> int:
+def schedule_waiting(a: Arrays, replica: int, slot: int, budget: int, now_s: float) -> int:
     """Returns why the scan stopped."""
     p, state = a.pools[a.replicas[replica].pool], a.replicas[replica]
     request, follows_holding = a.tiers[replica].holding_head, True

@@ -4,17 +4,15 @@ A chunk is one block. All lie in one list by their last use, under ARC in two, w
 A hash table finds them by content and place; it has a chunk's number plus 1, or 0.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.vllm.pool import mixed
 
 WRITING = -1  # instead of a number of reads: its first copy is under way
 
 
 @kernel
-def lay_out(a: Any, replica: int) -> None:
+def lay_out(a: Arrays, replica: int) -> None:
     """An empty cache. No record is touched before a chunk needs it: a store may have room for far more than comes."""
     cache = a.caches[a.tiers[replica].cache]
     cache.free_chunk = NONE
@@ -24,7 +22,7 @@ def lay_out(a: Any, replica: int) -> None:
 
 
 @kernel
-def find(a: Any, replica: int, content: int, index: int) -> int:
+def find(a: Arrays, replica: int, content: int, index: int) -> int:
     """The chunk of a block, or NONE."""
     cache = a.tiers[replica].cache
     bucket = (mixed(content) + index) & a.pools[a.replicas[replica].pool].chunk_mask
@@ -37,7 +35,7 @@ def find(a: Any, replica: int, content: int, index: int) -> int:
 
 
 @rare_kernel
-def insert(a: Any, replica: int, content: int, index: int) -> int:
+def insert(a: Arrays, replica: int, content: int, index: int) -> int:
     """Take a free chunk for a block whose copy begins."""
     cache = a.caches[a.tiers[replica].cache]
     chunk = cache.free_chunk
@@ -60,7 +58,7 @@ def ghost_of(index: int) -> int:
 
 
 @kernel
-def remove(a: Any, replica: int, chunk: int) -> None:
+def remove(a: Arrays, replica: int, chunk: int) -> None:
     """A chunk, or a ghost, that is in no list is there no more."""
     cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     leave_bucket(a, replica, chunk)
@@ -69,7 +67,7 @@ def remove(a: Any, replica: int, chunk: int) -> None:
 
 
 @kernel
-def enter_bucket(a: Any, replica: int, chunk: int, content: int, index: int) -> None:
+def enter_bucket(a: Arrays, replica: int, chunk: int, content: int, index: int) -> None:
     of = a.chunks[a.tiers[replica].cache, chunk]
     of.key_content = content
     of.key_index = index
@@ -79,7 +77,7 @@ def enter_bucket(a: Any, replica: int, chunk: int, content: int, index: int) -> 
 
 
 @kernel
-def leave_bucket(a: Any, replica: int, chunk: int) -> None:
+def leave_bucket(a: Arrays, replica: int, chunk: int) -> None:
     of = a.chunks[a.tiers[replica].cache, chunk]
     bucket = (mixed(of.key_content) + of.key_index) & a.pools[a.replicas[replica].pool].chunk_mask
     other = a.chunk_buckets[a.tiers[replica].cache, bucket] - 1
@@ -92,7 +90,7 @@ def leave_bucket(a: Any, replica: int, chunk: int) -> None:
 
 
 @kernel
-def append(a: Any, replica: int, chunk: int, into: int) -> None:
+def append(a: Arrays, replica: int, chunk: int, into: int) -> None:
     cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     newest = cache.newest[into]
     of.list = into
@@ -107,7 +105,7 @@ def append(a: Any, replica: int, chunk: int, into: int) -> None:
 
 
 @kernel
-def take_out(a: Any, replica: int, chunk: int) -> None:
+def take_out(a: Arrays, replica: int, chunk: int) -> None:
     cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     if of.older == NONE:
         cache.oldest[of.list] = of.newer
@@ -121,7 +119,7 @@ def take_out(a: Any, replica: int, chunk: int) -> None:
 
 
 @rare_kernel
-def use(a: Any, replica: int, chunk: int, into: int) -> None:
+def use(a: Arrays, replica: int, chunk: int, into: int) -> None:
     """It becomes the most recently used of a list."""
     if a.caches[a.tiers[replica].cache].newest[into] != chunk:
         take_out(a, replica, chunk)
@@ -129,20 +127,20 @@ def use(a: Any, replica: int, chunk: int, into: int) -> None:
 
 
 @kernel
-def begin_read(a: Any, replica: int, chunk: int) -> None:
+def begin_read(a: Arrays, replica: int, chunk: int) -> None:
     cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     cache.num_idle -= int(of.reads == 0)
     of.reads += 1
 
 
 @kernel
-def end_read(a: Any, replica: int, chunk: int) -> None:
+def end_read(a: Arrays, replica: int, chunk: int) -> None:
     cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     of.reads -= 1
     cache.num_idle += int(of.reads == 0)
 
 
 @kernel
-def end_write(a: Any, replica: int, chunk: int) -> None:
+def end_write(a: Arrays, replica: int, chunk: int) -> None:
     a.chunks[a.tiers[replica].cache, chunk].reads = 0
     a.caches[a.tiers[replica].cache].num_idle += 1

@@ -5,29 +5,30 @@ taken note of, those that it has heard of, those under way, of the stores those 
 """
 
 import math
-from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
+from simulator.core.layout import Arrays
+from simulator.core.types import Pool, Tier
 
 
 @kernel
-def copy_s(p: Any, num_chunks: int) -> float:
+def copy_s(p: Pool, num_chunks: int) -> float:
     return p.transfer_s + num_chunks * p.chunk_s
 
 
 @kernel
-def begin_s(tier: Any, free_s: float) -> float:
+def begin_s(tier: Tier, free_s: float) -> float:
     return max(free_s, tier.now_s, tier.computed_s)
 
 
 @kernel
-def num_pending(tier: Any) -> int:
+def num_pending(tier: Tier) -> int:
     """Transfers that the scheduler does not know to be over."""
     return int(tier.store_tail - tier.store_done + tier.load_tail - tier.load_done)
 
 
 @kernel
-def has_news(a: Any, replica: int, now_s: float) -> bool:
+def has_news(a: Arrays, replica: int, now_s: float) -> bool:
     """Whether a step would hand stores to the link, or take in transfers that are over."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     if tier.store_begun < tier.store_tail and p.is_shared == 0:
@@ -38,7 +39,7 @@ def has_news(a: Any, replica: int, now_s: float) -> bool:
 
 
 @kernel
-def next_end_s(a: Any, replica: int) -> float:
+def next_end_s(a: Arrays, replica: int) -> float:
     """When the next copy is over that the scheduler does not know to be over; infinity: there is none."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     end_s = math.inf
@@ -50,7 +51,7 @@ def next_end_s(a: Any, replica: int) -> float:
 
 
 @kernel
-def begin_store(a: Any, replica: int) -> None:
+def begin_store(a: Arrays, replica: int) -> None:
     """Hand the next store to the link."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     store = a.stores[replica, tier.store_begun & p.store_mask]
@@ -60,7 +61,7 @@ def begin_store(a: Any, replica: int) -> None:
 
 
 @kernel
-def bring_forward(a: Any, replica: int, first: int) -> int:
+def bring_forward(a: Arrays, replica: int, first: int) -> int:
     """Move the stores from `first` on that the step waits for before the others of the step; how many there are."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     num_urgent = 0
@@ -85,7 +86,7 @@ def bring_forward(a: Any, replica: int, first: int) -> int:
 
 
 @rare_kernel
-def before_step(a: Any, replica: int, now_s: float) -> float:
+def before_step(a: Arrays, replica: int, now_s: float) -> float:
     """Begin the stores of the step before; returns when this step may begin."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     tier.now_s = max(tier.now_s, now_s)
@@ -104,7 +105,7 @@ def before_step(a: Any, replica: int, now_s: float) -> float:
 
 
 @rare_kernel
-def launch(a: Any, replica: int, slot: int, end_s: float) -> None:
+def launch(a: Arrays, replica: int, slot: int, end_s: float) -> None:
     """A step is launched that ends then: its copies follow, and the link tells which are over by now."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     tier.computed_s = max(tier.computed_s, end_s)
@@ -118,7 +119,7 @@ def launch(a: Any, replica: int, slot: int, end_s: float) -> None:
 
 
 @kernel
-def tell(a: Any, replica: int, slot: int) -> None:
+def tell(a: Arrays, replica: int, slot: int) -> None:
     """With a plan's output: which copies are over by now."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     while tier.store_told < tier.store_begun:

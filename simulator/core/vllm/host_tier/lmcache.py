@@ -5,10 +5,8 @@ As `conformance.reference.vllm.connectors.lmcache` does it.
 A step's copies lie in the ring of stores, one place for each request that has any, until the step is over.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
 from simulator.core.vllm import blocks, plan, prefix
 from simulator.core.vllm.host_tier import host_cache, host_link
 from simulator.core.vllm.host_tier.layout import T1
@@ -17,13 +15,13 @@ IS_NEW, RESUMES = 1, 2  # of a request that was looked up and not planned since
 
 
 @kernel
-def chunk_of(a: Any, replica: int, request: int, index: int) -> int:
+def chunk_of(a: Arrays, replica: int, request: int, index: int) -> int:
     """The chunk of a request with that index, or NONE."""
     return host_cache.find(a, replica, content_of(a, replica, request, index), index)
 
 
 @kernel
-def content_of(a: Any, replica: int, request: int, index: int) -> int:
+def content_of(a: Arrays, replica: int, request: int, index: int) -> int:
     span = a.requests[request].span_start
     end = (index + 1) * a.pools[a.replicas[replica].pool].host_chunk_tokens
     while a.spans[span].end < end:
@@ -32,7 +30,7 @@ def content_of(a: Any, replica: int, request: int, index: int) -> int:
 
 
 @rare_kernel
-def look_up(a: Any, replica: int, request: int) -> None:
+def look_up(a: Arrays, replica: int, request: int) -> None:
     """Pin what is found of a request's chunks, up to the first that is not, and use it now, the first foremost."""
     p, off, req = a.pools[a.replicas[replica].pool], a.offloads[request], a.requests[request]
     num_chunks, found = (req.prompt + req.output) // p.host_chunk_tokens, 0
@@ -49,13 +47,13 @@ def look_up(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def unpin(a: Any, replica: int, request: int, num_chunks: int) -> None:
+def unpin(a: Arrays, replica: int, request: int, num_chunks: int) -> None:
     for index in range(num_chunks):
         host_cache.end_read(a, replica, chunk_of(a, replica, request, index))
 
 
 @rare_kernel
-def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
+def admit(a: Arrays, replica: int, slot: int, request: int, budget: int) -> int:
     """Take the request's blocks for what is found and its next chunk, entering it into the plan; 0: it does not fit."""
     state, req, off = a.replicas[replica], a.requests[request], a.offloads[request]
     p, known = a.pools[state.pool], req.prompt + req.output
@@ -91,7 +89,7 @@ def admit(a: Any, replica: int, slot: int, request: int, budget: int) -> int:
 
 
 @rare_kernel
-def plan_copies(a: Any, replica: int, slot: int) -> None:
+def plan_copies(a: Arrays, replica: int, slot: int) -> None:
     """The copies of a step that was decided, in their order: of those that are new, that resume, that ran."""
     tier, of = a.tiers[replica], a.plans[replica, slot]
     tier.copies_s = 0.0
@@ -112,7 +110,7 @@ def plan_copies(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def begin(a: Any, replica: int, request: int, tokens: int) -> None:
+def begin(a: Arrays, replica: int, request: int, tokens: int) -> None:
     """Of a request that was just admitted."""
     tier, off, req = a.tiers[replica], a.offloads[request], a.requests[request]
     p = a.pools[a.replicas[replica].pool]
@@ -130,7 +128,7 @@ def begin(a: Any, replica: int, request: int, tokens: int) -> None:
 
 
 @kernel
-def go_on(a: Any, replica: int, request: int, tokens: int) -> None:
+def go_on(a: Arrays, replica: int, request: int, tokens: int) -> None:
     """Of a request that ran."""
     off, req = a.offloads[request], a.requests[request]
     first = min(req.computed - tokens, off.seen_tokens)
@@ -142,7 +140,7 @@ def go_on(a: Any, replica: int, request: int, tokens: int) -> None:
 
 
 @kernel
-def enter(a: Any, replica: int, request: int, pinned: int, is_loaded: bool) -> None:
+def enter(a: Arrays, replica: int, request: int, pinned: int, is_loaded: bool) -> None:
     """Store what it has filled since, and let go what was pinned for it."""
     tier, off = a.tiers[replica], a.offloads[request]
     p = a.pools[a.replicas[replica].pool]
@@ -163,7 +161,7 @@ def enter(a: Any, replica: int, request: int, pinned: int, is_loaded: bool) -> N
 
 
 @kernel
-def lengthen(a: Any, replica: int, slot: int) -> None:
+def lengthen(a: Arrays, replica: int, slot: int) -> None:
     """The step waits for its copies."""
     state, copies_s = a.replicas[replica], a.tiers[replica].copies_s
     state.stage_free_s += copies_s
@@ -172,7 +170,7 @@ def lengthen(a: Any, replica: int, slot: int) -> None:
 
 
 @rare_kernel
-def take_in(a: Any, replica: int, slot: int) -> None:
+def take_in(a: Arrays, replica: int, slot: int) -> None:
     """A step is over with its copies."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     for place in range(tier.store_done, a.told[replica, slot, 0]):
@@ -188,7 +186,7 @@ def take_in(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def store(a: Any, replica: int, request: int, first: int, count: int) -> None:
+def store(a: Arrays, replica: int, request: int, first: int, count: int) -> None:
     """Copy chunks, also those that are there: room is made for all of them first, and those it is not had for go."""
     cache, copied = a.caches[a.tiers[replica].cache], 0
     while copied < count and (cache.num_free > copied or evict_oldest(a, replica)):
@@ -202,7 +200,7 @@ def store(a: Any, replica: int, request: int, first: int, count: int) -> None:
 
 
 @kernel
-def evict_oldest(a: Any, replica: int) -> bool:
+def evict_oldest(a: Arrays, replica: int) -> bool:
     """Let the chunk go that was used longest ago; False: a request was told of each."""
     cache = a.caches[a.tiers[replica].cache]
     chunk = cache.oldest[T1]
@@ -218,7 +216,7 @@ def evict_oldest(a: Any, replica: int) -> bool:
 
 
 @kernel
-def end(a: Any, replica: int, request: int) -> None:
+def end(a: Arrays, replica: int, request: int) -> None:
     """A request has ended, before it was admitted or after."""
     off = a.offloads[request]
     if off.is_looked_up != 0:

@@ -3,10 +3,8 @@
 As in `conformance.reference.vllm.connectors.offloading`, with what the scheduler does for it.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING
+from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING, Arrays
 from simulator.core.vllm import blocks, pool
 from simulator.core.vllm.disaggregation import keeping
 from simulator.core.vllm.host_tier import eviction, host_cache, lmcache, store
@@ -14,14 +12,14 @@ from simulator.core.vllm.host_tier.content import chunk_of, content_of, count_ne
 
 
 @rare_kernel
-def begin(a: Any, replica: int) -> None:
+def begin(a: Arrays, replica: int) -> None:
     """An engine is used for the first time."""
     if a.pools[a.replicas[replica].pool].host_chunks > 0 and a.caches[a.tiers[replica].cache].is_laid_out == 0:
         host_cache.lay_out(a, replica)
 
 
 @rare_kernel
-def forget(a: Any, request: int) -> None:
+def forget(a: Arrays, request: int) -> None:
     """A request's engine is gone with its host memory: it begins anew elsewhere."""
     off = a.offloads[request]
     off.next_chunk, off.known_blocks, off.num_stores, off.local_blocks, off.preempted_step = 0, 0, 0, 0, 0
@@ -38,7 +36,7 @@ def forget(a: Any, request: int) -> None:
 
 
 @rare_kernel
-def find_hit(a: Any, replica: int, request: int, first: int) -> int:
+def find_hit(a: Arrays, replica: int, request: int, first: int) -> int:
     """How many blocks can be loaded from block `first` on; NONE: ask again in the next step."""
     p, req = a.pools[a.replicas[replica].pool], a.requests[request]
     a.offloads[request].known_blocks = 0
@@ -58,7 +56,7 @@ def find_hit(a: Any, replica: int, request: int, first: int) -> int:
 
 
 @kernel
-def load(a: Any, replica: int, request: int, first: int, count: int) -> None:
+def load(a: Arrays, replica: int, request: int, first: int, count: int) -> None:
     """Load blocks into those that the request was just given."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     off, req = a.offloads[request], a.requests[request]
@@ -80,7 +78,7 @@ def load(a: Any, replica: int, request: int, first: int, count: int) -> None:
 
 
 @kernel
-def hand_out(a: Any, replica: int, block: int) -> None:
+def hand_out(a: Arrays, replica: int, block: int) -> None:
     """A block is somebody's from this step on; the step waits for a store of it that nobody holds."""
     a.handed_out[block] = a.replicas[replica].step
     if a.fences[block] > 0:
@@ -91,7 +89,7 @@ def hand_out(a: Any, replica: int, block: int) -> None:
 
 
 @rare_kernel
-def plan_transfers(a: Any, replica: int, slot: int) -> None:
+def plan_transfers(a: Arrays, replica: int, slot: int) -> None:
     """The stores of a step, and which it must wait for; called when it is decided."""
     tier, plan = a.tiers[replica], a.plans[replica, slot]
     tier.num_steps += int(plan.count > 0)
@@ -122,7 +120,7 @@ def plan_transfers(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def await_stores(a: Any, replica: int) -> None:
+def await_stores(a: Arrays, replica: int) -> None:
     """Note those that read a block of an ended request that was handed out again, or are of a preempted one."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     for place in range(tier.store_done, tier.store_tail):
@@ -137,7 +135,7 @@ def await_stores(a: Any, replica: int) -> None:
 
 
 @kernel
-def reads_handed_out(a: Any, replica: int, chunk: int) -> bool:
+def reads_handed_out(a: Arrays, replica: int, chunk: int) -> bool:
     while chunk != NONE:
         if a.handed_out[a.chunks[a.tiers[replica].cache, chunk].source] == a.replicas[replica].step:
             return True
@@ -146,7 +144,7 @@ def reads_handed_out(a: Any, replica: int, chunk: int) -> bool:
 
 
 @rare_kernel
-def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> None:
+def offer(a: Arrays, replica: int, request: int, row: int, num_computed: int) -> None:
     """Store what a request's prompt has filled and was not offered before; nothing where room cannot be had."""
     p, off = a.pools[a.replicas[replica].pool], a.offloads[request]
     if num_computed < (off.next_chunk + 1) * p.block_size:
@@ -163,7 +161,7 @@ def offer(a: Any, replica: int, request: int, row: int, num_computed: int) -> No
 
 
 @rare_kernel
-def write(a: Any, replica: int, request: int, row: int, first: int, last: int) -> None:
+def write(a: Arrays, replica: int, request: int, row: int, first: int, last: int) -> None:
     """Store those of a request's blocks in [first, last) that are not in the host's memory."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     job = a.stores[replica, tier.store_tail & p.store_mask]
@@ -191,7 +189,7 @@ def write(a: Any, replica: int, request: int, row: int, first: int, last: int) -
 
 
 @rare_kernel
-def preempt(a: Any, replica: int, request: int) -> None:
+def preempt(a: Arrays, replica: int, request: int) -> None:
     """A request lets its blocks go: the step waits for its stores, but for those that hold blocks themselves."""
     if a.offloads[request].num_stores > 0:
         if a.pools[a.replicas[replica].pool].is_shared == 1:
@@ -204,14 +202,14 @@ def preempt(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def may_free(a: Any, replica: int, request: int, undecided: int) -> bool:
+def may_free(a: Arrays, replica: int, request: int, undecided: int) -> bool:
     """Whether no step in flight writes a request's blocks; `undecided` tokens are of the step that is being decided."""
     p = a.pools[a.replicas[replica].pool]
     return p.defers_frees == 0 or p.plans_in_flight == 1 or a.requests[request].in_flight == undecided
 
 
 @rare_kernel
-def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
+def end(a: Arrays, replica: int, request: int, was_aborted: int) -> None:
     """A request has ended: its blocks are free now, or once nothing copies into them or writes them."""
     tier, off, req = a.tiers[replica], a.offloads[request], a.requests[request]
     connector = a.pools[a.replicas[replica].pool].connector
@@ -249,7 +247,7 @@ def end(a: Any, replica: int, request: int, was_aborted: int) -> None:
 
 
 @kernel
-def fence(a: Any, replica: int, request: int) -> None:
+def fence(a: Arrays, replica: int, request: int) -> None:
     """Watch the blocks that an ended request's stores read."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     for place in range(tier.store_done, tier.store_tail):
@@ -263,7 +261,7 @@ def fence(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def enter_ended(a: Any, replica: int, request: int) -> None:
+def enter_ended(a: Arrays, replica: int, request: int) -> None:
     """Into the list of those that ended since the latest step was decided, by id."""
     tier = a.tiers[replica]
     before, after = tier.ended_tail, NONE
@@ -281,7 +279,7 @@ def enter_ended(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def clear_up_all(a: Any, replica: int) -> None:
+def clear_up_all(a: Arrays, replica: int) -> None:
     tier = a.tiers[replica]
     while tier.ended_head != NONE:
         clear_up(a, replica, tier.ended_head)
@@ -290,7 +288,7 @@ def clear_up_all(a: Any, replica: int) -> None:
 
 
 @kernel
-def clear_up(a: Any, replica: int, request: int) -> None:
+def clear_up(a: Arrays, replica: int, request: int) -> None:
     """An ended request offers what it could not before, and uses its chunks, the tail first."""
     off, req = a.offloads[request], a.requests[request]
     num_computed = req.computed if off.was_aborted == 1 else req.prompt
@@ -314,7 +312,7 @@ def clear_up(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def free_blocks(a: Any, replica: int, request: int) -> None:
+def free_blocks(a: Arrays, replica: int, request: int) -> None:
     """Give back an ended request's blocks, and its row unless the next plan needs that."""
     state, req = a.replicas[replica], a.requests[request]
     mask = a.pools[state.pool].queue_mask
@@ -328,7 +326,7 @@ def free_blocks(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def free_row(a: Any, replica: int, request: int) -> None:
+def free_row(a: Arrays, replica: int, request: int) -> None:
     state = a.replicas[replica]
     a.free_rows[replica, state.num_free_rows] = a.requests[request].row
     state.num_free_rows += 1
@@ -336,7 +334,7 @@ def free_row(a: Any, replica: int, request: int) -> None:
 
 
 @rare_kernel
-def step_is_over(a: Any, replica: int) -> None:
+def step_is_over(a: Arrays, replica: int) -> None:
     """Give back blocks that a step wrote which is over now; before anything else of its output is read."""
     tier = a.tiers[replica]
     tier.num_steps_over += 1
@@ -347,7 +345,7 @@ def step_is_over(a: Any, replica: int) -> None:
 
 
 @rare_kernel
-def take_in(a: Any, replica: int, slot: int) -> None:
+def take_in(a: Arrays, replica: int, slot: int) -> None:
     """The transfers that a plan's output tells to be over."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         keeping.take_in(a, replica, slot)

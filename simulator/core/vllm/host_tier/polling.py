@@ -5,12 +5,11 @@ at its transfers again and again, and steps without work hand copies to the link
 """
 
 import math
-from typing import Any
 
 from simulator.core import replica as replicas
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
+from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING, Arrays
 from simulator.core.vllm import scheduler
 from simulator.core.vllm.disaggregation import keeping, reading
 from simulator.core.vllm.host_tier import host_link, lmcache, store
@@ -18,7 +17,7 @@ from simulator.core.vllm.host_tier.layout import POLL_S
 
 
 @kernel
-def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
+def fill_pipeline(a: Arrays, leader: int, now_s: float) -> None:
     """Decide as many steps as vLLM would have in flight."""
     if a.pools[a.replicas[leader].pool].connector > 0:
         go_on(a, leader, now_s)
@@ -27,14 +26,14 @@ def fill_pipeline(a: Any, leader: int, now_s: float) -> None:
 
 
 @kernel
-def has_requests(a: Any, replica: int) -> bool:
+def has_requests(a: Arrays, replica: int) -> bool:
     """Whether vLLM's engine goes on stepping."""
     state, tier = a.replicas[replica], a.tiers[replica]
     return bool(state.num_running + state.num_waiting > 0 or tier.any_ended == 1 or num_pending(a, replica) > 0)
 
 
 @kernel
-def num_pending(a: Any, replica: int) -> int:
+def num_pending(a: Arrays, replica: int) -> int:
     """Transfers that the scheduler does not know to be over."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         return int(a.sides[replica].num_pending)
@@ -44,7 +43,7 @@ def num_pending(a: Any, replica: int) -> int:
 
 
 @kernel
-def awaits_transfers(a: Any, replica: int) -> bool:
+def awaits_transfers(a: Arrays, replica: int) -> bool:
     """Whether one will end that the scheduler does not know to be over."""
     count = num_pending(a, replica)
     if a.pools[a.replicas[replica].pool].connector == NIXL:
@@ -53,7 +52,7 @@ def awaits_transfers(a: Any, replica: int) -> bool:
 
 
 @kernel
-def has_news(a: Any, replica: int, now_s: float) -> bool:
+def has_news(a: Arrays, replica: int, now_s: float) -> bool:
     """Whether a step would begin transfers, or take in some that are over."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         return keeping.has_news(a, replica, now_s)
@@ -63,7 +62,7 @@ def has_news(a: Any, replica: int, now_s: float) -> bool:
 
 
 @kernel
-def next_end_s(a: Any, replica: int) -> float:
+def next_end_s(a: Arrays, replica: int) -> float:
     """When the next transfer is over that the scheduler does not know to be over; infinity: there is none."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         return keeping.next_end_s(a, replica)
@@ -73,7 +72,7 @@ def next_end_s(a: Any, replica: int) -> float:
 
 
 @kernel
-def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
+def launch(a: Arrays, replica: int, slot: int, now_s: float, end_s: float) -> None:
     """A step is launched: its transfers begin, and it hears which are over by now."""
     if a.pools[a.replicas[replica].pool].connector == NIXL:
         reading.launch(a, replica, slot, now_s)
@@ -86,7 +85,7 @@ def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
 
 
 @rare_kernel
-def go_on(a: Any, replica: int, now_s: float) -> None:
+def go_on(a: Arrays, replica: int, now_s: float) -> None:
     """Step until a step's end, a transfer's or an arrival is to be waited for."""
     state, tier = a.replicas[replica], a.tiers[replica]
     p = a.pools[state.pool]
@@ -123,7 +122,7 @@ def go_on(a: Any, replica: int, now_s: float) -> None:
 
 
 @kernel
-def decide(a: Any, replica: int, now_s: float) -> int:
+def decide(a: Arrays, replica: int, now_s: float) -> int:
     """Decide a step and hand it to the GPU, with its copies to the link; returns how many were preempted."""
     state, tier = a.replicas[replica], a.tiers[replica]
     slot = (state.oldest_plan + state.num_plans) % a.pools[state.pool].plans_in_flight
@@ -147,7 +146,7 @@ def decide(a: Any, replica: int, now_s: float) -> int:
 
 
 @kernel
-def rests(a: Any, replica: int, now_s: float) -> bool:
+def rests(a: Arrays, replica: int, now_s: float) -> bool:
     """Whether nothing is to be done at once: it looks again later, or, with nothing under way, nothing ever fits."""
     tier = a.tiers[replica]
     if tier.goes_on == 1 or replicas.is_busy(a, replica):

@@ -3,25 +3,24 @@
 All chunks lie in one binary heap, the next to go first; each knows its place there.
 """
 
-from typing import Any
-
 from simulator.core.jit import kernel, rare_kernel
+from simulator.core.layout import Arrays
 
 
 @kernel
-def goes_before(a: Any, replica: int, one: int, other: int) -> bool:
+def goes_before(a: Arrays, replica: int, one: int, other: int) -> bool:
     this, that = a.chunks[a.tiers[replica].cache, one], a.chunks[a.tiers[replica].cache, other]
     return bool(this.rank < that.rank or (this.rank == that.rank and this.rank_index < that.rank_index))
 
 
 @kernel
-def put(a: Any, replica: int, place: int, chunk: int) -> None:
+def put(a: Arrays, replica: int, place: int, chunk: int) -> None:
     a.chunk_heap[a.tiers[replica].cache, place] = chunk
     a.chunks[a.tiers[replica].cache, chunk].place = place
 
 
 @rare_kernel
-def settle(a: Any, replica: int, place: int) -> None:
+def settle(a: Arrays, replica: int, place: int) -> None:
     """Move the chunk at a place to where it belongs."""
     chunk, size = a.chunk_heap[a.tiers[replica].cache, place], a.caches[a.tiers[replica].cache].num_ranked
     while place > 0:
@@ -44,7 +43,7 @@ def settle(a: Any, replica: int, place: int) -> None:
 
 
 @kernel
-def enter(a: Any, replica: int, chunk: int) -> None:
+def enter(a: Arrays, replica: int, chunk: int) -> None:
     cache = a.caches[a.tiers[replica].cache]
     put(a, replica, cache.num_ranked, chunk)
     cache.num_ranked += 1
@@ -52,7 +51,7 @@ def enter(a: Any, replica: int, chunk: int) -> None:
 
 
 @kernel
-def leave(a: Any, replica: int, chunk: int) -> None:
+def leave(a: Arrays, replica: int, chunk: int) -> None:
     cache, place = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk].place
     cache.num_ranked -= 1
     last = a.chunk_heap[a.tiers[replica].cache, cache.num_ranked]
@@ -62,7 +61,7 @@ def leave(a: Any, replica: int, chunk: int) -> None:
 
 
 @kernel
-def of_request(a: Any, replica: int, request: int) -> int:
+def of_request(a: Arrays, replica: int, request: int) -> int:
     """By when it saw its first chunk."""
     if a.offloads[request].rank == 0:
         a.caches[a.tiers[replica].cache].latest_rank += 1
@@ -71,7 +70,7 @@ def of_request(a: Any, replica: int, request: int) -> int:
 
 
 @kernel
-def see(a: Any, replica: int, request: int, chunk: int, index: int) -> None:
+def see(a: Arrays, replica: int, request: int, chunk: int, index: int) -> None:
     """A request sees a chunk that is there for the first time."""
     of, rank = a.chunks[a.tiers[replica].cache, chunk], of_request(a, replica, request)
     if rank > of.rank or (rank == of.rank and -1 - index > of.rank_index):
@@ -81,7 +80,7 @@ def see(a: Any, replica: int, request: int, chunk: int, index: int) -> None:
 
 
 @kernel
-def use(a: Any, replica: int, chunk: int) -> None:
+def use(a: Arrays, replica: int, chunk: int) -> None:
     """It becomes the most recently used."""
     cache, of = a.caches[a.tiers[replica].cache], a.chunks[a.tiers[replica].cache, chunk]
     cache.latest_rank += 1
@@ -91,13 +90,13 @@ def use(a: Any, replica: int, chunk: int) -> None:
 
 
 @rare_kernel
-def pass_over(a: Any, replica: int, num_passed: int, chunk: int) -> None:
+def pass_over(a: Arrays, replica: int, num_passed: int, chunk: int) -> None:
     """Take a chunk out that may not go now; those that were passed over lie at the far end of the heap's array."""
     leave(a, replica, chunk)
     a.chunk_heap[a.tiers[replica].cache, a.chunk_heap.shape[1] - 1 - num_passed] = chunk
 
 
 @rare_kernel
-def take_back(a: Any, replica: int, num_passed: int) -> None:
+def take_back(a: Arrays, replica: int, num_passed: int) -> None:
     for passed in range(num_passed - 1, -1, -1):
         enter(a, replica, a.chunk_heap[a.tiers[replica].cache, a.chunk_heap.shape[1] - 1 - passed])

@@ -4,10 +4,10 @@ Stores lie in their ring in the order in which they are asked for; each begins w
 """
 
 import math
-from typing import Any
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE
+from simulator.core.layout import NONE, Arrays
+from simulator.core.types import Transfer
 from simulator.core.vllm import pool
 from simulator.core.vllm.host_tier import eviction, host_cache, host_link
 from simulator.core.vllm.host_tier.content import chunk_of, count_new, insert_new
@@ -15,7 +15,7 @@ from simulator.core.vllm.host_tier.lmcache import IS_NEW, RESUMES
 
 
 @rare_kernel
-def find_hit(a: Any, replica: int, request: int, first: int) -> int:
+def find_hit(a: Arrays, replica: int, request: int, first: int) -> int:
     """How many blocks can be loaded from block `first` on; the block of the last token is always computed."""
     p, off, req = a.pools[a.replicas[replica].pool], a.offloads[request], a.requests[request]
     off.prefill_end = req.prompt + req.output
@@ -31,7 +31,7 @@ def find_hit(a: Any, replica: int, request: int, first: int) -> int:
 
 
 @rare_kernel
-def plan_stores(a: Any, replica: int, slot: int) -> None:
+def plan_stores(a: Arrays, replica: int, slot: int) -> None:
     """The stores of a step: of those that are new, that resume, that ran."""
     tier, of = a.tiers[replica], a.plans[replica, slot]
     tier.store_of_step = tier.store_tail
@@ -50,7 +50,7 @@ def plan_stores(a: Any, replica: int, slot: int) -> None:
 
 
 @kernel
-def ask(a: Any, replica: int, request: int) -> None:
+def ask(a: Arrays, replica: int, request: int) -> None:
     """Hold a request's blocks, and store those that it has filled since."""
     tier, off, req = a.tiers[replica], a.offloads[request], a.requests[request]
     p = a.pools[a.replicas[replica].pool]
@@ -71,7 +71,7 @@ def ask(a: Any, replica: int, request: int) -> None:
 
 
 @kernel
-def begin(a: Any, replica: int, job: Any) -> None:
+def begin(a: Arrays, replica: int, job: Transfer) -> None:
     """What of it is to be written: without room for that, or after a preemption, nothing."""
     off = a.offloads[job.request]
     if job.num_preemptions != a.requests[job.request].preemptions:
@@ -86,7 +86,7 @@ def begin(a: Any, replica: int, job: Any) -> None:
 
 
 @rare_kernel
-def settle(a: Any, replica: int, now_s: float) -> None:
+def settle(a: Arrays, replica: int, now_s: float) -> None:
     """Begin the stores whose turn it is by now; what is stored by now is there."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     while True:
@@ -112,14 +112,14 @@ def settle(a: Any, replica: int, now_s: float) -> None:
 
 
 @kernel
-def end_writes(a: Any, replica: int, chunk: int) -> None:
+def end_writes(a: Arrays, replica: int, chunk: int) -> None:
     while chunk != NONE:
         host_cache.end_write(a, replica, chunk)
         chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_store
 
 
 @kernel
-def served_s(a: Any, replica: int, way: int, num_chunks: int, asked_s: float) -> float:
+def served_s(a: Arrays, replica: int, way: int, num_chunks: int, asked_s: float) -> float:
     """When the store has given (0) or taken (1) chunks, after all that it was asked for before."""
     cache, p = a.caches[a.tiers[replica].cache], a.pools[a.replicas[replica].pool]
     cache.free_s[way] = max(cache.free_s[way], asked_s) + num_chunks * p.store_chunk_s
@@ -127,7 +127,7 @@ def served_s(a: Any, replica: int, way: int, num_chunks: int, asked_s: float) ->
 
 
 @rare_kernel
-def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
+def launch(a: Arrays, replica: int, slot: int, now_s: float, end_s: float) -> None:
     """A step is launched that ends then, with its copies; it hears which are over by now."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     tier.now_s = max(tier.now_s, now_s)
@@ -150,7 +150,7 @@ def launch(a: Any, replica: int, slot: int, now_s: float, end_s: float) -> None:
 
 
 @rare_kernel
-def keep(a: Any, replica: int, request: int) -> bool:
+def keep(a: Arrays, replica: int, request: int) -> bool:
     """Leave a request's table, with the blocks that its latest store holds, to that one.
 
     False: none is under way, or no table would be left for others.
@@ -171,14 +171,14 @@ def keep(a: Any, replica: int, request: int) -> bool:
 
 
 @kernel
-def free(a: Any, replica: int, row: int, first: int, last: int) -> None:
+def free(a: Arrays, replica: int, row: int, first: int, last: int) -> None:
     state = a.replicas[replica]
     mask = a.pools[state.pool].queue_mask
     pool.free_range(state, mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, row, first, last)
 
 
 @kernel
-def take_in(a: Any, replica: int, slot: int) -> None:
+def take_in(a: Arrays, replica: int, slot: int) -> None:
     """The stores that a plan's output tells to be over let go of their blocks."""
     tier, state = a.tiers[replica], a.replicas[replica]
     while tier.store_done < a.told[replica, slot, 0]:
