@@ -149,7 +149,5 @@ def read_startup(given: str | Startup | None) -> Startup:
     """`weights-from=nfs,node=0s,image=2s`. Raises HeadcountError."""
     if isinstance(given, Startup):
         return given
-    found: dict[str, object] = read_parameters(
-        given or "", Startup, "start-up of a replica", "weights-from=nfs,node=0s"
-    )
-    return typed(found, Startup, "start-up of a replica")
+    found: dict[str, object] = read_parameters(given or "", Startup, "a replica's start-up", "weights-from=nfs,node=0s")
+    return typed(found, Startup, "a replica's start-up")

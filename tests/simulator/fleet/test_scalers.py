@@ -26,7 +26,7 @@ def follow(scaler: Scaler, seen: list[tuple[int, int, float]], *, least: int = 1
             time_s=step * scaler.period_s, elapsed_s=scaler.period_s, replicas=replicas, running=running,
             waiting=waiting, kv_usage=kv_usage, least=least, most=most, arrived=running,
         )  # fmt: skip
-        replicas = look.bounded(scaler.wanted(look))
+        replicas = look.bounded(scaler.desired_replicas(look))
         sizes.append(replicas)
     return sizes
 
@@ -86,8 +86,8 @@ def test_an_autoscaler_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(SEARCH_PATH, str(tmp_path))
     (tmp_path / "scalers").mkdir()
     (tmp_path / "scalers" / "my_own.py").write_text(MINE)
-    assert find_scaler("my-own:more=3")().wanted(observed(replicas=4)) == 7
-    assert find_scaler("tests.simulator.fleet.test_scalers:MadeHere")().wanted(observed(replicas=4)) == 4
+    assert find_scaler("my-own:more=3")().desired_replicas(observed(replicas=4)) == 7
+    assert find_scaler("tests.simulator.fleet.test_scalers:MadeHere")().desired_replicas(observed(replicas=4)) == 4
 
 
 class MadeHere:

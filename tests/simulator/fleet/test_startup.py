@@ -88,7 +88,7 @@ def test_a_given_stage_holds_and_the_others_follow() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("weight=20s", "'weight=20s' is no parameter of a replica's start; did you mean 'weights'"),
+        ("weight=20s", "'weight=20s' is no parameter of a replica's start-up; did you mean 'weights'"),
         ("weights=20", "'20' is not a time"),
         ("weights-from=tape", "weights_from is 'tape'; it must be one of"),
         ("weights", "it takes weights_from"),

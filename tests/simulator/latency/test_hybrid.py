@@ -147,8 +147,8 @@ def test_the_scale_of_a_profile_scales_states_too() -> None:
 
 def test_what_is_not_measured_is_said_and_widens_the_error() -> None:
     hybrid, plain = model_of(load_model("lfm2-1.2b")), model_of(load_model("llama-3.1-8b"))
-    assert any(row[0] == "state layers" for row in hybrid.assumptions)
+    assert any(row[0] == "SSM / linear-attention layers" for row in hybrid.assumptions)
     assert any(row[0].startswith("state bandwidth") for row in hybrid.assumptions)
-    assert not any(row[0].startswith("state") for row in plain.assumptions)
+    assert not any(row[0].startswith(("state", "SSM")) for row in plain.assumptions)
     assert hybrid.tpot_log_error.total > plain.tpot_log_error.total
     assert hybrid.ttft_log_error.total > plain.ttft_log_error.total

@@ -191,7 +191,9 @@ def test_a_tier_that_cannot_be_is_refused(given_values: dict[str, Any], message:
     ],
 )
 def test_what_is_not_simulated_with_a_tier_is_refused(settings: dict[str, Any], what: str) -> None:
-    with pytest.raises(ValueError, match=f"KV offloading is not simulated with {what}; leave --kv-offloading-size out"):
+    with pytest.raises(
+        ValueError, match=f"KV-cache offloading is not simulated with {what}; leave --kv-offloading-size out"
+    ):
         EngineConfig(
             num_gpu_blocks=99, max_model_len=99, max_num_seqs=9, max_num_batched_tokens=99, host_tier=TIER, **settings
         )

@@ -200,7 +200,7 @@ def test_prompts_that_the_gpu_has_lost_are_loaded_and_counted() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"remote_url": "lm://store:1"}, "lmcache.remote_url: a store that engines share is not simulated"),
+        ({"remote_url": "lm://store:1"}, "lmcache.remote_url: a remote KV cache is not simulated"),
         ({"local_disk": "/data"}, "lmcache.local_disk: KV on a disk is not simulated; leave it out"),
         ({"enable_async_loading": True}, "lmcache.enable_async_loading: LMCache 0.5.6 frees a chunk's memory at its"),
         ({"save_decode_cache": True}, "lmcache.save_decode_cache: storing the KV of answers is not simulated"),
