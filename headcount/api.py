@@ -38,7 +38,7 @@ from headcount.inputs.search import (
     SweepInput,
 )
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.inputs.training import TrainingInput
 from headcount.queries.autoscaling.over_time import AutoscalingResult, simulate_autoscaling
 from headcount.queries.calibrate.check import CheckResult, check

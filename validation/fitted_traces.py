@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from headcount.inputs.deployments import resolve_model_and_gpu
+from headcount.inputs.reading.deployments import resolve_model_and_gpu
 from simulator.deployment import layouts
 from simulator.fleet.fleet import Fleet
 from simulator.results import whole_run

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from headcount.inputs.deployments import resolve_model_and_gpu
+from headcount.inputs.reading.deployments import resolve_model_and_gpu
 from simulator.deployment import layouts
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool

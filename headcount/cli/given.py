@@ -5,9 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from headcount.inputs.deployments import ENGINE_ARGUMENTS
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.fields import Inputs, described
+from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
 from headcount.inputs.training import SETTINGS, TrainingInput
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from headcount.cli.option_types import Option, ReportPath, flag, json_option, option
 from headcount.inputs.fields import Described, Inputs, described
 from headcount.inputs.run import RunInput, SeedInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.engines import VLLM
 from simulator.engines.sglang.arguments import SGLangArgs

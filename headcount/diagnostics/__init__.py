@@ -16,7 +16,7 @@ from files.registry import Registry
 from files.schema import typed
 
 if TYPE_CHECKING:
-    from headcount.inputs.deployments import ModelOnGPU
+    from headcount.inputs.reading.deployments import ModelOnGPU
     from kvcache.shape.architecture import Architecture
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment

@@ -12,7 +12,7 @@ from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Emulation
 from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.tokens import EstimatedTokens, FileTokens
-from headcount.inputs.deployments import resolve_model_and_gpu
+from headcount.inputs.reading.deployments import resolve_model_and_gpu
 from simulator.deployment import resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory

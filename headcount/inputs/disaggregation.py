@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from files.errors import HeadcountError
 from files.names import check_names
-from headcount.inputs.deployments import ModelOnGPU
 from headcount.inputs.fields import Inputs, given
-from headcount.inputs.variations import values_of
+from headcount.inputs.reading.deployments import ModelOnGPU
+from headcount.inputs.reading.variations import values_of
 from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE
 from simulator.disaggregation import (
     CONNECTORS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from files.arguments import check_argument
 from files.names import check_names
-from headcount.inputs.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
+from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog

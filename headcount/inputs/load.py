@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from files.errors import HeadcountError
-from headcount.inputs.arrivals import ArrivalProcess, read_arrivals, usage
 from headcount.inputs.fields import Inputs, given
+from headcount.inputs.reading.arrivals import ArrivalProcess, read_arrivals, usage
 from headcount.inputs.tenants import of_tenants, with_tenants
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
 from simulator.study.loads import Load as StudyLoad
 from simulator.study.traffic import usual_context

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from headcount.inputs.deployments import given_arguments
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.load import LENGTH_SPREAD
+from headcount.inputs.reading.deployments import given_arguments
 from simulator.engines.values import Duration, Text
 
 _MEASUREMENTS: Final = "Measurements"

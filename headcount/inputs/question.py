@@ -12,9 +12,9 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast, get_type_hint
 from files.arguments import check_argument
 from files.names import UnknownNameError, check_names
 from files.outputs import check_out_files
-from headcount.inputs.deployments import ENGINE_ARGUMENTS
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.fields import Inputs
+from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
 from headcount.inputs.training import SETTINGS, TrainingInput
 
 P = ParamSpec("P")

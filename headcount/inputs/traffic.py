@@ -1,82 +1,154 @@
-"""How changes of traffic are read: `context=x2,system-prompt=4K`."""
+"""How a workload is read, and what is changed of it."""
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
 from files.errors import HeadcountError
-from files.names import check_names, shortened
-from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber
-from workloads.clients import MOST_RETRIES
-from workloads.traffic_changes import CHANGES, Amount
+from headcount.inputs.fields import Inputs, given
+from headcount.inputs.reading.traffic import TRAFFIC_CHANGES, TrafficChange, TrafficChanges, read_traffic
+from headcount.inputs.tenants import with_tenants
+from simulator.engines.values import Duration, FilePath, Number, Switch, Text, TokenCount
+from workloads.load import load_preset, load_workload
+from workloads.populations.population import Population
+from workloads.tenants import Given
+from workloads.traces.trace import Trace
+from workloads.traces.trace_file import Source, TraceFile
+from workloads.traffic import changed, changed_trace
+from workloads.traffic_changes import Amount
 
-_FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class TrafficChange:
-    """What to change by how much: `context=x2`, `think-time=30s`, `long-prompts=10%:32K`."""
-
-    name: str = "NAME=AMOUNT"
-
-    def read(self, given: object) -> tuple[str, Amount]:
-        if isinstance(given, tuple):  # read already
-            return given
-        name, value = _parts(given)
-        return name, read_amount(name, value)
-
-
-TrafficChanges = str | Mapping[str, str | Amount] | Sequence[tuple[str, Amount]] | None
-TRAFFIC_CHANGES = Listed(TrafficChange())
+_HEADING: Final = "Traffic"
+_OF_TRACE: Final = {
+    "trace_format": "format", "columns": "columns", "log_pattern": "log_pattern", "spread_ticks": "spread_ticks",
+    "splice": "splice", "stretch": "stretch", "rate_scale": "rate_scale",
+}  # fmt: skip
+_FACTORS: Final = {"context_scale": "context", "output_scale": "output"}
+_VALUES: Final = ("system_prompt", "turns", "patience", "client_timeout", "retries")
+TRACE_FIELDS: Final = ("trace_block_size", *_OF_TRACE)
+CHANGE_FIELDS: Final = ("system_prompt", "context_scale", "output_scale", "turns", "traffic")
 
 
-def read_traffic(given: TrafficChanges) -> dict[str, Amount]:
-    """Amounts by name, of text, of pairs that were read, or of a mapping such as {"context": "x2"}; None is no change.
+@dataclass(frozen=True, kw_only=True)
+class TrafficInput(Inputs):
+    """Of a trace, how it is read and at which times; of every workload, what differs from it."""
 
-    Raises HeadcountError for what is no change, or for a name that is given twice.
-    """
-    if isinstance(given, Mapping):
-        return {name: read_amount(name, value) if isinstance(value, str) else value for name, value in given.items()}
-    pairs = TRAFFIC_CHANGES.read(given or ())
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise HeadcountError(f"{twice} is given twice in one traffic; leave out one of them")
-    return found
+    trace_block_size: int | None = given(
+        TokenCount(), "Tokens per block id of a trace.", heading=_HEADING, default_text="the format's own"
+    )
+    trace_format: str | None = given(
+        Text(), "Trace format, by name.", heading=_HEADING, default_text="found from its content"
+    )
+    columns: str | Mapping[str, str] | None = given(
+        Text("NAME=COLUMN,…"),
+        "Columns of a CSV, Parquet or JSON Lines trace in an unknown format: prompt, output and, if present, time, "
+        "session, think, priority, tenant. Example: "
+        "time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens.",
+        heading=_HEADING,
+    )
+    log_pattern: str | None = given(
+        Text("REGEX"),
+        "Regular expression for the lines of a log. Groups are named like --columns: (?P<prompt>\\d+) …",
+        heading=_HEADING,
+    )
+    spread_ticks: bool = given(
+        Switch(has_opposite=False),
+        "Spread rounded times of a trace evenly over the rounding interval, such as 3 s.",
+        heading=_HEADING,
+        default=False,
+    )
+    splice: Sequence[str | Path] = given(
+        FilePath(), "Append another trace. May be repeated.", heading=_HEADING, default=(), is_many=True
+    )
+    stretch: float | None = given(
+        Number("a factor"),
+        "Multiply all times of a trace, including think times. 2 means half the speed.",
+        heading=_HEADING,
+    )
+    rate_scale: float | None = given(
+        Number("a factor"),
+        "Multiply the number of a trace's sessions in the same time, such as 2 or 0.5.",
+        heading=_HEADING,
+    )
+    think_time_s: float | None = given(
+        Duration(),
+        "Time from the end of an answer to the next request.",
+        heading=_HEADING,
+        default_text="the workload's",
+        flag="think-time",
+    )
+    system_prompt: str | None = given(
+        Text("TOKENS"),
+        "Tokens of the system prompt that all conversations share.",
+        heading=_HEADING,
+        default_text="the workload's",
+    )
+    context_scale: float | None = given(
+        Number("a factor"), "Multiply the mean tokens of prompt and answer together.", heading=_HEADING
+    )
+    output_scale: float | None = given(Number("a factor"), "Multiply the tokens of answers.", heading=_HEADING)
+    turns: str | None = given(
+        Text("NUMBER"), "Mean turns of a conversation.", heading=_HEADING, default_text="the workload's"
+    )
+    traffic: TrafficChanges = given(
+        TRAFFIC_CHANGES,
+        "Changes to the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
+        "long-prompts=10%:32K. Separate several by commas.",
+        heading=_HEADING,
+    )
+    patience: str | None = given(
+        Text("TIME"),
+        "Mean time that users wait for the first token before they give up.",
+        heading=_HEADING,
+        default_text="forever",
+    )
+    client_timeout: str | None = given(
+        Text("TIME"), "Time after which clients cancel an unfinished answer.", heading=_HEADING, default_text="none"
+    )
+    retries: str | None = given(
+        Text("N"), "Retries after a time-out.", heading=_HEADING, default_text="2, openai-python's default"
+    )
 
+    @property
+    def changes(self) -> dict[str, Amount]:
+        """What differs from the workload. Raises HeadcountError for what is no change, or is given twice."""
+        factors = [(_FACTORS[name], getattr(self, name)) for name in _FACTORS]
+        scaled = [(name, Amount(value=value, is_factor=True)) for name, value in factors if value is not None]
+        values = [(name.replace("_", "-"), getattr(self, name)) for name in _VALUES]
+        read = [TrafficChange().read(f"{name}={value}") for name, value in values if value is not None]
+        if not scaled and not read:
+            return read_traffic(self.traffic)
+        return read_traffic((*read_traffic(self.traffic).items(), *scaled, *read))
 
-def read_amount(name: str, text: str) -> Amount:
-    """The amount of one of CHANGES: `x2`, or a value in its unit. Raises HeadcountError for what is none."""
-    check_names([name], CHANGES, "change of traffic")
-    change, text = CHANGES[name], text.strip()
-    try:
-        if change.takes_share:
-            share, _, tokens = text.partition(":")
-            return Amount(value=TokenCount().read(tokens), share=Share().read(share))
-        if factor := _FACTOR.match(text):
-            return Amount(value=float(factor[1]), is_factor=True)
-        if change.unit == "s":
-            return Amount(value=Duration().read(text))
-        if change.unit == "retries":
-            return Amount(value=WholeNumber(0, MOST_RETRIES).read(text))
-        return Amount(value=_number(text) if change.unit in ("turns", "chunks") else TokenCount().read(text))
-    except ValueError as error:
-        form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else f"a factor such as x2, or {change.unit}"
-        if change.unit == "retries":
-            form = "a number of retries"
-        raise HeadcountError(f"{name}: {error}; it takes {form}") from None
+    @property
+    def unchanged(self) -> "TrafficInput":
+        """How the workload is read, without changes of it."""
+        return replace(
+            self, traffic=None, context_scale=None, output_scale=None, system_prompt=None, turns=None, patience=None,
+            client_timeout=None, retries=None,
+        )  # fmt: skip
 
+    def source(self, workload: Source | None) -> Source | None:
+        """The workload's path with how it is to be read, where anything says so."""
+        values = {name: getattr(self, name) for name in _OF_TRACE}
+        how = {name: value for name, value in values.items() if not (value is None or value is False or value == ())}
+        if not how:
+            return workload
+        if workload is None:
+            raise HeadcountError(f"--{next(iter(how)).replace('_', '-')} needs --workload FILE")
+        path = workload.path if isinstance(workload, TraceFile) else workload
+        return TraceFile(path, **{_OF_TRACE[name]: value for name, value in how.items()})
 
-def _number(text: str) -> float:
-    number = Number("a number of at least 1").read(text)
-    if not 1 <= number <= 1e6:
-        raise HeadcountError(f"'{shortened(text)}' is not a number from 1 to 1,000,000")
-    return number
+    def named(self, workload: Source) -> str:
+        """The workload with its changes, in a line."""
+        return ", ".join([str(workload), *(f"{name} {amount}" for name, amount in self.changes.items())])
 
-
-def _parts(given: object) -> tuple[str, str]:
-    name, equals, value = str(given).partition("=")
-    if not equals or not value.strip():
-        raise HeadcountError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as context=x2")
-    return name.strip().lower().replace("_", "-"), value
+    def load(self, workload: Source, tenants: Given | None = None) -> tuple[Population | Trace, float]:
+        """With the asked think time and traffic, and the mean think time; a trace takes the chat preset's."""
+        found = load_workload(self.source(workload) or workload, trace_block_size=self.trace_block_size)
+        if isinstance(found, Population):
+            found = found if self.think_time_s is None else found.with_think_time(self.think_time_s)
+            found = with_tenants(changed(found, self.changes), tenants)
+            return found, found.think_time_s.mean()
+        mean_s = self.think_time_s if self.think_time_s is not None else load_preset("chat").think_time_s.mean()
+        return with_tenants(changed_trace(found, self.changes), tenants), mean_s

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
-from headcount.inputs.deployments import ModelOnGPU, check_counts, engine_json
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import length_facts, trace_notes
 from headcount.inputs.question import question
+from headcount.inputs.reading.deployments import ModelOnGPU, check_counts, engine_json
 from headcount.inputs.routing import RoutingInput
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import CapacitySearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict, Watch

@@ -5,16 +5,12 @@ from dataclasses import dataclass, replace
 
 from files.documents import Json
 from headcount.diagnostics import find_diagnostics
-from headcount.inputs.deployments import check_counts
 from headcount.inputs.disaggregation import ComparedPoolsInput
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.offers import catalog_names
 from headcount.inputs.question import question
-from headcount.inputs.run import RunInput
-from headcount.inputs.search import CompareSearch
-from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
-from headcount.inputs.variations import (
+from headcount.inputs.reading.deployments import check_counts
+from headcount.inputs.reading.offers import catalog_names
+from headcount.inputs.reading.variations import (
     FORMATS,
     Axis,
     Choice,
@@ -24,6 +20,10 @@ from headcount.inputs.variations import (
     first_values,
     values_of,
 )
+from headcount.inputs.run import RunInput
+from headcount.inputs.search import CompareSearch
+from headcount.inputs.slo import SLOInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict
 from headcount.queries.sweeps.attribution import Attribution, attribution

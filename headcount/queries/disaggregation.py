@@ -11,7 +11,7 @@ from headcount.inputs.question import question
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import PoolsSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.pooled import PooledResult, effects_of, facts_of, verdict_of
 from headcount.queries.report_data.disaggregation import apart_json
 from headcount.queries.report_data.sensitivity import swings_apart

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from files.documents import Json
 from files.reading import InputError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import ModelOnGPU, check_counts
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.question import question
+from headcount.inputs.reading.deployments import ModelOnGPU, check_counts
 from headcount.queries.report_data.waterfall import waterfall
 from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB, assumptions_json

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import ModelOnGPU
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.question import question
+from headcount.inputs.reading.deployments import ModelOnGPU
 from headcount.queries.memory import MemoryResult, is_doubtful, memory_answer
 from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB

@@ -8,14 +8,14 @@ from files.documents import Json
 from files.errors import HeadcountError
 from files.names import check_names
 from headcount.diagnostics import find_diagnostics
-from headcount.inputs.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.question import question
+from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, check_counts
+from headcount.inputs.reading.variations import Axis, Choice, varied
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import OptimizeSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
-from headcount.inputs.variations import Axis, Choice, varied
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import CompareResult, verdict_of
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict, Watch

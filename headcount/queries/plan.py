@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from files.documents import Json
 from headcount.diagnostics import Facts, find_diagnostics
-from headcount.inputs.deployments import engine_json
 from headcount.inputs.disaggregation import LinkInput, asked_choices
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import length_facts, trace_notes
-from headcount.inputs.offers import names_of, read_offers
 from headcount.inputs.people import People, PeopleInput
 from headcount.inputs.prices import PriceInput
 from headcount.inputs.question import question
+from headcount.inputs.reading.deployments import engine_json
+from headcount.inputs.reading.offers import names_of, read_offers
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import PlanSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries import plan_progress
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of

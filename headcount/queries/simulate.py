@@ -9,16 +9,16 @@ import numpy as np
 from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.deployments import engine_json
 from headcount.inputs.disaggregation import LinkInput, asked_apart
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import LoadInput
 from headcount.inputs.question import question
+from headcount.inputs.reading.deployments import engine_json
 from headcount.inputs.routing import DeployedInput
 from headcount.inputs.run import SeedInput
 from headcount.inputs.run_files import NO_FILES, Outputs, OutputsInput
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.report_data.percentiles import (
     known_or_none,
     p99_between,

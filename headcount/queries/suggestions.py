@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from files.documents import Json
-from headcount.inputs.variations import FORMATS
+from headcount.inputs.reading.variations import FORMATS
 from headcount.queries.result import Progress, Watch
 from headcount.queries.sweeps.candidates import candidates, change_text, screen_change
 from headcount.queries.sweeps.layout import Layout

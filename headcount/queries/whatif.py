@@ -12,11 +12,11 @@ from files.reading import InputError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.question import question
+from headcount.inputs.reading.variations import Axis, Choice, choices, varied
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import SweepInput
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
-from headcount.inputs.variations import Axis, Choice, choices, varied
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import DECIDE_HITS
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict, Watch

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from files.reading import InputError
-from headcount.inputs.traffic import read_traffic
+from headcount.inputs.reading.traffic import read_traffic
 from workloads.client_changes import changed_clients
 from workloads.clients import LIBRARY_RETRIES, LIBRARY_TIMEOUT_S, WAIT_FOR_EVER, Clients, Library
 from workloads.distributions import Exponential

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from files.names import UnknownNameError
 from files.reading import InputError
-from headcount.inputs.traffic import TrafficChange, read_traffic
+from headcount.inputs.reading.traffic import TrafficChange, read_traffic
 from tests.workloads.populations.test_population import CHAT, SHORT
 from workloads.distributions import (
     Bounded,

@@ -11,7 +11,7 @@ from headcount.cli.commands.simulate import command as simulate_command
 from headcount.cli.given import Given
 from headcount.inputs.load import LoadInput
 from headcount.inputs.routing import DeployedInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.serving import serve
 from kvcache.errors import DoesNotFitError
 from simulator.deployment import resolve

@@ -15,7 +15,7 @@ from validation.markdown import table
 
 TOPICS = {  # tables of fields, by the modules of `headcount.inputs` whose inputs they list
     "load": ("load",),
-    "traffic": ("traffic_input",),
+    "traffic": ("traffic",),
     "slo": ("slo",),
     "people": ("people", "prices"),
     "routing": ("routing",),

@@ -21,7 +21,7 @@ from headcount.inputs.routing import RoutingInput
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import CapacitySearch, PoolsSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 
 
 @click.command("capacity", cls=QuestionCommand)

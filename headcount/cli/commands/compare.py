@@ -16,7 +16,7 @@ from headcount.inputs.disaggregation import ComparedPoolsInput
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import CompareSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 
 
 @click.command("compare", cls=QuestionCommand)

@@ -20,7 +20,7 @@ from headcount.cli.options import (
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import HeterogeneousSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from simulator.engines.argument import MEMORY
 from simulator.engines.values import GPUCounts
 

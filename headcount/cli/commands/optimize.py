@@ -21,7 +21,7 @@ from headcount.cli.options import (
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import OptimizeSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from simulator.engines.argument import MEMORY
 from simulator.engines.values import Text
 
@@ -63,7 +63,7 @@ def command(given: Given) -> int:
     starts the server, and the Pareto frontier of users, TTFT and TPOT. Needs headcount[optimize].
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
-    from headcount.inputs.variations import read_varied  # noqa: PLC0415
+    from headcount.inputs.reading.variations import read_varied  # noqa: PLC0415
     from headcount.queries.optimize import optimize  # noqa: PLC0415
 
     search = given.input(OptimizeSearch, search=read_varied(given.texts("search")))

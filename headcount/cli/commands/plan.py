@@ -23,7 +23,7 @@ from headcount.inputs.prices import PriceInput
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import PlanSearch
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from simulator.engines.argument import MEMORY
 
 

@@ -21,7 +21,7 @@ from headcount.inputs.routing import DeployedInput, ReplicasInput
 from headcount.inputs.run import SeedInput
 from headcount.inputs.run_files import OutputsInput
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 
 
 @click.command("simulate", cls=QuestionCommand)

@@ -21,7 +21,7 @@ from headcount.cli.options import (
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import SweepInput
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from simulator.engines.argument import MEMORY
 from simulator.engines.values import Text
 
@@ -59,7 +59,7 @@ def command(given: Given) -> int:
     and compared with the first one. With users, the answer is GPUs and dollars, else users at 95 % confidence.
     """
     from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
-    from headcount.inputs.variations import read_varied  # noqa: PLC0415
+    from headcount.inputs.reading.variations import read_varied  # noqa: PLC0415
     from headcount.queries.whatif import whatif  # noqa: PLC0415
 
     sweep = given.input(SweepInput, vary=read_varied(given.texts("vary")))

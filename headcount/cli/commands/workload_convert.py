@@ -9,9 +9,9 @@ from headcount.cli.command import OTHER, QuestionCommand, all_of, section
 from headcount.cli.given import Given
 from headcount.cli.option_types import Reads, option
 from headcount.cli.options import inputs
-from headcount.inputs.arrivals import ArrivalProcess
 from headcount.inputs.out_path import OutPath
-from headcount.inputs.traffic_input import CHANGE_FIELDS, TRACE_FIELDS, TrafficInput
+from headcount.inputs.reading.arrivals import ArrivalProcess
+from headcount.inputs.traffic import CHANGE_FIELDS, TRACE_FIELDS, TrafficInput
 from simulator.engines.values import (
     COUNT,
     LARGEST_TEXT,

@@ -6,7 +6,7 @@ from headcount.cli.command import QuestionCommand, all_of
 from headcount.cli.given import Given
 from headcount.cli.option_types import Reads, json_option, option
 from headcount.cli.options import inputs, report_options
-from headcount.inputs.traffic_input import CHANGE_FIELDS, TRACE_FIELDS, TrafficInput
+from headcount.inputs.traffic import CHANGE_FIELDS, TRACE_FIELDS, TrafficInput
 from simulator.engines.values import LARGEST_TEXT, Listed, Text, TokenCount, WholeNumber
 
 cache_options = all_of(

@@ -10,7 +10,7 @@ from headcount.cli.given import Given
 from headcount.cli.option_types import Reads, json_option, option
 from headcount.cli.options import inputs
 from headcount.inputs.out_path import OutPath
-from headcount.inputs.traffic_input import TRACE_FIELDS, TrafficInput
+from headcount.inputs.traffic import TRACE_FIELDS, TrafficInput
 from simulator.engines.values import COUNT, FilePath
 
 

@@ -13,7 +13,7 @@ from headcount.inputs.question import question
 from headcount.inputs.routing import ReplicasInput
 from headcount.inputs.run import SeedInput
 from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.question import (
     FleetOverTime,
     LoadOverTime,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from files.documents import Json, ReadJson
 from headcount.diagnostics import Facts, facts_about
-from headcount.inputs.deployments import ModelOnGPU
+from headcount.inputs.reading.deployments import ModelOnGPU
 from headcount.queries.money import HOURS_PER_MONTH, usd_per_user_month
 from headcount.queries.result import Result, Verdict
 from headcount.text.units import assumptions_json, counted

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.report_data.evidence_kind import MEASURED, kind_of
 from workloads.demand import StandIn
 from workloads.load import load_preset

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from files.documents import Json
-from headcount.inputs.variations import Choice, value_text
+from headcount.inputs.reading.variations import Choice, value_text
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.words import ratio_text
 from simulator.study.statistics import Interval

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from files.documents import Json
-from headcount.inputs.deployments import ModelOnGPU
-from headcount.inputs.variations import OWN_FORMATS, Choice, choice_text
+from headcount.inputs.reading.deployments import ModelOnGPU
+from headcount.inputs.reading.variations import OWN_FORMATS, Choice, choice_text
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.disaggregation import apart_text
 from headcount.queries.report_data.study import Study

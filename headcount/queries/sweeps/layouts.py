@@ -11,12 +11,12 @@ from files.documents import ReadJson
 from files.errors import HeadcountError
 from files.names import UnknownNameError
 from headcount.diagnostics import Facts, facts_about
-from headcount.inputs.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
 from headcount.inputs.disaggregation import compared_pools
 from headcount.inputs.load import trace_notes
+from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
+from headcount.inputs.reading.variations import STEP_TIMES, Choice, choice_text
 from headcount.inputs.run import RunInput
-from headcount.inputs.traffic_input import TrafficInput
-from headcount.inputs.variations import STEP_TIMES, Choice, choice_text
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.result import SCREENING, Progress, Verdict, Watch
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.words import load_text

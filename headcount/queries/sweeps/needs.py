@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headcount.inputs.variations import Choice
+from headcount.inputs.reading.variations import Choice
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts

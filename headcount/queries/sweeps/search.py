@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from files.errors import HeadcountError
-from headcount.inputs.variations import Axis, Choice, choices
+from headcount.inputs.reading.variations import Axis, Choice, choices
 from headcount.queries.result import Progress, Watch
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from headcount.inputs.variations import Choice
+from headcount.inputs.reading.variations import Choice
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
 from simulator.study.points import Watcher

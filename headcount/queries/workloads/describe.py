@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from files.documents import Json
 from files.reading import InputError
 from headcount.inputs.question import question
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.result import Result
 from workloads.description.arrivals import Arrivals
 from workloads.description.description import Description, describe_population, describe_trace

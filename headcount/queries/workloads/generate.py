@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from files.errors import HeadcountError
-from headcount.inputs.arrivals import read_arrivals
-from headcount.inputs.traffic_input import TrafficInput
+from headcount.inputs.reading.arrivals import read_arrivals
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.workloads.convert import Written, written
 from workloads.arrivals import POISSON, Arrivals, arrival_times
 from workloads.load import load_fitted

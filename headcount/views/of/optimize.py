@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from headcount.inputs.variations import FORMATS
+from headcount.inputs.reading.variations import FORMATS
 from headcount.queries.optimize import OptimizeResult
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Block, Line, Table

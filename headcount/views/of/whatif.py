@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from headcount.inputs.variations import choice_text, value_text
+from headcount.inputs.reading.variations import choice_text, value_text
 from headcount.queries.compare import remarks_on
 from headcount.queries.whatif import SWING, WhatifResult
 from headcount.text.blocks import Block, Line, Table

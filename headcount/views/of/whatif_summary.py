@@ -7,7 +7,7 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headcount.inputs.variations import Axis, value_text
+from headcount.inputs.reading.variations import Axis, value_text
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.needs import unserved_text

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from headcount.inputs.deployments import ModelOnGPU
+from headcount.inputs.reading.deployments import ModelOnGPU
 from headcount.queries.memory_comparison import candidates_of
 from headcount.queries.report_data.waterfall import NEEDED, _parts
 from headcount.text.units import GIB, counted

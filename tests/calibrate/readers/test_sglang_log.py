@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.readers.parsing.startup_log import read_startup_log
-from headcount.inputs.deployments import resolve_model_and_gpu
+from headcount.inputs.reading.deployments import resolve_model_and_gpu
 
 ARGUMENTS = (
     "model_path='meta-llama/Meta-Llama-3.1-8B-Instruct', kv_cache_dtype='auto', quantization=None, "

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.inputs.offers import catalog_names
-from headcount.inputs.traffic_input import TrafficInput
-from headcount.inputs.variations import Axis, axes_of, choices, value_text, varied
+from headcount.inputs.reading.offers import catalog_names
+from headcount.inputs.reading.variations import Axis, axes_of, choices, value_text, varied
+from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import MOST_LAYOUTS
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.queries.sweeps.ranking import SORTS, ranked

@@ -11,7 +11,7 @@ import pytest
 
 import headcount as hc
 from headcount.diagnostics import DIAGNOSTICS, Facts
-from headcount.inputs.variations import value_text
+from headcount.inputs.reading.variations import value_text
 from headcount.queries.sweeps.candidates import candidates
 from kvcache.models.catalog import find_gpu
 from tests.headcount.conftest import figures

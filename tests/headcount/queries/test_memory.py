@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headcount.inputs.deployments import resolve_model_and_gpu
+from headcount.inputs.reading.deployments import resolve_model_and_gpu
 from headcount.queries.memory import MemoryResult, memory
 from headcount.queries.memory_comparison import candidates_of
 from headcount.views.of.memory import headline, pool

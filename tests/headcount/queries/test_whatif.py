@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.inputs.variations import read_varied, varied
+from headcount.inputs.reading.variations import read_varied, varied
 from headcount.views.of.whatif_summary import _failure_text
 from tests.headcount.conftest import SHORT_ANSWERS
 from tests.headcount.told import head_of, summary_of

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from files.errors import HeadcountError
 from files.names import UnknownNameError, check_names, one_line, shortened
-from headcount.inputs.traffic import read_amount
+from headcount.inputs.reading.traffic import read_amount
 from kvcache.gpus.gpu import find_gpu
 from simulator.engines.argument import arguments_of
 from simulator.engines.engines import ENGINES, TITLES

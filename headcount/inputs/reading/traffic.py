@@ -1,0 +1,82 @@
+"""How changes of traffic are read: `context=x2,system-prompt=4K`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from files.errors import HeadcountError
+from files.names import check_names, shortened
+from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber
+from workloads.clients import MOST_RETRIES
+from workloads.traffic_changes import CHANGES, Amount
+
+_FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TrafficChange:
+    """What to change by how much: `context=x2`, `think-time=30s`, `long-prompts=10%:32K`."""
+
+    name: str = "NAME=AMOUNT"
+
+    def read(self, given: object) -> tuple[str, Amount]:
+        if isinstance(given, tuple):  # read already
+            return given
+        name, value = _parts(given)
+        return name, read_amount(name, value)
+
+
+TrafficChanges = str | Mapping[str, str | Amount] | Sequence[tuple[str, Amount]] | None
+TRAFFIC_CHANGES = Listed(TrafficChange())
+
+
+def read_traffic(given: TrafficChanges) -> dict[str, Amount]:
+    """Amounts by name, of text, of pairs that were read, or of a mapping such as {"context": "x2"}; None is no change.
+
+    Raises HeadcountError for what is no change, or for a name that is given twice.
+    """
+    if isinstance(given, Mapping):
+        return {name: read_amount(name, value) if isinstance(value, str) else value for name, value in given.items()}
+    pairs = TRAFFIC_CHANGES.read(given or ())
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise HeadcountError(f"{twice} is given twice in one traffic; leave out one of them")
+    return found
+
+
+def read_amount(name: str, text: str) -> Amount:
+    """The amount of one of CHANGES: `x2`, or a value in its unit. Raises HeadcountError for what is none."""
+    check_names([name], CHANGES, "change of traffic")
+    change, text = CHANGES[name], text.strip()
+    try:
+        if change.takes_share:
+            share, _, tokens = text.partition(":")
+            return Amount(value=TokenCount().read(tokens), share=Share().read(share))
+        if factor := _FACTOR.match(text):
+            return Amount(value=float(factor[1]), is_factor=True)
+        if change.unit == "s":
+            return Amount(value=Duration().read(text))
+        if change.unit == "retries":
+            return Amount(value=WholeNumber(0, MOST_RETRIES).read(text))
+        return Amount(value=_number(text) if change.unit in ("turns", "chunks") else TokenCount().read(text))
+    except ValueError as error:
+        form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else f"a factor such as x2, or {change.unit}"
+        if change.unit == "retries":
+            form = "a number of retries"
+        raise HeadcountError(f"{name}: {error}; it takes {form}") from None
+
+
+def _number(text: str) -> float:
+    number = Number("a number of at least 1").read(text)
+    if not 1 <= number <= 1e6:
+        raise HeadcountError(f"'{shortened(text)}' is not a number from 1 to 1,000,000")
+    return number
+
+
+def _parts(given: object) -> tuple[str, str]:
+    name, equals, value = str(given).partition("=")
+    if not equals or not value.strip():
+        raise HeadcountError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as context=x2")
+    return name.strip().lower().replace("_", "-"), value
