@@ -30,7 +30,7 @@ from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.recording import STEP_COLUMNS, Recording
 from files.documents import Json
 from files.errors import HeadcountError
-from simulator.engines.vllm.arguments import default_async_scheduling
+from simulator.engines.vllm.defaults import default_async_scheduling
 
 LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
 LINE = re.compile(

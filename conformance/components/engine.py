@@ -12,7 +12,7 @@ from conformance.our_steps import core_steps, readable_steps
 from conformance.probing import Record, probe_records
 from conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
 from files.errors import HeadcountError
-from simulator.engines.vllm.arguments import default_retention_interval
+from simulator.engines.vllm.defaults import default_retention_interval
 from simulator.engines.vllm.engine import with_release_rules
 
 

@@ -21,7 +21,8 @@ from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
 from simulator.fleet.router import check_router, router_name
 from simulator.study.capacity import Capacity
 from simulator.study.capacity_interval import interval_of
-from simulator.study.capacity_table import CapacityQuestion, RunContext
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import RunContext
 from simulator.study.fleets.disaggregation import apart_capacity, evaluator_of_apart
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.replication import simulate_users

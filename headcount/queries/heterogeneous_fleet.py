@@ -22,7 +22,8 @@ from headcount.text.units import counted
 from headcount.text.words import load_text
 from kvcache.models.catalog import find_gpu
 from simulator.fleet.router import check_router, router_name
-from simulator.study.capacity_table import CapacityQuestion, RunContext, capacity_rows
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import RunContext, capacity_rows
 from simulator.study.fleets.heterogeneous_fleet import InFleet, PoolAlone, Together, serve_together
 from simulator.study.points import Point
 from simulator.study.running.simulations import Simulations

@@ -11,9 +11,10 @@ from kvcache.layout.kv_layout import group_kinds
 from simulator.core import layout, types
 from simulator.core.gateway.arrays import gateway_arrays
 from simulator.core.gateway.layout import CLIENT
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
+from simulator.core.state import Arrays
 from simulator.core.vllm.disaggregation.arrays import apart_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
 from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT

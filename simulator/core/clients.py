@@ -6,17 +6,8 @@ from simulator.core import delivery
 from simulator.core import replica as replicas
 from simulator.core.heap import pop, push
 from simulator.core.jit import kernel
-from simulator.core.layout import (
-    ABANDONED,
-    FINISHED,
-    FIRST_TOKEN,
-    NEXT_TURN,
-    NONE,
-    REJECTED,
-    TIMED_OUT,
-    WHOLE_ANSWER,
-    Arrays,
-)
+from simulator.core.layout import ABANDONED, FINISHED, FIRST_TOKEN, NEXT_TURN, NONE, REJECTED, TIMED_OUT, WHOLE_ANSWER
+from simulator.core.state import Arrays
 from simulator.core.vllm.disaggregation import reading, writing
 
 

@@ -3,8 +3,9 @@
 import math
 
 from simulator.core.jit import kernel, prefetch
-from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S, Arrays
+from simulator.core.layout import FINISHED, ITL_BINS, ITL_GROWTH, ITL_MIN_S
 from simulator.core.routing import views
+from simulator.core.state import Arrays
 from simulator.core.step_log import log_word
 
 _LOG_GROWTH = math.log(ITL_GROWTH)

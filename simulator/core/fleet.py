@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from simulator.core import lag
+from simulator.core import lag, occupancy
 from simulator.core import replica as replicas
 from simulator.core.clients import cancel_overdue, follow_up, next_deadline_s, push_event, reject, watch
 from simulator.core.compiling.forms import FORMS
@@ -34,10 +34,10 @@ from simulator.core.layout import (
     SGLANG,
     STALLED,
     STEPS_ENDED,
-    Arrays,
 )
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
+from simulator.core.state import Arrays
 from simulator.core.vllm import decode_fast_forward, pool, queue
 from simulator.core.vllm.disaggregation import deciding, reading, writing
 from simulator.core.vllm.host_tier import offload, polling
@@ -165,7 +165,7 @@ def enter(a: Arrays, request: int, now_s: float) -> None:
     if a.cursor[0].may_lag == 1:
         lag.call(a, replica, now_s)
         complete_steps(a, now_s)
-    replicas.account(a, replica, now_s)
+    occupancy.account(a, replica, now_s)
     if a.pools[a.replicas[replica].pool].engine == SGLANG:
         sglang.add_request(a, replica, request)
     else:
@@ -175,7 +175,7 @@ def enter(a: Arrays, request: int, now_s: float) -> None:
         queue.enqueue_arrival(a, replica, request)
         if a.pools[a.replicas[replica].pool].role == DECODE:
             reading.await_read(a, request)
-    if replicas.is_idle(a, replica, now_s):
+    if occupancy.is_idle(a, replica, now_s):
         touch(a, a.replicas[replica].leader)
     elif a.cursor[0].may_lag == 1:
         replicas.await_oldest(a, replica, now_s)
@@ -270,7 +270,7 @@ def take_sample(a: Arrays, now_s: float) -> None:
         sample.waiting = a.gateways[0].num_held
     sample.not_finished = cursor.num_arrived - cursor.num_finished
     for replica in range(a.replicas.shape[0]):
-        replicas.account(a, replica, now_s)
+        occupancy.account(a, replica, now_s)
         sample.running_s += a.totals[replica].running_s
         sample.waiting_s += a.totals[replica].waiting_s
         sample.used_blocks_s += a.totals[replica].used_blocks_s
@@ -329,7 +329,7 @@ def stop(a: Arrays, end_s: float) -> None:
         complete_steps(a, end_s)
         decide_steps(a, end_s)
     for replica in range(a.replicas.shape[0]):
-        replicas.account(a, replica, end_s)
+        occupancy.account(a, replica, end_s)
     a.cursor[0].now_s = end_s
 
 

@@ -28,8 +28,8 @@ from files.cache.kernel_cache import KernelCache
 from files.garbage import gc_relaxed
 from simulator.core.compiling.by_reference import pass_by_reference
 from simulator.core.compiling.folding import FOLDING
-from simulator.core.layout import Arrays
 from simulator.core.routing.layout import ENGINE_VIEW, REQUEST_VIEW
+from simulator.core.state import Arrays
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext

@@ -7,10 +7,12 @@ taken. It decides the same at the same times.
 
 import math
 
+from simulator.core import occupancy
 from simulator.core import replica as replicas
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 
 TOO_SOON = -2
 
@@ -33,7 +35,7 @@ def end_steps(a: Arrays, replica: int, now_s: float, with_now: bool) -> int:
         end_s = end_of_step_s(a, replica) if cursor.may_lag == 1 else now_s
         if end_s > now_s or (end_s == now_s and not with_now):
             return TOO_SOON
-        replicas.account(a, replica, end_s)
+        occupancy.account(a, replica, end_s)
         slot = a.replicas[replica].oldest_plan
         num_finished = replicas.complete(a, replica, end_s)
         if end_s == now_s:

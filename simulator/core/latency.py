@@ -1,7 +1,7 @@
 """How long a step takes, from sums over its batch."""
 
 from simulator.core.jit import kernel
-from simulator.core.layout import Arrays
+from simulator.core.state import Arrays
 from simulator.core.types import Plan
 
 

@@ -2,22 +2,12 @@
 
 import math
 
-from simulator.core import clients, delivery
-from simulator.core import replica as replicas
+from simulator.core import clients, delivery, occupancy
 from simulator.core.heap import set_next
 from simulator.core.jit import entry_point, kernel
-from simulator.core.layout import (
-    AT_GATEWAY,
-    LEAVES_FRONT_END,
-    LOOKS,
-    LOST,
-    NEXT_TURN,
-    NONE,
-    SENT,
-    WAITING,
-    Arrays,
-)
+from simulator.core.layout import AT_GATEWAY, LEAVES_FRONT_END, LOOKS, LOST, NEXT_TURN, NONE, SENT, WAITING
 from simulator.core.routing import views
+from simulator.core.state import Arrays
 from simulator.core.types import Request
 from simulator.core.vllm.host_tier import departure, offload
 
@@ -70,7 +60,7 @@ def take_down(a: Arrays, first: int, end: int, retries: int) -> int:
     now_s, num_taken = a.cursor[0].now_s, 0
     drop_events(a, first, end)
     for replica in range(first, end):
-        replicas.account(a, replica, now_s)
+        occupancy.account(a, replica, now_s)
         set_next(a.next_event_s, replica, math.inf)
         if a.pools[a.replicas[replica].pool].is_shared == 1:
             departure.let_go(a, replica)

@@ -1,7 +1,7 @@
 """What each step decided, for `--steps-out`: words that `simulator.step_log` reads."""
 
 from simulator.core.jit import kernel
-from simulator.core.layout import Arrays
+from simulator.core.state import Arrays
 from simulator.core.types import Cursor, StepLog
 
 

@@ -1,7 +1,8 @@
 """The waiting queue of a replica, a list through the requests."""
 
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE, WAITING, Arrays
+from simulator.core.layout import NONE, WAITING
+from simulator.core.state import Arrays
 from simulator.core.vllm import ends
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from files.errors import HeadcountError
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.fleet.pool_sizes import ROLES
 
 METRICS: Final = ("sent", "running", "waiting", "kv_usage")

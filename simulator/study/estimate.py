@@ -23,6 +23,7 @@ from simulator.study.loads import Load, UserLoad
 from simulator.study.mean_steps import MeanSteps, Steps
 from simulator.study.slo import SLO
 from simulator.study.traffic import FloatArray, IntArray, Rows, Traffic, traffic_of
+from simulator.study.waiting import stretched_s, waits_s
 from workloads.populations.sessions import NO_TIME, AnswerTimes
 
 PRUDENCE: Final = 0.92  # of what is worked out: a search that starts above capacity costs more than one from below
@@ -291,7 +292,7 @@ class _Engine:
         rate = max(flow.rate * flow.others, 1 / _NEVER_S)
         at = np.cumsum(self.traffic.gap) / rate
         service_s = (steps.prefill_s + steps.share * steps.step_s) / stages
-        start = at + _waits_s(at, service_s)
+        start = at + waits_s(at, service_s)
         busy = -math.expm1(1 - steps.decodes)  # the chance that others decode
         # A request joins at the end of a step, or of those decided already; prefill that arrives meanwhile joins too.
         boundary_s = (self.traffic.uniform + self.config.plans_in_flight - 1) / stages * steps.step_s * busy
@@ -301,7 +302,7 @@ class _Engine:
         token_s = np.maximum(steps.token_s + self.traffic.normal * self._spread_s(flow), steps.token_s / 2)
         # However long the prefill of others, some decodes go on beside it.
         held_up_s = np.minimum(steps.prefill_s * self.interference, 0.98 * service_s)
-        decode_s = _stretched_s(start, service_s, held_up_s, self.mean.answer * token_s)
+        decode_s = stretched_s(start, service_s, held_up_s, self.mean.answer * token_s)
         return np.asarray(ttft_s, dtype=np.float64), decode_s / self.mean.answer
 
     def _ingress_s(self, rate: float) -> FloatArray:
@@ -360,25 +361,6 @@ class _Engine:
             prefill_work=arrivals * work,
             prefill_share=-math.expm1(-arrivals),
         )
-
-
-def _waits_s(at: FloatArray, service_s: FloatArray) -> FloatArray:
-    """Of each arrival at one server, first come, first served: Lindley's recursion in closed form."""
-    ahead: FloatArray = np.cumsum(service_s) - service_s - at
-    return ahead - np.minimum.accumulate(ahead)
-
-
-def _stretched_s(start: FloatArray, service_s: FloatArray, held_up_s: FloatArray, decode_s: FloatArray) -> FloatArray:
-    """How long decoding takes that alone would take `decode_s`, after each service of a path that repeats itself.
-
-    Each later service holds it up for a part of its time.
-    """
-    edges = np.column_stack([start, start + service_s]).ravel()
-    progress = edges - np.repeat(np.cumsum(held_up_s), 2)
-    progress[::2] += held_up_s
-    laps, rest = np.divmod(progress[1::2] + decode_s, progress[-1])
-    ends = laps * edges[-1] + np.interp(rest, progress, edges)
-    return np.asarray(ends - edges[1::2])
 
 
 def _quantile(values: FloatArray, share: float) -> float:

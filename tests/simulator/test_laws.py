@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from simulator.core import layout
-from simulator.core.layout import Arrays
+from simulator.core.state import Arrays
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes, constant_step_times

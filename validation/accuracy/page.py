@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from validation import markdown
+from validation.accuracy.bars import BARS
 from validation.markdown import DOCS, table
 
 Results = Mapping[str, Any]
@@ -33,34 +34,6 @@ RIVALS = (  # tool, settings it was judged on, TPOT, TTFT, E2E, answered, whose 
     ("Revati (runs real vLLM code)", "–", "–", "–", "5", "–", "claimed by their authors"),
     ("Vidur", "–", "–", "–", "< 9", "–", "claimed by their authors; users report 700 % at p50 on vLLM 0.9"),
 )  # fmt: skip
-BARS = (  # part, figure, the most it may be in %
-    (("held-out", "releases", "tpot_median"), "TPOT, model × GPU × release left out of the fit", 6.0),
-    (("held-out", "releases", "tpot_mean"), "the same, mean", 9.0),
-    (("held-out", "releases", "ttft_median"), "TTFT, model × GPU × release left out of the fit", 11.0),
-    (("held-out", "knees", "median"), "largest concurrency under a TPOT limit, the same left out", 15.0),
-    (("held-out", "knees", "optimistic"), "limits whose largest concurrency is over 20 % too many", 5.0),
-    (("held-out", "knees", "low_optimistic"), "the same of the users at 95 % confidence", 5.0),
-    (("closed-loops", "shipped", "tpot_median"), "TPOT, shipped constants", 8.0),
-    (("closed-loops", "shipped", "ttft_median"), "TTFT, shipped constants", 15.0),
-    (("held-out", "other_runs", "tpot_median"), "TPOT, runs left out of the fit", 8.0),
-    (("held-out", "other_runs", "ttft_median"), "TTFT, runs left out of the fit", 15.0),
-    (("held-out", "other_models", "tpot_median"), "TPOT, models left out of the fit", 8.0),
-    (("held-out", "other_models", "ttft_median"), "TTFT, models left out of the fit", 15.0),
-    (("closed-loops", "prior", "tpot_median"), "TPOT, kernel tables alone", 11.0),
-    (("closed-loops", "prior", "ttft_median"), "TTFT, kernel tables alone", 22.0),
-    (("calibrated", "tpot_median"), "TPOT, 5 runs fitted", 3.0),
-    (("calibrated", "ttft_median"), "TTFT, 5 runs fitted", 8.0),
-    (("cycles", "all", "decode_mean"), "decode cycles, fitted to other stretches, mean", 2.0),
-    (("drafts", "worst"), "TPOT with speculative decoding, 12 published runs, worst", 5.0),
-    (("h100", "all", "e2e_median"), "H100 requests, mean E2E", 4.0),
-    (("h100", "all", "ttft_median"), "H100 requests, mean TTFT", 8.0),
-    (("h100-tails", "all", "e2e_median"), "H100 requests, p99 of E2E, cold first seconds counted", 8.0),
-    (("h100-tails", "all", "ttft_median"), "H100 requests, p99 of TTFT, cold first seconds counted", 15.0),
-    (("h100-tails", "all", "e2e_warm_median"), "H100 requests, p99 of E2E, servers warm", 8.0),
-    (("h100-tails", "all", "ttft_warm_median"), "H100 requests, p99 of TTFT, servers warm", 15.0),
-    (("held-out", "requests", "all", "e2e_median"), "H100 requests, mean E2E, models left out of the fit", 7.0),
-    (("held-out", "requests", "all", "ttft_median"), "H100 requests, mean TTFT, models left out of the fit", 17.0),
-)
 
 
 def filled(page: str, results: Results) -> str:

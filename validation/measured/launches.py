@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from simulator.engines.vllm.arguments import default_async_scheduling
 from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, FULL_DECODE_ONLY, PIECEWISE, Compilation
+from simulator.engines.vllm.defaults import default_async_scheduling
 from simulator.engines.vllm.environment import FLOAT32_PRECISION
 from validation.measured.settings import TF32_SCRIPT, Setting
 

@@ -12,7 +12,7 @@ from headcount.queries.result import Result, Verdict
 from headcount.text.units import assumptions_json, counted
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity
-from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.capacity_question import CapacityQuestion
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace

@@ -12,7 +12,8 @@ from headcount.queries.sweeps.candidates import candidates, change_text, screen_
 from headcount.text.populations import mean_context_tokens
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import CapacityRow
 from simulator.study.fleets.heterogeneous_fleet import PoolAlone
 from simulator.study.variations.variation import screen, screen_disaggregated
 from workloads.populations.population import Population

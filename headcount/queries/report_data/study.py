@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from headcount.queries.report_data.loads import loads_json
 from headcount.queries.report_data.sensitivity import Sensitivity
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import CapacityRow
 from simulator.study.running.simulations import Simulations
 
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 from simulator.deployment import Deployment
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import ENGINES, TUNINGS, engine_of
-from simulator.engines.vllm.arguments import GIB
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow
+from simulator.engines.vllm.defaults import GIB
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import CapacityRow
 from simulator.study.traffic import traffic_of
 from simulator.study.variations.variation import Candidate, screen
 

@@ -12,7 +12,7 @@ from simulator.deployment import Assumption, Deployment, default_router
 from simulator.engines.engines import engine_of
 
 if TYPE_CHECKING:
-    from simulator.study.capacity_table import CapacityQuestion
+    from simulator.study.capacity_question import CapacityQuestion
 
 
 def assumptions_of(question: "CapacityQuestion", plan: Deployment | None) -> list[dict[str, str]]:

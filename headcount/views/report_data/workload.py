@@ -11,7 +11,7 @@ from workloads.populations.population_file import population_from_mapping
 from workloads.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from simulator.study.capacity_table import CapacityQuestion
+    from simulator.study.capacity_question import CapacityQuestion
 
 UNITLESS = ("sigma", "sigmas", "shape", "weights")
 

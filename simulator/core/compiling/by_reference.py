@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numba.core.pythonapi import _UnboxContext as UnboxContext
     from numba.core.typing.typeof import _TypeofContext as TypeofContext
 
-    from simulator.core.layout import Arrays
     from simulator.core.sglang.layout import SGLangArrays
+    from simulator.core.state import Arrays
     from simulator.core.types import AnyArray
 
 _WORD = ir.IntType(64)

@@ -5,7 +5,8 @@ sees its own requests alone. A routed one has any compiled router, a layered one
 compiled when the first such fleet is simulated.
 """
 
-from simulator.core.layout import SERVE, SGLANG, VLLM, Arrays
+from simulator.core.layout import SERVE, SGLANG, VLLM
+from simulator.core.state import Arrays
 
 _PLAIN_SERVING = {"ranks": 1, "role": SERVE, "connector": 0, "has_clients": 0, "log_steps": 0}
 _PLAIN_VLLM = {

@@ -5,8 +5,9 @@ import math
 from simulator.core import waiting
 from simulator.core.gateway.layout import CONCURRENCY, UTILIZATION
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import DECODE, HELD, NONE, SERVE, Arrays
+from simulator.core.layout import DECODE, HELD, NONE, SERVE
 from simulator.core.routing import views
+from simulator.core.state import Arrays
 from simulator.core.types import Gateway
 
 

@@ -8,7 +8,8 @@ forgotten first, the first of a run before its others; a run that has lost some 
 import math
 
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 
 
 @kernel

@@ -3,8 +3,9 @@
 import math
 
 from simulator.core.jit import call_router, kernel, rare_kernel
-from simulator.core.layout import NONE, PREFILL, Arrays
+from simulator.core.layout import NONE, PREFILL
 from simulator.core.routing import prefix_index
+from simulator.core.state import Arrays
 from simulator.core.vllm import blocks
 
 

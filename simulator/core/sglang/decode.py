@@ -2,9 +2,9 @@
 
 from simulator.core import step_log, waiting
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import Arrays
 from simulator.core.sglang import kv_cache
 from simulator.core.sglang.layout import DECODE, NO_BATCH
+from simulator.core.state import Arrays
 from simulator.core.types import SGLangPool
 
 RETRACT_DECODE_STEPS = 20  # tokens of room for each request that stays when one is retracted

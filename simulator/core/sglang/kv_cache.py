@@ -5,8 +5,9 @@ latter.
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
 from simulator.core.sglang import tree
+from simulator.core.state import Arrays
 from simulator.core.types import Replica, Request, SGLangPool, SGLangRequest
 
 

@@ -14,10 +14,10 @@ from simulator.core.layout import (
     NONE,
     NOT_BLOCKED,
     RUNNING,
-    Arrays,
 )
 from simulator.core.sglang import decode, kv_cache, schedule_policy, tree
 from simulator.core.sglang.layout import EXTEND, MIXED, NO_BATCH, SHORTEST_PREFILL_FIRST
+from simulator.core.state import Arrays
 from simulator.core.types import SGLangPool
 
 CLIP_MAX_NEW_TOKENS = 4096  # most tokens that an answer counts for at admission: SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION

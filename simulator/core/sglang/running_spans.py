@@ -1,8 +1,9 @@
 """The runs of content that the radix tree stands on, in fleets that drop ended requests while they run."""
 
 from simulator.core.jit import entry_point
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
 from simulator.core.sglang.tree import span_at
+from simulator.core.state import Arrays
 from simulator.core.types import Spans
 
 

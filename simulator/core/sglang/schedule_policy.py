@@ -3,7 +3,7 @@
 import math
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
 from simulator.core.sglang import kv_cache, shuffle, tree
 from simulator.core.sglang.layout import (
     DFS_WEIGHT,
@@ -18,6 +18,7 @@ from simulator.core.sglang.layout import (
     SHORTEST_PREFILL_FIRST,
     SGLangArrays,
 )
+from simulator.core.state import Arrays
 from simulator.core.types import SGLangPool
 
 REFRESH_EVERY = 32  # sorts; so often, what waiting requests would hit is counted as used

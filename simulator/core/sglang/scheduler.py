@@ -3,10 +3,11 @@
 from simulator.core import delivery, waiting
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import add_to_sums
-from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING, Arrays
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING
 from simulator.core.routing import views
 from simulator.core.sglang import decode, kv_cache, prefill, tree
 from simulator.core.sglang.layout import EXTEND, NO_BATCH
+from simulator.core.state import Arrays
 from simulator.core.step_log import log_step
 from simulator.core.types import SGLangPool
 

@@ -5,9 +5,10 @@ the content of the last token of its first page, which names all tokens up to it
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
 from simulator.core.sglang import leaves
 from simulator.core.sglang.layout import TLRU, SGLangArrays
+from simulator.core.state import Arrays
 from simulator.core.types import Node, SGLangEngine, SGLangPool, Spans
 
 MOMENT = 1e-5  # by which a prefix counts as used before what follows it

@@ -9,8 +9,8 @@ from simulator.core.layout import (
     NONE,
     NOT_BLOCKED,
     RUNNING,
-    Arrays,
 )
+from simulator.core.state import Arrays
 from simulator.core.types import Pool
 from simulator.core.vllm import blocks, ends, plan, prefix, states
 

@@ -1,7 +1,8 @@
 """Which blocks a request holds in each group of layers; as vLLM's KV-cache manager."""
 
 from simulator.core.jit import kernel, prefetch_in_row
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Groups, Pool, Request
 from simulator.core.vllm import ends, pool, segments, states
 

@@ -8,7 +8,8 @@ Where blocks are kept in segments, a request that only fills a block and takes t
 """
 
 from simulator.core.jit import kernel, prefetch
-from simulator.core.layout import CALENDAR_STEPS, NONE, Arrays
+from simulator.core.layout import CALENDAR_STEPS, NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Calendar, Plan, Pool, Replica, Request, Requests, Running
 from simulator.core.vllm import blocks
 

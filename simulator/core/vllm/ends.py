@@ -1,7 +1,8 @@
 """When an engine's next request can end at the earliest: until then it may lag behind the fleet's time, see `lag`."""
 
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Pool, Request
 
 NEVER = 2**31 - 1

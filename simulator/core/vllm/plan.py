@@ -2,7 +2,7 @@
 
 from simulator.core.jit import kernel
 from simulator.core.latency import add_to_sums, remove_from_sums
-from simulator.core.layout import Arrays
+from simulator.core.state import Arrays
 
 
 @kernel

@@ -6,7 +6,8 @@ the block's index, counted through all groups of layers.
 """
 
 from simulator.core.jit import kernel, prefetch, prefetch_in_row
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Blocks, BlockTables, Buckets, FreeQueue, Pool, QueuePlaces, Replica
 from simulator.core.vllm import ends
 

@@ -1,7 +1,8 @@
 """Which blocks of a request are cached, and whether the others fit, compiled; entered in a table nobody holds yet."""
 
 from simulator.core.jit import kernel, prefetch
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Pool
 from simulator.core.vllm import blocks, pool, segments, states
 

@@ -1,7 +1,8 @@
 """Where a request joins vLLM's waiting queue."""
 
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.waiting import enqueue_after, enqueue_last
 
 

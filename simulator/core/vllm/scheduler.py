@@ -1,7 +1,8 @@
 """One step's decisions, compiled: as in `conformance.reference.vllm.scheduler.Scheduler`."""
 
 from simulator.core.jit import kernel
-from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING, Arrays
+from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING
+from simulator.core.state import Arrays
 from simulator.core.step_log import log_step, log_word
 from simulator.core.types import Replica, Running
 from simulator.core.vllm import admission, blocks, decode_fast_forward, plan, pool, queue, states

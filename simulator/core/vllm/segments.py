@@ -10,7 +10,8 @@ later, the table's place keeps the upper part, and the lower ones lie `below` it
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Replica
 from simulator.core.vllm import pool
 

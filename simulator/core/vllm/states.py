@@ -5,7 +5,8 @@ leaves one state at its end, and where the kernel can, a second one at the last 
 """
 
 from simulator.core.jit import kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Pool, Request
 
 

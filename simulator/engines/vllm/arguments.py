@@ -7,19 +7,13 @@ from files.errors import HeadcountError
 from files.names import UnknownNameError, nearest_hint, shortened
 from kvcache.memory.settings import LMCacheMemory
 from kvcache.releases import (
-    ASYNC_SCHEDULING,
-    ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
     ASYNC_SCHEDULING_WITH_NGRAM,
     DEFAULT_RELEASE,
     ENGINE_V1,
     FULL_CUDA_GRAPHS,
     FUSED_ALL_REDUCES,
     FUSED_ALL_REDUCES_ON_B300,
-    LARGER_BATCHES_FROM_160_GIB,
-    LARGER_MEMORY_SHARE,
-    NO_RETENTION_INTERVAL,
     SORTS_TO_SAMPLE,
-    V0_CHUNKS_LONG_PROMPTS,
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument
 from simulator.engines.values import (
@@ -38,6 +32,14 @@ from simulator.engines.vllm.compilation import (
     Compilation,
     CompilationConfig,
 )
+from simulator.engines.vllm.defaults import (
+    GIB,
+    default_async_scheduling,
+    default_batched_tokens,
+    default_memory_share,
+    default_retention_interval,
+    default_sequences,
+)
 from simulator.engines.vllm.environment import (
     Variables,
     allows_tf32,
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
     from kvcache.shape.architecture import Architecture
 
-GIB = 2**30
 AUTO = "auto"
 # vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
 MOE_BACKENDS = (
@@ -61,59 +62,6 @@ MOE_BACKENDS = (
     "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_b12x", "b12x", "marlin", "humming",
     "aiter", "flydsl", "hpc", "emulation",
 )  # fmt: skip
-
-
-# -- defaults that depend on the release, the GPU, the model or other arguments
-
-
-def _model_s_length(_: "EngineArgs", model: "Architecture", __: "GPU") -> int:
-    return model.max_position_embeddings
-
-
-def _default_batched_tokens(args: "EngineArgs", _: "Architecture", gpu: "GPU") -> int:
-    """By GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
-
-    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU.
-    """
-    if not ENGINE_V1.holds_in(args.vllm_version):
-        is_whole = args.max_model_len <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(args.vllm_version)
-        return max(2048, args.max_model_len if is_whole else 0)
-    if gpu.memory_bytes >= 160 * GIB and LARGER_BATCHES_FROM_160_GIB.holds_in(args.vllm_version):
-        return 16384
-    return 8192 if _is_large(gpu) else 2048
-
-
-def _default_sequences(args: "EngineArgs", _: "Architecture", gpu: "GPU") -> int:
-    """From the same place; vLLM lowers its default to the token budget."""
-    is_large = ENGINE_V1.holds_in(args.vllm_version) and _is_large(gpu)
-    return min(1024 if is_large else 256, args.max_num_batched_tokens)
-
-
-def _is_large(gpu: "GPU") -> bool:
-    return gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name
-
-
-def _default_memory_share(args: "EngineArgs", _: "Architecture", __: "GPU") -> float:
-    return 0.92 if LARGER_MEMORY_SHARE.holds_in(args.vllm_version) else 0.9
-
-
-def _default_async_scheduling(args: "EngineArgs", _: "Architecture", __: "GPU") -> bool:
-    return default_async_scheduling(args.vllm_version, args.speculation)
-
-
-def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
-    """`async_scheduling` where the user gives none."""
-    by_method = {"draft_model": ASYNC_SCHEDULING_WITH_DRAFT_MODEL, "ngram": ASYNC_SCHEDULING_WITH_NGRAM}
-    return by_method.get(speculation.method if speculation else "", ASYNC_SCHEDULING).holds_in(vllm_version)
-
-
-def default_retention_interval(vllm_version: str) -> int | None:
-    """`prefix_cache_retention_interval` where the user gives none."""
-    return 0 if NO_RETENTION_INTERVAL.holds_in(vllm_version) else None
-
-
-def _default_retention_interval(args: "EngineArgs", _: "Architecture", __: "GPU") -> int | None:
-    return default_retention_interval(args.vllm_version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,28 +108,28 @@ class EngineArgs(SimulatedArgs):
         TokenCount(),
         "Longest context in tokens, prompt and answer.",
         decides=MEMORY,
-        default_of=_model_s_length,
+        default_of=lambda _, model, __: model.max_position_embeddings,
         default_text="the model's",
     )
     max_num_batched_tokens: int = argument(
         TokenCount(),
         "Most tokens in a step.",
         decides=MEMORY,
-        default_of=_default_batched_tokens,
+        default_of=lambda args, _, gpu: default_batched_tokens(args.vllm_version, args.max_model_len, gpu),
         default_text="by GPU memory: 2,048, 8,192 or 16,384",
     )
     max_num_seqs: int = argument(
         COUNT,
         "Most sequences in a step.",
         decides=MEMORY,
-        default_of=_default_sequences,
+        default_of=lambda args, _, gpu: default_sequences(args.vllm_version, args.max_num_batched_tokens, gpu),
         default_text="by GPU memory: 256 or 1,024",
     )
     gpu_memory_utilization: float = argument(
         Number("a share above 0, at most 1, such as 0.9"),
         "Share of GPU memory that vLLM uses.",
         decides=MEMORY,
-        default_of=_default_memory_share,
+        default_of=lambda args, *_: default_memory_share(args.vllm_version),
         default_text="0.92, or 0.9 before 0.21",
     )
     block_size: int | None = argument(
@@ -230,7 +178,7 @@ class EngineArgs(SimulatedArgs):
         Switch(),
         "Schedule the next step while one runs.",
         decides=MEMORY,
-        default_of=_default_async_scheduling,
+        default_of=lambda args, *_: default_async_scheduling(args.vllm_version, args.speculation),
         default_text="on since 0.14, except with most kinds of speculative decoding",
     )
     vllm_version: str = argument(
@@ -256,7 +204,7 @@ class EngineArgs(SimulatedArgs):
         WholeNumber(0),
         "Prefix cache of sliding-window and SSM layers: tokens between cached positions.",
         decides=SCHEDULER,
-        default_of=_default_retention_interval,
+        default_of=lambda args, *_: default_retention_interval(args.vllm_version),
         default_text="0 since 0.29; all positions before",
     )
     speculation: Speculation | None = argument(

@@ -13,7 +13,8 @@ from simulator.fleet.fleet import Fleet
 from simulator.results import RequestTimes, request_times
 from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import interval_of
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import CapacityRow, RunContext
 from simulator.study.estimate import stationary_load
 from simulator.study.points import Evaluator
 from simulator.study.replication import missed, simulate_users

@@ -12,7 +12,7 @@ from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE, Deployment, layouts
 from simulator.disaggregation import DisaggregatedDeployment, PoolLink
 from simulator.engines.engines import AnyArgs
 from simulator.fleet.router import RouterFactory
-from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.loads import Load
 from simulator.study.slo import SLO
 from workloads.populations.population import Population

@@ -21,8 +21,8 @@ from simulator.study.capacity_interval import (
     users_within_errors,
     with_fewest,
 )
+from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import (
-    CapacityQuestion,
     CapacityRow,
     RunContext,
     empty_row,

@@ -14,7 +14,7 @@ import headcount as hc
 from headcount.queries.plan_rows import DROPPED, SCREENED
 from headcount.queries.result import SCREENING, Progress
 from kvcache.gpus.gpu import find_gpu
-from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.capacity_question import CapacityQuestion
 from tests.headcount.told import head_of, summary_of
 from tests.simulator.study.made_up_fleets import simulate_as
 

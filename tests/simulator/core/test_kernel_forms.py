@@ -13,8 +13,8 @@ import simulator.core
 from conformance.cases.sglang_cases import STEP_S
 from kvcache.layout.kv_layout import KVGroup
 from simulator.core.compiling.forms import EMPTY, FORMS
-from simulator.core.layout import Arrays
 from simulator.core.sglang.layout import SGLangArrays
+from simulator.core.state import Arrays
 from simulator.engines.vllm.speculation import Speculation
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times

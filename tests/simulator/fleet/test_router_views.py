@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from simulator.core import layout
-from simulator.core.layout import Arrays
+from simulator.core.state import Arrays
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.view import BASIC, Upkeep, View
 from simulator.simulation import Simulation

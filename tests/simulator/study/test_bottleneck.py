@@ -14,7 +14,8 @@ from simulator.core.layout import BLOCKED_BY_MAX_NUM_SEQS
 from simulator.engines.engines import engine_args
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.bottleneck import first_missed, longer_limits, not_served, reached, what_binds
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow, capacity_rows
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import CapacityRow, capacity_rows
 from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
 

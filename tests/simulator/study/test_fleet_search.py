@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.capacity_table import CapacityQuestion
+from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.fleets import sizing
 from simulator.study.fleets.search import MAX_COST_RATIO, OPTIMISM, FleetSearch, screen_all, search_fleets
 from simulator.study.fleets.sizing import LOSS_GROWS, MOST_SERVERS, kept

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from simulator.disaggregation import DisaggregatedDeployment, PoolLink
 from simulator.fleet.deciders import read_decider
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import CapacityRow, RunContext
 from simulator.study.fleets import ratio
 from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
 from simulator.study.fleets.layouts import DisaggregationSearch, FleetQuestion

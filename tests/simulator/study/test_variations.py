@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.capacity_table import CapacityQuestion, CapacityRow, RunContext
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_table import CapacityRow, RunContext
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.variations.ratios import chain_ratios, common_replications, inverse, users_ratio
 from simulator.study.variations.variation import screen, simulated

@@ -1,8 +1,9 @@
 """Whether a decode engine computes a request's prompt itself, compiled: as in `simulator.fleet.deciders`."""
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
 from simulator.core.routing import views
+from simulator.core.state import Arrays
 from simulator.core.types import Decider
 from simulator.core.vllm.disaggregation.layout import ISL_BOUNDING, ISL_OR_LOAD, PREFILL_LOAD, PREFIX_BASED
 

@@ -6,7 +6,8 @@ As in `simulator.engines.vllm.connectors.pulling`, with what the scheduler does 
 import math
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, PREFILL, Arrays
+from simulator.core.layout import NONE, PREFILL
+from simulator.core.state import Arrays
 from simulator.core.vllm import blocks, pool
 from simulator.core.vllm.disaggregation.layout import RECEIVED, SENT
 

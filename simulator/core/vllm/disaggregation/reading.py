@@ -4,8 +4,9 @@ import math
 
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import AT_GATEWAY, NONE, Arrays
+from simulator.core.layout import AT_GATEWAY, NONE
 from simulator.core.routing import views
+from simulator.core.state import Arrays
 from simulator.core.vllm.disaggregation import keeping, writing
 from simulator.core.vllm.disaggregation.layout import RECEIVED
 

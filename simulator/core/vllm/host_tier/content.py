@@ -1,7 +1,8 @@
 """Which chunk holds a request's block, and which of those that it offers are new, compiled."""
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Transfer
 from simulator.core.vllm.host_tier import eviction, host_cache
 

@@ -1,7 +1,8 @@
 """What stays in a store that engines share when one of them is gone, compiled."""
 
 from simulator.core.jit import rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.vllm.host_tier import host_cache
 from simulator.core.vllm.host_tier.content import chunk_of
 

@@ -4,7 +4,8 @@ What ARC remembers of a chunk that went, its ghost, is a record like a chunk's u
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.vllm.host_tier import host_cache, ranks
 from simulator.core.vllm.host_tier.layout import B1, B2, T1, T2
 

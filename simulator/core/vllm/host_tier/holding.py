@@ -14,8 +14,8 @@ from simulator.core.layout import (
     NIXL,
     NONE,
     NOT_BLOCKED,
-    Arrays,
 )
+from simulator.core.state import Arrays
 from simulator.core.types import Pool, Replica, Request
 from simulator.core.vllm import admission, blocks, plan, prefix, queue
 from simulator.core.vllm.disaggregation import reading

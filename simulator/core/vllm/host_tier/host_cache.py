@@ -5,7 +5,8 @@ A hash table finds them by content and place; it has a chunk's number plus 1, or
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.vllm.pool import mixed
 
 WRITING = -1  # instead of a number of reads: its first copy is under way

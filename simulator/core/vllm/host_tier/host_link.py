@@ -7,7 +7,7 @@ taken note of, those that it has heard of, those under way, of the stores those 
 import math
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import Arrays
+from simulator.core.state import Arrays
 from simulator.core.types import Pool, Tier
 
 

@@ -6,7 +6,8 @@ A step's copies lie in the ring of stores, one place for each request that has a
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.vllm import blocks, plan, prefix
 from simulator.core.vllm.host_tier import host_cache, host_link
 from simulator.core.vllm.host_tier.layout import T1

@@ -4,7 +4,8 @@ As in `conformance.reference.vllm.connectors.offloading`, with what the schedule
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING, Arrays
+from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING
+from simulator.core.state import Arrays
 from simulator.core.vllm import blocks, pool
 from simulator.core.vllm.disaggregation import keeping
 from simulator.core.vllm.host_tier import eviction, host_cache, lmcache, store

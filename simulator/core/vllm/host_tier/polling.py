@@ -6,10 +6,12 @@ at its transfers again and again, and steps without work hand copies to the link
 
 import math
 
+from simulator.core import occupancy
 from simulator.core import replica as replicas
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING, Arrays
+from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
+from simulator.core.state import Arrays
 from simulator.core.vllm import scheduler
 from simulator.core.vllm.disaggregation import keeping, reading
 from simulator.core.vllm.host_tier import host_link, lmcache, store
@@ -95,13 +97,13 @@ def go_on(a: Arrays, replica: int, now_s: float) -> None:
             return
     while True:
         has_work = state.num_running + state.num_waiting > 0
-        is_needed = has_work or tier.any_ended == 1 or replicas.is_busy(a, replica)
+        is_needed = has_work or tier.any_ended == 1 or occupancy.is_busy(a, replica)
         if not is_needed and not has_news(a, replica, now_s):
             tier.is_idle = 1
             set_next(a.next_event_s, replica, next_end_s(a, replica))
             return
         tier.is_idle = 0
-        tier.may_change = int(awaits_transfers(a, replica) or replicas.is_busy(a, replica))
+        tier.may_change = int(awaits_transfers(a, replica) or occupancy.is_busy(a, replica))
         is_executed, num_preempted, blocks = False, 0, True
         if has_requests(a, replica):
             num_before = num_pending(a, replica)
@@ -138,7 +140,7 @@ def decide(a: Arrays, replica: int, now_s: float) -> int:
         replicas.enter_pipeline(a, replica, slot, start_s)
         launch(a, replica, slot, now_s, plan.end_s)
     else:
-        plan.end_s = max(start_s, state.last_end_s) if replicas.is_busy(a, replica) else start_s
+        plan.end_s = max(start_s, state.last_end_s) if occupancy.is_busy(a, replica) else start_s
         launch(a, replica, slot, now_s, start_s)
         tier.num_empty_plans += 1
     state.num_plans += 1
@@ -149,7 +151,7 @@ def decide(a: Arrays, replica: int, now_s: float) -> int:
 def rests(a: Arrays, replica: int, now_s: float) -> bool:
     """Whether nothing is to be done at once: it looks again later, or, with nothing under way, nothing ever fits."""
     tier = a.tiers[replica]
-    if tier.goes_on == 1 or replicas.is_busy(a, replica):
+    if tier.goes_on == 1 or occupancy.is_busy(a, replica):
         return False
     if tier.may_change == 1:
         set_next(a.next_event_s, replica, now_s + POLL_S)

@@ -4,7 +4,7 @@ All chunks lie in one binary heap, the next to go first; each knows its place th
 """
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import Arrays
+from simulator.core.state import Arrays
 
 
 @kernel

@@ -6,7 +6,8 @@ Stores lie in their ring in the order in which they are asked for; each begins w
 import math
 
 from simulator.core.jit import kernel, rare_kernel
-from simulator.core.layout import NONE, Arrays
+from simulator.core.layout import NONE
+from simulator.core.state import Arrays
 from simulator.core.types import Transfer
 from simulator.core.vllm import pool
 from simulator.core.vllm.host_tier import eviction, host_cache, host_link

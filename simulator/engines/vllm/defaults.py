@@ -1,0 +1,59 @@
+"""vLLM's defaults that depend on the release, the GPU or other arguments."""
+
+from typing import TYPE_CHECKING
+
+from kvcache.releases import (
+    ASYNC_SCHEDULING,
+    ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
+    ASYNC_SCHEDULING_WITH_NGRAM,
+    ENGINE_V1,
+    LARGER_BATCHES_FROM_160_GIB,
+    LARGER_MEMORY_SHARE,
+    NO_RETENTION_INTERVAL,
+    V0_CHUNKS_LONG_PROMPTS,
+)
+from simulator.engines.vllm.speculation import Speculation
+
+if TYPE_CHECKING:
+    from kvcache.gpus.gpu import GPU
+
+GIB = 2**30
+
+
+def default_batched_tokens(vllm_version: str, max_model_len: int, gpu: "GPU") -> int:
+    """By GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
+
+    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU.
+    """
+    if not ENGINE_V1.holds_in(vllm_version):
+        is_whole = max_model_len <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(vllm_version)
+        return max(2048, max_model_len if is_whole else 0)
+    if gpu.memory_bytes >= 160 * GIB and LARGER_BATCHES_FROM_160_GIB.holds_in(vllm_version):
+        return 16384
+    return 8192 if _is_large(gpu) else 2048
+
+
+def default_sequences(vllm_version: str, max_num_batched_tokens: int, gpu: "GPU") -> int:
+    """From the same place; vLLM lowers its default to the token budget."""
+    takes_more = ENGINE_V1.holds_in(vllm_version) and _is_large(gpu)
+    return min(1024 if takes_more else 256, max_num_batched_tokens)
+
+
+def _is_large(gpu: "GPU") -> bool:
+    return gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name
+
+
+def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:
+    """`async_scheduling` where the user gives none."""
+    by_method = {"draft_model": ASYNC_SCHEDULING_WITH_DRAFT_MODEL, "ngram": ASYNC_SCHEDULING_WITH_NGRAM}
+    return by_method.get(speculation.method if speculation else "", ASYNC_SCHEDULING).holds_in(vllm_version)
+
+
+def default_retention_interval(vllm_version: str) -> int | None:
+    """`prefix_cache_retention_interval` where the user gives none."""
+    return 0 if NO_RETENTION_INTERVAL.holds_in(vllm_version) else None
+
+
+def default_memory_share(vllm_version: str) -> float:
+    """`gpu_memory_utilization` where the user gives none."""
+    return 0.92 if LARGER_MEMORY_SHARE.holds_in(vllm_version) else 0.9
