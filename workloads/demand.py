@@ -94,7 +94,7 @@ LINKS: Final[Mapping[str, LinkKind]] = {
         default=StandIn(0.10, _PEAK),
     ),
     "time_zones": LinkKind(
-        meaning="peak of all time zones together over that of one",
+        meaning="combined peak of all time zones over one zone's",
         unit="share",
         most=1,
         default=StandIn(1.0, "all people in one time zone"),

@@ -19,15 +19,15 @@ MAX_RUNS = 3  # that are simulated under each setting: the least, the middle and
 NAMED = 2  # explanations
 GAIN = 0.6  # of the misfit: a setting that leaves more explains too little
 AS_GOOD = 1.3  # of the best misfit: the next is named too
-FREE = 1.5  # by what the misfit of an explanation with a free number counts more
+FREE = 1.5  # factor on the misfit of an explanation with a free number
 REFINEMENTS = 3  # of that number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How simulated runs lie to measured ones: medians over runs of measured over simulated, and the misfit.
+    """How measured runs compare with simulated ones: median ratios over runs, and the misfit.
 
-    `misfit` is the root mean square of the logarithms, in halves of their 90 % intervals: below 1, as it should be.
+    `misfit` is the root mean square of the log ratios, in half-widths of their 90 % intervals. Below 1: as expected.
     """
 
     ratios: Mapping[str, float]  # by "tpot", "ttft" or, without both, "e2e"
@@ -52,7 +52,7 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """A setting, or longer steps, and how the runs lie to simulations with it."""
+    """A setting, or longer steps, and how the runs compare with simulations with it."""
 
     words: str
     fit: Fit
@@ -65,7 +65,7 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """How a server lies to the simulation of it, with what explains it best; nothing where it is as it should be."""
+    """How a server compares with its simulation, and the best explanations; none if it is as expected."""
 
     gpu: str
     fit: Fit

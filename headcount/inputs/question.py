@@ -79,7 +79,7 @@ def with_groups(function: Callable[..., object], given: Mapping[str, object]) ->
 
 
 def _unknown(name: str, known: Collection[str], groups: Collection[type]) -> UnknownNameError:
-    """The error for a keyword that nothing has, with the nearest names of those that are next to it."""
+    """The error for an unknown keyword, with the nearest known names."""
     named = [_NAMED[kind] for kind in groups if kind in _NAMED]
     nearest = get_close_matches(name, [*known, *(each for names, _ in named for each in names)], n=1)
     for names, what in (*((names, what) for names, what in named if {*nearest} <= names), (known, "argument")):
@@ -152,7 +152,7 @@ def _files(arguments: Mapping[str, object], names: tuple[str, ...]) -> list[tupl
 
 
 def _paths(value: object) -> list[Path]:
-    """A start-up log knows its own."""
+    """The files in `value`; a start-up log has its own path."""
     listed = value if isinstance(value, list | tuple) else [value]
     found = [Path(path) for each in listed if isinstance(path := getattr(each, "path", each), str | Path)]
     return [path / "config.json" if os.path.exists(path / "config.json") else path for path in found]

@@ -55,7 +55,7 @@ class RoutingInput(Inputs):
 
 @dataclass(frozen=True, kw_only=True)
 class DeployedInput(Inputs):
-    """The same of so many engines, all alike or in two pools."""
+    """How requests are routed to a fixed number of replicas, in one pool or in two."""
 
     replicas: int = _replicas()
     router: str | RouterFactory | None = router_field()
@@ -66,7 +66,7 @@ class DeployedInput(Inputs):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicasInput(Inputs):
-    """The same of engines that come and go."""
+    """How requests are routed to replicas that an autoscaler adds and removes."""
 
     replicas: int = _replicas()
     router: str | RouterFactory | None = router_field()

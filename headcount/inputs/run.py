@@ -48,7 +48,7 @@ class SeedInput(Inputs):
 
 @dataclass(frozen=True, kw_only=True)
 class RunInput(Inputs):
-    """The same of a question that simulates many loads, and where they run."""
+    """How a question that simulates many loads runs, and where."""
 
     seed: int = _seed()
     strict: bool = _strict()

@@ -66,7 +66,7 @@ class PoolsSearch(Inputs):
 
 @dataclass(frozen=True, kw_only=True)
 class HeterogeneousSearch(Inputs):
-    """The same of pools of different GPUs, behind a router that knows how fast each is."""
+    """What a search of pools of different GPUs looks for, behind a router that knows how fast each is."""
 
     precision: float = _precision(PRECISION)
     replications: int | None = _replications()

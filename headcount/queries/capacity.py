@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING
 
 from files.documents import Json
 from files.errors import HeadcountError
@@ -33,9 +32,6 @@ from simulator.study.running.simulations import Simulations
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,12 @@ class CapacityResult(Result):
 
     @property
     def best(self) -> CapacityRow:
-        """The row whose number leads."""
+        """The row whose users the answer gives."""
         return best_row(self.capacity)
 
     @property
     def users_low(self) -> int:
-        """Users that are safe to promise, of the row that leads."""
+        """Users at 95 % confidence of the best row."""
         return self.best.users_low
 
     @property
@@ -135,7 +131,7 @@ class CapacityResult(Result):
         return [row.to_json() | self._month(row) for row in self.capacity]
 
     def _month(self, row: CapacityRow) -> dict[str, float | None]:
-        """A month's cost, and its part per user that is safe to promise."""
+        """A month's cost, and its part per user at 95 % confidence."""
         month = usd_per_month(row.gpus, self.question.gpu.usd_per_hour)
         return {"usd_per_month": month, "usd_per_user_month": usd_per_user_month(month, row.users_low)}
 
@@ -258,7 +254,7 @@ def _watched(
 
 
 def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
-    """Bad input if no GPU count can hold the model, missed if none meets the SLO; inconclusive where noise stays."""
+    """Bad input if no GPU count holds the model, missed if none meets the SLO; inconclusive if a row is imprecise."""
     if any(row.users for row in rows):
         return Verdict.INCONCLUSIVE if any(not row.is_precise for row in rows) else Verdict.DONE
     return Verdict.TARGET_MISSED if any(row.runs for row in rows) else Verdict.BAD_INPUT

@@ -53,7 +53,7 @@ class Costs:
     usd_per_hour: float | None
     usd_per_month: float | None
     usd_per_asked_user_month: float | None
-    """Of the users of the traffic; `usd_per_user_month` elsewhere is of those that are safe to promise."""
+    """Of the users of the traffic; `usd_per_user_month` elsewhere is of those at 95 % confidence."""
     usd_per_million_input_tokens: float | None
     usd_per_million_output_tokens: float | None
     usd_per_million_tokens: float | None

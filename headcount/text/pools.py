@@ -1,4 +1,4 @@
-"""Pools that prefill and decode apart, in words."""
+"""Prefill and decode pools, in words."""
 
 from collections.abc import Mapping, Sequence
 

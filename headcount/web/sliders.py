@@ -44,7 +44,7 @@ class Slid:
 
     @property
     def headroom(self) -> float | None:
-        """Users safe to promise over those asked for, less one."""
+        """Users at 95 % confidence over those asked for, less one."""
         if self.row is None or not self.users:
             return None
         return float(self.row.get("users_low", 0)) / self.users - 1

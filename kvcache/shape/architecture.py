@@ -75,7 +75,7 @@ class Architecture:
             raise HeadcountError(f"model {self.name!r}: {problem}; correct its config.json")
 
     def __hash__(self) -> int:
-        """Cheap, since caches are keyed by models: those that differ elsewhere are told apart by comparing them."""
+        """Cheap, since caches are keyed by models; `==` tells apart models with equal hashes."""
         return hash((self.name, self.dtype, self.hidden_size, len(self.layers), self.layers[0]))
 
     @property
@@ -85,7 +85,7 @@ class Architecture:
 
     @cached_property
     def attention(self) -> Attention | None:
-        """The attention that stands for the model's: of the first layer with a window, else of the first with any.
+        """The model's representative attention: of the first layer with a window, else the first with attention.
 
         Only Gemma 4's layers without a window have other heads.
         """
@@ -114,12 +114,12 @@ class Architecture:
 
     @cached_property
     def experts(self) -> Experts | None:
-        """The mixture that every layer with experts has; None where none has any."""
+        """The experts of every MoE layer; None without any."""
         return next((layer.experts for layer in self.layers if layer.experts is not None), None)
 
     @cached_property
     def state_space(self) -> StateSpace | None:
-        """The state that every layer with one keeps; None where none keeps any."""
+        """The state that every SSM or linear-attention layer keeps; None without any."""
         return next((layer.state for layer in self.layers if layer.state is not None), None)
 
     @property

@@ -16,7 +16,7 @@ MAX_MISS_SHARE = 0.5  # share of requests that miss
 SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
 MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.05  # between the two loads that are replicated
-CLEAR_MISS_RATIO = 1.5  # times more or fewer misses than the target: mostly chance shows less
+CLEAR_MISS_RATIO = 1.5  # times more or fewer misses than the target: smaller ratios are mostly chance
 STEEPEST_SLOPE = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 130_000  # of each load, before its interval is looked at
@@ -24,10 +24,10 @@ FEWEST, FIRST_MOST = 6, 48  # replications of a load by then
 MAX_REPLICATIONS = 300
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 LOCATING = (24_000, 80_000)  # requests of loads that may turn out to lie beside the capacity
-MAX_MOVE = 1.25  # from there at once: few replications may show a line that is all but flat
+MAX_MOVE = 1.25  # per step: with few replications the line may be nearly flat
 COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
 COARSE_REQUESTS = 20_000  # of each load of it
-NEIGHBOUR_SPACING, MAX_NEIGHBOURS = 1.05, 3  # so near to such a capacity one load tells it; so many are tried
+NEIGHBOUR_SPACING, MAX_NEIGHBOURS = 1.05, 3  # one load this close gives the capacity; this many are tried
 QUICK_REPLICATIONS = 4  # of a large fleet, where each has many requests
 QUICK_MOST, QUICK_REQUESTS = 60, 200_000  # at most so many replications, or requests of a load
 WORST_HOUR_MISS_RATIO = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
@@ -126,7 +126,7 @@ def _few_replications(evaluator: Evaluator) -> int:
 
 
 def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
-    """The capacity of something like what `base` is of: their ratio is paired over a few replications."""
+    """The capacity of a variant of `base`, from their paired ratio over a few replications."""
     requests = base.pair[0].mean("num_requests")
     most = min(COARSE_REPLICATIONS, *(len(point.replications) for point in base.pair))
     count = min(math.ceil(COARSE_REQUESTS / max(requests, 1)), most)
@@ -144,7 +144,7 @@ def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float
 def _capacity_beside(evaluator: Evaluator, guess: float, base: Capacity, count: int) -> float | None:
     """From one load next to it, on a line as steep as the base's; None where misses leap, or no load is next to it.
 
-    The base's line says what so few replications show too many or too few of.
+    The base's line corrects for the chance in so few replications.
     """
     knee, known = base.knee, base.better_known
     if knee is None or known is None or knee.slope > STEEPEST_SLOPE:
@@ -222,7 +222,7 @@ class _Around:
     def _contradicted(self, mean: float, shares: dict[float, float], target: float) -> float | None:
         """Where to look instead of an estimate outside of loads that clearly serve and clearly miss.
 
-        Of close ones nobody knows that: chance gave them more or less work than expected.
+        For close loads this is unknown: chance gave them more or less work than expected.
         """
         served, missed = _bracket(shares, target, CLEAR_MISS_RATIO)
         if not 0 < served < missed < math.inf or served < mean < missed:

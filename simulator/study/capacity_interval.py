@@ -151,7 +151,7 @@ def ttft_limits(slo: SLO, error: float) -> tuple[SLO, SLO]:
 def safe_share(
     found: Estimate, plan: Deployment, servers: int, *, load: Load, slo: SLO, role: str | None = None
 ) -> float:
-    """The users safe to promise over those of an estimate, by what step times and TTFT may err; estimated, too."""
+    """The users at 95 % confidence over those of an estimate, by what step times and TTFT may err; estimated, too."""
     sequences = found.in_flight / (servers * plan.data_parallel_size)
     steps, waits = math.log1p(plan.latency.step_error_at(sequences)), 0.0
     if slo.ttft_s is not None and (error := plan.latency.ttft_error_at(sequences)):

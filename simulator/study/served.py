@@ -1,4 +1,4 @@
-"""What users get under a load, such as that of the users who are safe to promise."""
+"""What users get under a load, such as that of the users at 95 % confidence."""
 
 import math
 from typing import Final
@@ -17,7 +17,7 @@ _MEANS = (
 
 
 def safe_point(evaluator: Evaluator, found: Capacity, *, users: int, users_low: int) -> Point | None:
-    """The load of `users_low` where `found` is that of `users`; None where nobody is safe to promise."""
+    """The load of `users_low` where `found` is that of `users`; None without users at 95 % confidence."""
     if not users_low or found.point is None:
         return None
     load = evaluator.load

@@ -326,15 +326,17 @@ def _trust(results: Results) -> str:
     held, shipped = results["held-out"], results["closed-loops"]["shipped"]
     servers = results["memory"]["kv_tokens_percent"]["held out by model"]["full logs"]
     lines = [
-        ("TPOT, TTFT, each model × GPU × release left out of the fit",
+        ("TPOT, TTFT, on a model × GPU × release not in the fit",
          f"{shipped['n']} measured settings of six models on H100, H200, B200, B300", _rounded(held["releases"])),
         ("the same, as shipped", "", _rounded(shipped)),
-        ("largest concurrency within a TPOT limit, each model × GPU × release left out of the fit",
+        ("largest concurrency within a TPOT limit, on the same",
          f"{held['knees']['n']} measured limits",
-         f"{held['knees']['median']:.0f} %; over 20 % too many at {_share(held['knees']['optimistic'])} of the limits"),
+         f"{held['knees']['median']:.0f} %; "
+         f"{_share(held['knees']['optimistic'])} of limits overestimated by over 20 %"),
         ("the same, at 95 % confidence", "",
-         f"too many at {_share(held['knees']['low_over'])} of the limits"),
-        ("KV-cache size, each model held out", f"{servers['pools']} start-up logs", f"{servers['mean']:.1f} % (mean)"),
+         f"{_share(held['knees']['low_over'])} of limits overestimated"),
+        ("KV-cache size, on a model not in the fit", f"{servers['pools']} start-up logs",
+         f"{servers['mean']:.1f} % (mean)"),
         ("scheduling decisions", "vLLM 0.33's, 0.32's and 0.27's own scheduler, 2,000 random cases each; 1,000 with "
          "SSM state on 0.33 and 0.32; SGLang 0.5.23's own scheduler, 2,200 cases", "no difference"),
     ]  # fmt: skip

@@ -89,15 +89,14 @@ class Population:
     ) -> Sessions:
         """What users do.
 
-        User u's turn k depends on (seed, u, k) and what came before it alone: more users or more turns leave the rest
-        as it was. A conversation whose next turn would exceed `max_model_len`, output included, ends before it; a
-        first turn that exceeds it is shortened: its message to no less than half the room beside the system prompt,
-        then its answer to what is left. With `at_limit` the conversation goes on instead.
+        User u's turn k depends only on (seed, u, k) and that user's earlier turns: more users or turns change nothing
+        else. A conversation whose next turn would exceed `max_model_len`, output included, ends before it. A first
+        turn that exceeds it is shortened: first its message, to at least half of the room after the system prompt;
+        then its answer, to the rest. With `at_limit` the conversation goes on instead.
 
-        With `stationary_start` the users are met in the middle of things: at time 0 each is thinking, with the rest
-        of a think time to go, somewhere in a conversation whose earlier turns are in its history. Turns are
-        in equilibrium as they are drawn; BURN_IN_TURNS more settle what `max_model_len` cuts. Otherwise each opens its
-        first conversation after a whole think time.
+        With `stationary_start` users are in mid-session: at time 0 each has part of a think time left, somewhere in a
+        conversation whose earlier turns are in its history. Turns are drawn in equilibrium; BURN_IN_TURNS more settle
+        the effect of `max_model_len`. Otherwise each opens its first conversation after a whole think time.
 
         Turns that cannot arrive by `until_s` need not be drawn: their think time is infinite.
         """

@@ -34,7 +34,7 @@ class PooledResult(Result):
 
     @property
     def users_low(self) -> int:
-        """Users that are safe to promise."""
+        """Users at 95 % confidence."""
         return int(self.interval["users_low"])
 
     @property

@@ -26,7 +26,7 @@ _MEANS: Final = (
 def loads_json(
     question: CapacityQuestion, row: CapacityRow, load_users: float, users: float, where: Simulations | None = None
 ) -> dict[str, object]:
-    """One replication of each load; all of the users' who are safe to promise, which are simulated already.
+    """One replication of each load; all of the load at 95 % confidence, which are simulated already.
 
     `load_users` is the load in users, `users` what the row's fleet is said to serve.
 

@@ -180,7 +180,7 @@ class Sensitivity:
                 yield {"change": change_text(name, value), "ratio": looked.users / self._swings.base}
 
     def _grid(self, contexts: list[tuple[float, float | None]]) -> dict[str, object] | None:
-        """Servers and GPUs by context and users, whole servers in proportion to what is safe to promise."""
+        """Servers and GPUs by context and users, whole servers in proportion to users at 95 % confidence."""
         known = [(factor, ratio) for factor, ratio in contexts if ratio is not None]
         if len(known) < 2 or self.row.plan is None:
             return None

@@ -23,7 +23,7 @@ class Study:
 
     @property
     def load_users(self) -> float:
-        """The load that is looked at: the users that are asked for, else those safe to promise, else the mean."""
+        """The load that is looked at: the users that are asked for, else those at 95 % confidence, else the mean."""
         return self.users_needed or self.row.users_low or self.row.users
 
 

@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def reason(self) -> str | None:
-        """Why it serves nobody, or why none are safe to promise."""
+        """Why it serves nobody, or none at 95 % confidence."""
         if self.refusal is not None or self.looked is None:
             return self.refusal
         if self.row is None:
@@ -76,7 +76,7 @@ class Layout:
 
     @property
     def users(self) -> int:
-        """Users safe to promise; about how many where it was only screened."""
+        """Users at 95 % confidence; about how many where it was only screened."""
         if self.row is not None:
             return self.row.users_low
         return self.looked.users if self.looked else 0
@@ -125,7 +125,7 @@ class Layout:
         return layout_text(servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size)
 
     def p95_s(self, name: str) -> float | None:
-        """Of `ttft_s` or `tpot_s`, with the users who are safe to promise where that was simulated, else the mean."""
+        """Of `ttft_s` or `tpot_s`, with the users at 95 % confidence where that was simulated, else the mean."""
         point = (self.row.safe_point or self.row.point) if self.row else None
         return latency_summary(point, name)["p95"] if point else None
 

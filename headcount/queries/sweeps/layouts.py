@@ -140,7 +140,7 @@ class Layouts:
         )
 
     def simulated(self, layout: Layout, watcher: Watcher | None = None, *, is_served: bool = False) -> Layout:
-        """The same with its row; as it is where nothing runs. `is_served`: also under the load safe to promise."""
+        """The same with its row; as it is where nothing runs. `is_served`: also under the load at 95 % confidence."""
         if layout.looked is None or layout.looked.plan is None or layout.row is not None:
             return layout
         return replace(layout, row=simulated(layout.looked, self.how(watcher), is_served=is_served))

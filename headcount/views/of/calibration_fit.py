@@ -38,7 +38,7 @@ def body(answer: FitResult) -> list[Block]:
         else [Line(), Line(f"wrote {answer.saved}; use it with --latency-profile {answer.saved}")]
     )
     left_out = [Line(f"left out: {text}", dim=True) for text in answer.fitted.left_out]
-    return [_terms(answer), Line("other terms stay as they were", dim=True), Line(), *_errors(answer), *_curve(answer),
+    return [_terms(answer), Line("other terms are unchanged", dim=True), Line(), *_errors(answer), *_curve(answer),
             *_next(answer), *left_out, *saved]  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _errors(answer: FitResult) -> list[Block]:
 def _curve(answer: FitResult) -> list[Block]:
     if not answer.fitted.curve:
         return []
-    title = f"error on the rest by the number of {answer.fitted.curve_unit} fitted, median in %:"
+    title = f"median error on the other {answer.fitted.curve_unit}, by {answer.fitted.curve_unit} fitted, in %:"
     lines: list[Block] = [Line(), Line(title)]
     for count, errors in answer.fitted.curve.items():
         parts = [f"{name.removesuffix('_median_percent')} {value:.1f}" for name, value in errors.items()]

@@ -181,9 +181,8 @@ def served_summary(
 ) -> Summary:
     """Of an answer that serves somebody with servers such as `plan`.
 
-    `figures` are the servers and their cost, `priced` the GPUs of the page; `serves` are whom, under a label; `found`
-    is the row that the numbers are of; `about` begins what is said of how sure they are; the assumption that `leads`
-    is to be confirmed first.
+    `figures` are the servers and their cost, `priced` the GPUs of the page; `serves` is a label and the users; `found`
+    is the row of the numbers; `about` begins the confidence text; `leads` is the assumption to confirm first.
     """
     name = Path(load.name).name
     label, whom = serves
@@ -217,7 +216,7 @@ def _late_text(room: Headroom, slo: "SLO") -> str:
 
 
 def _formats_text(given: "AnyArgs") -> tuple[str, ...]:
-    """What nobody has judged: answers of a model that is stored in other formats than its own."""
+    """Not evaluated: answer quality in formats other than the model's own."""
     named = (("weights", given.quantization), ("KV cache", given.kv_cache_dtype))
     formats = [f"{what} in {name}" for what, name in named if name not in _OWN]
     if not formats:
@@ -260,7 +259,7 @@ def _part_risk(counts: Sequence[int], users_low: int) -> str:
 
 
 def risk_of(notes: Sequence[Diagnostic], otherwise: str) -> str:
-    """What stands against any such answer, and the last of what this answer's notes warn of."""
+    """The general risk, and this answer's last warning."""
     alerts = [note for note in notes if note.severity in (Severity.WARNING, Severity.ERROR)]
     return f"{otherwise} Note: {alerts[-1].text}.".strip() if alerts else otherwise
 

@@ -89,7 +89,7 @@ def _simulated_apart(looked: Candidate, apart: DisaggregatedDeployment, how: Run
 def simulated(looked: Candidate, how: RunContext, *, is_served: bool = False) -> CapacityRow:
     """The row of a variation, from two loads around its capacity; errors of step times and KV pool by estimate.
 
-    `is_served`: the load that is safe to promise is simulated, too.
+    `is_served`: the load at 95 % confidence is simulated, too.
     """
     question, plan, gpus = looked.question, looked.plan, looked.gpus
     if looked.apart is not None:

@@ -29,7 +29,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
         known = [(said, ends[name]) for name, said in _ENDS if ends[name] is not None]
         yield Bars(
             title=f"90 % interval: {ends['users_low']:,} to {ends['users_high']:,} users",
-            note="Users at the ends of each error: step times, TTFT and KV-cache size. To narrow the interval, measure "
+            note="Users at the ends of each error. To narrow the interval, measure "
             "your server: headcount calibrate record, fit and check.",
             axis_name="users",
             bars=[

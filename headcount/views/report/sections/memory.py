@@ -58,8 +58,7 @@ def _note(found: ReadJson) -> str:
             f"{size}. 'activations, CUDA graphs' is what mem_fraction_static {share:g} leaves."
         )
     return (
-        f"{found['num_gpu_blocks']:,} blocks of {size} tokens ({interval}); at "
-        f"once {found['max_concurrency']:,.1f} requests of the full {found['max_model_len']:,} tokens, shorter ones in "
-        f"proportion. 'left to others' is what gpu_memory_utilization {share:g} keeps from "
-        "vLLM."
+        f"{found['num_gpu_blocks']:,} blocks of {size} tokens ({interval}); "
+        f"they hold {found['max_concurrency']:,.1f} requests of the full {found['max_model_len']:,} tokens, or more "
+        f"shorter ones. 'left to others': memory that gpu_memory_utilization {share:g} keeps from vLLM."
     )

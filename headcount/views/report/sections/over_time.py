@@ -20,7 +20,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
     times, warmup = [value / 60 for value in line["time_s"]], (0.0, line["warmup_s"] / 60, "warm-up")
     shaded = warmup if line["warmup_s"] else None
     live, cached = line["kv_usage"], line["kv_cached"]
-    free = [max(1 - one - other, 0.0) for one, other in zip(live, cached, strict=True)]
+    free = [round(max(1 - one - other, 0.0), 9) for one, other in zip(live, cached, strict=True)]
     shares = (("live", live), ("cached", cached), ("free", free))
     measured = [place for place, time_s in enumerate(line["time_s"]) if time_s >= line["warmup_s"]]
     yield Lines(

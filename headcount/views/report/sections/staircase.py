@@ -27,7 +27,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
         xs.append(float(step["users"]))
         ys.append(float(step["gpus"] + server))
     yield Lines(
-        title=f"{counted(bought['gpus'], 'GPU')} serve up to {bought['users']:,} users{spare}",
+        title=f"Up to {bought['users']:,} users on {counted(bought['gpus'], 'GPU')}{spare}",
         note="Users at 95 % confidence by number of GPUs, in whole servers and in proportion to what was simulated."
         + (" Spare servers are included in the GPUs, but serve no users." if found["spare"] else ""),
         x_name="users",
