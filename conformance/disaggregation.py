@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from conformance.cases.disaggregation_cases import ApartCase, apart_case, simulate_apart
+from conformance.cases.disaggregation_cases import ApartCase, disaggregated_case, simulate_disaggregated
 from conformance.cases.scheduler_cases import MAX_STEPS
 from conformance.connector_core import ReadableCore
 from conformance.probes.disaggregation_loop import BusyLoop, DisaggregatedDeployment
@@ -22,10 +22,10 @@ from conformance.step_records import Difference, first_difference, num_prefix_hi
 from simulator.engines.vllm.connectors.pulling import Network
 from simulator.engines.vllm.engine import EngineConfig
 
-APART, PUSH = "apart", "push"  # what its cases are about
+DISAGGREGATED, PUSH = "disaggregated", "push"  # what its cases are about
 
 
-def readable_apart_steps(case: ApartCase) -> list[list[Record]]:
+def readable_disaggregated_steps(case: ApartCase) -> list[list[Record]]:
     """The readable schedulers' decisions: of each engine one record per `schedule()` call."""
     found = case.to_json()
     load = Load(found["requests"])
@@ -90,9 +90,9 @@ class EngineCore(ReadableCore[PullingPlan]):
         return self._network.next_end_s(self._number)
 
 
-def core_apart_steps(case: ApartCase) -> list[list[Record]]:
+def core_disaggregated_steps(case: ApartCase) -> list[list[Record]]:
     """The compiled core's decisions: of each engine one record per `schedule()` call."""
-    simulation = simulate_apart(case)
+    simulation = simulate_disaggregated(case)
     cached, count = simulation.requests["cached_tokens"], len(simulation.requests)
     handovers = simulation.arrays.handovers[:count]
     prefilled = simulation.arrays.requests["cached_tokens"][count:]
@@ -109,7 +109,7 @@ def core_apart_steps(case: ApartCase) -> list[list[Record]]:
     return [found[:MAX_STEPS] for found in records]
 
 
-def check_apart(
+def check_disaggregated(
     python: Path,
     *,
     num_cases: int,
@@ -122,8 +122,8 @@ def check_apart(
     `pushes`: with its NixlPushConnector, else with its NixlConnector.
     Raises HeadcountError where vLLM cannot be driven there.
     """
-    cases = [apart_case(seed, number, pushes=pushes) for number in range(num_cases)]
-    found = Comparison(seed=seed, about=PUSH if pushes else APART)
+    cases = [disaggregated_case(seed, number, pushes=pushes) for number in range(num_cases)]
+    found = Comparison(seed=seed, about=PUSH if pushes else DISAGGREGATED)
     for case, theirs in zip(cases, _probe(python, cases, found), strict=True):
         _compare(found, case.under(found.vllm_version), theirs)
         watch(found)
@@ -139,8 +139,10 @@ def _compare(found: Comparison, case: ApartCase, theirs: Sequence[list[Record]])
         found.preemptions += sum(len(record["preempted"]) for record in records)
         found.prefix_hits += num_prefix_hits(records)
         found.resumed_hits += num_prefix_hits(records, "resumed")
-    difference = difference_of(case, readable_apart_steps(case), theirs, of=READABLE, number=number)
-    difference = difference or difference_of(case, core_apart_steps(case), theirs, of="compiled core", number=number)
+    difference = difference_of(case, readable_disaggregated_steps(case), theirs, of=READABLE, number=number)
+    difference = difference or difference_of(
+        case, core_disaggregated_steps(case), theirs, of="compiled core", number=number
+    )
     if difference is not None:
         found.differences.append(difference)
 

@@ -59,7 +59,7 @@ class Simulation:
             from simulator.core.jit import router_address  # noqa: PLC0415  as below
 
             self.arrays.router_memory[layout.SEED] = seed % 2**32
-            if fleet.is_apart:
+            if fleet.is_disaggregated:
                 self.arrays.decode_memory[layout.SEED] = (seed + 1) % 2**32
             self.arrays.routing["router"] = router_address(router.choose, tuple(router.parameters))
 
@@ -114,7 +114,7 @@ class Simulation:
 
     def _stage(self) -> int:
         """Of the request to route: 1 if it is to be decoded in another engine than it was prefilled in."""
-        return int(self.arrays.handovers["stage"][self._cursor["unrouted"]]) if self.fleet.is_apart else 0
+        return int(self.arrays.handovers["stage"][self._cursor["unrouted"]]) if self.fleet.is_disaggregated else 0
 
     @property
     def now_s(self) -> float:

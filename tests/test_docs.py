@@ -242,10 +242,10 @@ def test_every_json_key_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
         hc.compare("llama-3.1-8b", "h100-sxm", precision=0.9, **chat),
         hc.whatif("llama-3.1-8b", "h100-sxm", vary={"users": [1]}, precision=0.9, **(chat | {"gpus": 1})),
     )
-    apart = hc.disaggregated_capacity("llama-3.1-8b", "h100-sxm", PAIR, max_model_len=4096, **chat_alone)
-    found = {key for answer in (*answers, apart) for key in answer.to_json()}
+    disaggregated = hc.disaggregated_capacity("llama-3.1-8b", "h100-sxm", PAIR, max_model_len=4096, **chat_alone)
+    found = {key for answer in (*answers, disaggregated) for key in answer.to_json()}
     row = answers[2].to_json()["capacity"][0]
-    found |= {*row, *row["at_users"], *(row["at_users_low"] or ()), *apart.to_json()["at_users"]}
+    found |= {*row, *row["at_users"], *(row["at_users_low"] or ()), *disaggregated.to_json()["at_users"]}
     found |= set(hc.fleet("llama-3.1-8b", {"h100-sxm": 1, "l40s": 1}, max_model_len=4096, **chat_alone).rows()[0])
     found |= set(answers[3].to_json()["layouts"][0]) | set(answers[4].to_json()["cells"][0])
     simulate_as(monkeypatch, lambda _, servers: 100 * servers)

@@ -47,11 +47,11 @@ def transfers() -> list[Row]:
     """Alone on the network; Mooncake's engine merges neighbouring blocks, so that descriptors do not count."""
     between = PoolLink(bytes_per_s=REACHED_SHARE * CARD_BYTES_PER_S, descriptor_s=0.0)
     args = EngineArgs(vllm_version="0.32.0", tensor_parallel_size=8)
-    apart = resolve_disaggregated(
+    disaggregated = resolve_disaggregated(
         load_model("qwen3-8b"), find_gpu("h100-sxm"), args, (Part(engines=1), Part(engines=1)), between
     )
-    nics = [pool.nic for pool in apart.fleet("round-robin").pools if pool.nic]
-    block_bytes = 8 * apart.decode.budget.layout.block_bytes()
+    nics = [pool.nic for pool in disaggregated.fleet("round-robin").pools if pool.nic]
+    block_bytes = 8 * disaggregated.decode.budget.layout.block_bytes()
     rows = []
     for num_bytes, measured_s in TRANSFERS_S.items():
         network = Network(nics)

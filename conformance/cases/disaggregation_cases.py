@@ -1,4 +1,4 @@
-"""Random cases for laying prefill and decode apart beside two kinds of vLLM's engines."""
+"""Random cases for laying disaggregated prefill/decode beside two kinds of vLLM's engines."""
 
 import contextlib
 from dataclasses import asdict, dataclass
@@ -70,7 +70,7 @@ def _as_scheduler_case(pool: Pool, table: RequestTable) -> dict[str, Any]:
     return SchedulerCase(engine=_engine_of(pool), table=table).to_json()
 
 
-def apart_case(seed: int, number: int, *, pushes: bool = False) -> ApartCase:
+def disaggregated_case(seed: int, number: int, *, pushes: bool = False) -> ApartCase:
     """Case `number` of a seed, with one or two engines of each kind in pools of any size; clients cancel in a third.
 
     `pushes`: prefill engines write into decode engines.
@@ -117,7 +117,7 @@ def _engine(rng: np.random.Generator, table: RequestTable, block_size: int, **se
     )
 
 
-def simulate_apart(case: ApartCase) -> Simulation:
+def simulate_disaggregated(case: ApartCase) -> Simulation:
     """Run a case in the compiled core, up to MAX_STEPS steps at least, or to where a request can never be scheduled."""
     fleet = Fleet(pools=case.pools, router="round-robin", handover=case.handover)
     simulation = Simulation(fleet, case.table, log_steps=True)

@@ -1,4 +1,4 @@
-"""Which pools are asked for that prefill and decode apart, and what lies between them."""
+"""Which prefill and decode pools are asked for, and the link between them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from simulator.fleet.deciders import Decider, read_decider
 from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes
 from simulator.study.fleets.layouts import DisaggregationSearch
 
-ApartPools = Mapping[str, Part | str] | str
+DisaggregatedPools = Mapping[str, Part | str] | str
 NO_DECIDER = "none"
 PoolSizesAsked = Mapping[str, Sequence[int]] | str
 
@@ -86,7 +86,7 @@ def pools_field() -> Any:
 class PoolsInput(Inputs):
     """Engines that compute prompts and engines that compute answers."""
 
-    pools: ApartPools | None = pools_field()
+    pools: DisaggregatedPools | None = pools_field()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,8 @@ class ComparedPoolsInput(Inputs):
         )  # fmt: skip
 
 
-def asked_apart(
-    asked: ModelOnGPU, pools: ApartPools | None, link: LinkInput, *, replicas: int = 1
+def asked_disaggregated(
+    asked: ModelOnGPU, pools: DisaggregatedPools | None, link: LinkInput, *, replicas: int = 1
 ) -> DisaggregatedDeployment | None:
     """Both deployments, or None where every engine does both.
 

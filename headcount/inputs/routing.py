@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headcount.inputs.disaggregation import ApartPools, pools_field
+from headcount.inputs.disaggregation import DisaggregatedPools, pools_field
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import ROUTER, FilePath, Text, WholeNumber
 from simulator.fleet.router import RouterFactory
@@ -61,7 +61,7 @@ class DeployedInput(Inputs):
     router: str | RouterFactory | None = router_field()
     flow_control: str | None = _flow_control()
     tenants: Given | None = _tenants()
-    pools: ApartPools | None = pools_field()
+    pools: DisaggregatedPools | None = pools_field()
 
 
 @dataclass(frozen=True, kw_only=True)

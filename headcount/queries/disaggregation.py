@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from files.documents import Json, ReadJson
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.disaggregation import ApartPools, LinkInput, asked_apart
+from headcount.inputs.disaggregation import DisaggregatedPools, LinkInput, asked_disaggregated
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import trace_notes
 from headcount.inputs.question import question
@@ -13,8 +13,8 @@ from headcount.inputs.search import PoolsSearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.pooled import PooledResult, effects_of, facts_of, verdict_of
-from headcount.queries.report_data.disaggregation import apart_json
-from headcount.queries.report_data.sensitivity import swings_apart
+from headcount.queries.report_data.disaggregation import disaggregated_json
+from headcount.queries.report_data.sensitivity import swings_disaggregated
 from headcount.queries.result import Progress, Watch
 from headcount.text.words import load_text
 from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
@@ -23,7 +23,7 @@ from simulator.study.capacity import Capacity
 from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import RunContext
-from simulator.study.fleets.disaggregation import apart_capacity, evaluator_of_apart
+from simulator.study.fleets.disaggregation import capacity_of_disaggregated, evaluator_of_disaggregated
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.replication import simulate_users
 from simulator.study.served import served_json
@@ -36,18 +36,18 @@ class DisaggregationResult(PooledResult):
 
     kind = "disaggregation"
     view = "disaggregation"
-    apart: DisaggregatedDeployment
+    disaggregated: DisaggregatedDeployment
     served: ReadJson  # the pools and handovers in one run at the capacity
 
     @property
     def usd_per_hour(self) -> float | None:
-        return self.question.gpu.usd_per_hour_of(self.apart.gpus)
+        return self.question.gpu.usd_per_hour_of(self.disaggregated.gpus)
 
     def figures(self) -> Json:
         point = self.found.point
         return self.shared_figures() | {
             "gpu": self.question.gpu.name,
-            "gpus": self.apart.gpus,
+            "gpus": self.disaggregated.gpus,
             "at_users": served_json(point) if point else None,
             **self.served,
         }
@@ -57,14 +57,14 @@ class DisaggregationResult(PooledResult):
         return rows
 
     def report_figures(self) -> Json:
-        return swings_apart(self.question, self.apart) if self.users_low else {}
+        return swings_disaggregated(self.question, self.disaggregated) if self.users_low else {}
 
 
 @question
 def disaggregated_capacity(
     model: str,
     gpu: str,
-    pools: ApartPools,
+    pools: DisaggregatedPools,
     *,
     link: LinkInput = LinkInput(),
     workload: Source = "chat",
@@ -84,36 +84,37 @@ def disaggregated_capacity(
     run.check()
     router, progress = search.router, run.progress
     asked = engine.on(model, gpu)
-    apart = asked_apart(asked, pools, link)
-    assert apart is not None, "pools were asked for"
+    disaggregated = asked_disaggregated(asked, pools, link)
+    assert disaggregated is not None, "pools were asked for"
     check_router(router or DEFAULT_ROUTER)
     found, mean_s = traffic.load(workload)
     question = CapacityQuestion(
-        architecture=asked.architecture, gpu=asked.gpu, gpus=(apart.gpus,), workload=found, think_time_s=mean_s,
+        architecture=asked.architecture, gpu=asked.gpu, gpus=(disaggregated.gpus,), workload=found, think_time_s=mean_s,
         slo=slo.found(), args=asked.args, router=router, precision=search.precision, replications=search.replications,
         seed=run.seed,
     )  # fmt: skip
-    find_diagnostics(facts_about(asked, plans=list(apart.plans)), strict=run.strict)
+    find_diagnostics(facts_about(asked, plans=list(disaggregated.plans)), strict=run.strict)
     with run.simulations() as simulations:
         how = RunContext(simulations=simulations, watcher=_watched(progress))
-        evaluator = evaluator_of_apart(question, apart, how)
-        capacity = apart_capacity(question, apart, evaluator)
-        interval = interval_of(apart.plans, evaluator, capacity)
-    effects, point = effects_of(found, apart.plans), capacity.point
+        evaluator = evaluator_of_disaggregated(question, disaggregated, how)
+        capacity = capacity_of_disaggregated(question, disaggregated, evaluator)
+        interval = interval_of(disaggregated.plans, evaluator, capacity)
+    effects, point = effects_of(found, disaggregated.plans), capacity.point
     known = facts_of(
-        asked, question, capacity, gpus=apart.gpus, plans=apart.plans, traffic=effects, trace=trace_notes(found),
-        steps=[(plan, point.mean_step) for plan in apart.plans if point and point.mean_step],
+        asked, question, capacity, gpus=disaggregated.gpus, plans=disaggregated.plans, traffic=effects,
+        trace=trace_notes(found),
+        steps=[(plan, point.mean_step) for plan in disaggregated.plans if point and point.mean_step],
     )  # fmt: skip
     return DisaggregationResult(
         diagnostics=find_diagnostics(known, strict=run.strict),
         verdict=verdict_of(question, capacity),
         question=question,
-        plans=apart.plans,
-        apart=apart,
+        plans=disaggregated.plans,
+        disaggregated=disaggregated,
         found=capacity,
         interval=interval,
         router=router_name(router or DEFAULT_ROUTER),
-        served=_served(apart, evaluator, capacity),
+        served=_served(disaggregated, evaluator, capacity),
         workload=traffic.named(workload),
         traffic=effects,
         simulations=simulations,
@@ -128,9 +129,9 @@ def _watched(progress: Watch) -> Watcher:
     return watch
 
 
-def _served(apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, object]:
+def _served(disaggregated: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, object]:
     """What both pools do in one run at the capacity."""
     if found.point is None:
         return {}
     simulation, _ = simulate_users(evaluator.fleet, evaluator.load, evaluator.load.round(found.mean))
-    return apart_json(apart, simulation)
+    return disaggregated_json(disaggregated, simulation)

@@ -24,7 +24,7 @@ from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.queries.plan_rows import FleetRow, every_row, rows_of, sized_row
 from headcount.queries.report_data.demand import think_time_link, tokens_link
-from headcount.queries.report_data.sensitivity import swings_apart
+from headcount.queries.report_data.sensitivity import swings_disaggregated
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch
 from headcount.text.units import assumptions_json, counted
@@ -166,7 +166,7 @@ class PlanResult(Result):
     @property
     def study(self) -> Study | None:
         race, best = self.race, self.race.best
-        if best is None or best.layout.apart is not None:
+        if best is None or best.layout.disaggregated is not None:
             return None
         return Study(
             question=race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications),
@@ -180,12 +180,12 @@ class PlanResult(Result):
 
     def report_figures(self) -> Json:
         race, best = self.race, self.race.best
-        apart = best.layout.apart if best is not None else None
-        if best is None or apart is None:
+        disaggregated = best.layout.disaggregated if best is not None else None
+        if best is None or disaggregated is None:
             return super().report_figures()
-        sized = apart.sized(best.prefill_servers, best.servers - best.prefill_servers)
+        sized = disaggregated.sized(best.prefill_servers, best.servers - best.prefill_servers)
         asked = race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications)
-        return swings_apart(asked, sized)
+        return swings_disaggregated(asked, sized)
 
 
 @question
@@ -222,7 +222,7 @@ def plan(
     args, architecture = engine_args(engine.arguments), load_model(model)
     offers = read_offers(names_of(search.gpu, "gpu"), prices.price)
     formats = names_of(search.quantization, "quantization"), names_of(search.kv_cache_dtype, "kv_cache_dtype")
-    apart = asked_choices(search.pools, link)
+    disaggregated = asked_choices(search.pools, link)
     limits = slo.found()
     found, mean_s = traffic.load(workload)  # last of what is checked: a trace may be long
     asked = FleetQuestion(
@@ -233,7 +233,7 @@ def plan(
         think_time_s=mean_s,
         users=1,  # until the chain is known
         spare=demand.spare,
-        apart=apart,
+        disaggregated=disaggregated,
         slo=limits,
         router=search.router,
         precision=search.precision,

@@ -58,12 +58,12 @@ class FleetRow:
     @property
     def kind(self) -> str:
         """The GPU, and whether it runs disaggregated prefill/decode."""
-        return layout_kind(self.gpu, is_apart=self.prefill_tp is not None)
+        return layout_kind(self.gpu, is_disaggregated=self.prefill_tp is not None)
 
     @property
     def gpus_text(self) -> str:
         """Such as `8 × h100-sxm`; with what tells it from another row of the GPU."""
-        return layout_kind(f"{self.gpus:,} × {self.gpu}", is_apart=self.prefill_tp is not None)
+        return layout_kind(f"{self.gpus:,} × {self.gpu}", is_disaggregated=self.prefill_tp is not None)
 
     @property
     def runs(self) -> bool:
@@ -156,8 +156,8 @@ def _dropped_row(each: Dropped) -> FleetRow:
 
 
 def _named(layout: Layout) -> Json:
-    plan, apart = layout.plan, layout.apart
-    prefill_line, line = apart.serve_lines if apart is not None else (None, plan.serve_line)
+    plan, disaggregated = layout.plan, layout.disaggregated
+    prefill_line, line = disaggregated.serve_lines if disaggregated is not None else (None, plan.serve_line)
     return {
         "gpu": plan.gpu.name,
         "tp": plan.tensor_parallel_size,
@@ -167,7 +167,7 @@ def _named(layout: Layout) -> Json:
         "kv_cache_dtype": plan.given.kv_cache_dtype,
         "router": router_name(layout.router),
         "serve_line": line,
-        "prefill_tp": apart.prefill.tensor_parallel_size if apart is not None else None,
+        "prefill_tp": disaggregated.prefill.tensor_parallel_size if disaggregated is not None else None,
         "prefill_serve_line": prefill_line,
     }
 
@@ -177,7 +177,7 @@ def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float
     return {
         "servers": servers,
         "spare_servers": servers - each.servers,
-        "prefill_servers": prefill_servers if each.layout.apart is not None else None,
+        "prefill_servers": prefill_servers if each.layout.disaggregated is not None else None,
         "usd_per_gpu_hour": usd_per_gpu_hour,
         "usd_per_hour": usd_per_hour,
         "usd_per_month": month,

@@ -8,7 +8,7 @@ from files.documents import ReadJson
 from files.errors import HeadcountError
 from headcount.inputs.load import AskedLoad
 from headcount.inputs.run_files import NO_FILES, Outputs
-from headcount.queries.report_data.disaggregation import apart_json
+from headcount.queries.report_data.disaggregation import disaggregated_json
 from headcount.queries.report_data.loads import samples_json
 from simulator.core import layout
 from simulator.deployment import Deployment
@@ -40,7 +40,7 @@ class Served:
     step: AverageStep
     traffic: TrafficEffects
     timeline: ReadJson = field(default_factory=dict)
-    apart: ReadJson = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
+    disaggregated: ReadJson = field(default_factory=dict)  # pools and handovers as in JSON, where there are any
     trace: tuple[str, ...] = ()  # what a trace's reader left out or took for granted
     router: str = ""
     flow_control: str | None = None
@@ -60,12 +60,12 @@ def serve(
     load: AskedLoad,
     outputs: Outputs = NO_FILES,
     *,
-    apart: DisaggregatedDeployment | None = None,
+    disaggregated: DisaggregatedDeployment | None = None,
     flow_control: str | None = None,
     slo: SLO | None = None,
 ) -> Served:
     """Serve a load. Raises HeadcountError where it does not go with the fleet, or an SLO judges nobody."""
-    fleet = plan.fleet(replicas, router) if apart is None else apart.fleet(router)
+    fleet = plan.fleet(replicas, router) if disaggregated is None else disaggregated.fleet(router)
     fleet = replace(fleet, flow_control=read_flow_control(flow_control))
     log_steps = outputs.steps is not None
     longest = fleet.max_model_len
@@ -99,7 +99,7 @@ def serve(
         step=average_step(simulation.totals),
         traffic=traffic,
         timeline=samples_json(simulation.samples, simulation.fleet.num_usable_blocks, result.start_s, result.end_s),
-        apart=apart_json(apart, simulation) if apart else {},
+        disaggregated=disaggregated_json(disaggregated, simulation) if disaggregated else {},
         trace=told,
         router=router_name(fleet.router),
         flow_control=flow_control,

@@ -9,7 +9,7 @@ import numpy as np
 from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
-from headcount.inputs.disaggregation import LinkInput, asked_apart
+from headcount.inputs.disaggregation import LinkInput, asked_disaggregated
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import LoadInput
 from headcount.inputs.question import question
@@ -45,14 +45,14 @@ class SimulateResult(Result):
     plan: Deployment
     replicas: int
     served: Served
-    apart: DisaggregatedDeployment | None = (
+    disaggregated: DisaggregatedDeployment | None = (
         None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
     )
     p99s: tuple[Mapping[str, float], ...] = ()  # of TAILS, of every run where there are several; the first is `served`
 
     @property
     def gpus(self) -> int:
-        return self.replicas * self.plan.gpus if self.apart is None else self.apart.gpus
+        return self.replicas * self.plan.gpus if self.disaggregated is None else self.disaggregated.gpus
 
     @property
     def result(self) -> SimulationResult:
@@ -74,7 +74,7 @@ class SimulateResult(Result):
             "traffic_effects": self.served.traffic.to_json(),
             **engine_json(plan.args),
             **self.result.to_json(),
-            **self.served.apart,
+            **self.served.disaggregated,
         }
         if self.served.flow_control is not None:
             found["flow_control"] = self.served.flow_control
@@ -137,10 +137,10 @@ def simulate(
     files.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)
-    apart = asked_apart(asked, pools, link, replicas=replicas)
-    plan = resolve(asked.architecture, asked.gpu, asked.args) if apart is None else apart.decode
-    replicas = replicas if apart is None else apart.num_decode
-    known = replace(known, plans=[plan] if apart is None else apart.plans)
+    disaggregated = asked_disaggregated(asked, pools, link, replicas=replicas)
+    plan = resolve(asked.architecture, asked.gpu, asked.args) if disaggregated is None else disaggregated.decode
+    replicas = replicas if disaggregated is None else disaggregated.num_decode
+    known = replace(known, plans=[plan] if disaggregated is None else disaggregated.plans)
     find_diagnostics(known, strict=strict)
     whole = load.asked(traffic, deployed.tenants, run.seed)
     limits = None if slo == SLOInput() else slo.found()
@@ -152,7 +152,16 @@ def simulate(
     def of_seed(number: int, files: Outputs = NO_FILES) -> Served:
         run.progress(Progress(done=number, total=runs))
         own = replace(whole, seed=run.seed + number)
-        return serve(plan, replicas, router, own, files, apart=apart, flow_control=deployed.flow_control, slo=limits)
+        return serve(
+            plan,
+            replicas,
+            router,
+            own,
+            files,
+            disaggregated=disaggregated,
+            flow_control=deployed.flow_control,
+            slo=limits,
+        )
 
     served = of_seed(0, files)
     p99s = [served.p99s(), *(of_seed(number).p99s() for number in range(1, runs))] if runs > 1 else []
@@ -165,5 +174,10 @@ def simulate(
     )
     diagnostics = find_diagnostics(known, strict=strict)
     return SimulateResult(
-        diagnostics=diagnostics, plan=plan, replicas=replicas, served=served, apart=apart, p99s=tuple(p99s)
+        diagnostics=diagnostics,
+        plan=plan,
+        replicas=replicas,
+        served=served,
+        disaggregated=disaggregated,
+        p99s=tuple(p99s),
     )

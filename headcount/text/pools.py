@@ -26,7 +26,7 @@ def handover_text(found: Mapping[str, float | None]) -> str:
     return f"{milliseconds(found['p50'])} at the median, {milliseconds(found['p95'])} at the 95th percentile"
 
 
-def apart_blocks(found: ReadJson) -> list[Block]:
+def disaggregated_blocks(found: ReadJson) -> list[Block]:
     """The same as text; nothing where prompts and answers are computed together."""
     if not found:
         return []

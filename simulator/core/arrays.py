@@ -11,11 +11,10 @@ from kvcache.layout.kv_layout import group_kinds
 from simulator.core import layout, types
 from simulator.core.gateway.arrays import gateway_arrays
 from simulator.core.gateway.layout import CLIENT
-from simulator.core.layout import NONE
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
 from simulator.core.state import Arrays
-from simulator.core.vllm.disaggregation.arrays import apart_arrays
+from simulator.core.vllm.disaggregation.arrays import disaggregated_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
 from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
@@ -62,7 +61,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         **routing_arrays(router, table, fleet, contents),
         **gateway_arrays(fleet, table),
         running=np.zeros((engines, seqs), np.int32),
-        decode_fast_forward=np.full((engines, layout.CALENDAR_STEPS), NONE, np.int32),
+        decode_fast_forward=np.full((engines, layout.CALENDAR_STEPS), layout.NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
         last_steps=np.zeros((engines, rows), np.int32),
         tables=(np.empty if in_segments else np.zeros)((engines * rows, max(of.row_words for of in pools)), np.int32),
@@ -80,7 +79,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         **tier_arrays(fleet, table, max(pool.row_blocks for pool in pools)),
-        **apart_arrays(fleet, table, router.memory_words(engines)),
+        **disaggregated_arrays(fleet, table, router.memory_words(engines)),
         heap=np.zeros(fleet.num_legs * _heap_size(table), layout.HEAP_ENTRY),
         deadlines=np.zeros(_num_waits(table), layout.HEAP_ENTRY),
         samples=np.zeros(MAX_SAMPLES, layout.SAMPLE),
@@ -285,7 +284,7 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
         values["num_states"], values["first_state"] = len(states), states[0]
         values["state_checkpoints"] = engine.keeps_state_checkpoints
     interval = engine.prefix_cache_retention_interval
-    values["retention_interval"] = NONE if interval is None else interval
+    values["retention_interval"] = layout.NONE if interval is None else interval
     values["speculative_tokens"] = engine.num_speculative_tokens
     values["lookahead_tokens"] = engine.num_lookahead_tokens
     values["takes_quiet_steps"] = engine.pipeline_parallel_size == 1 and engine.speculation is None
@@ -326,7 +325,7 @@ def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[n
     values["log_steps"], values["log_reserve"] = log_steps, log_reserve
     values["control_s"] = math.inf
     values["sample_every_s"] = values["next_sample_s"] = FIRST_SAMPLE_S
-    values["stalled_request"] = values["unrouted"] = NONE
+    values["stalled_request"] = values["unrouted"] = layout.NONE
     return values
 
 
@@ -337,7 +336,7 @@ def _requests(table: RequestTable) -> NDArray[np.void]:
     values["arrival_s"] = table.arrival_s
     values["span_start"] = table.span_start
     values["priority"] = table.priority
-    values["row"] = values["replica"] = values["cached_tokens"] = NONE
+    values["row"] = values["replica"] = values["cached_tokens"] = layout.NONE
     for name in ("scheduled_s", "first_token_s", "finish_s", "last_token_s"):
         values[name] = math.nan
     if table.num_attempts == 1:
@@ -358,7 +357,7 @@ def _clients(table: RequestTable) -> NDArray[np.void]:
 
 
 def _next_turns(table: RequestTable) -> NDArray[np.int32]:
-    following = np.full(table.num_requests, NONE, np.int32)
+    following = np.full(table.num_requests, layout.NONE, np.int32)
     turns = np.flatnonzero(table.follows >= 0)
     following[table.follows[turns]] = turns
     return following
@@ -386,7 +385,7 @@ def _short_ids(content: NDArray[np.int64], *, are_dense: bool) -> NDArray[np.int
 def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> None:
     """Empty engines, pool by pool, server by server; the core lays out an engine's blocks as it is first used."""
     state = arrays.replicas
-    state["waiting_head"] = state["waiting_tail"] = state["blocked_request"] = NONE
+    state["waiting_head"] = state["waiting_tail"] = state["blocked_request"] = layout.NONE
     state["last_completion_s"] = math.nan
     engine, block = 0, 0
     for place, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):

@@ -79,7 +79,7 @@ class Arrays(NamedTuple):
     told: NDArray[np.int64]  # [R, plans in flight, 2], how many stores and loads a plan's output tells to be over
     fences: NDArray[np.int32]  # of each block: stores of ended requests that read it
     handed_out: NDArray[np.int32]  # of each block: the latest step that gave it to a request
-    handovers: NDArray[np.void]  # [attempts * n] if prefill and decode are apart, and the next four
+    handovers: NDArray[np.void]  # [attempts * n] if disaggregated, and the next four
     waits: NDArray[np.void]  # [attempts * n, 2]
     wait_lists: NDArray[np.void]  # [R, 2]
     sides: NDArray[np.void]  # [R]

@@ -1,4 +1,4 @@
-"""Who computes a request's prompt where prefill and decode are apart: a prefill engine, or its decode engine itself.
+"""Who computes a request's prompt where disaggregated: a prefill engine, or its decode engine itself.
 
 Compiled, it is `simulator.core.vllm.disaggregation.deciding`.
 """

@@ -29,7 +29,7 @@ class Pool:
     num_servers: int = 1
     data_parallel_size: int = 1
     role: str = SERVE
-    nic: Nic | None = None  # an engine's way to the others, where prefill and decode are apart
+    nic: Nic | None = None  # an engine's way to the others, where disaggregated
     weight: float = 1.0  # how much an engine of it serves beside one of another pool, for routers that see weights
 
     def __post_init__(self) -> None:
@@ -48,9 +48,9 @@ class Pool:
         if self.role not in ROLES:
             raise HeadcountError(f"no role '{self.role}' of a pool; there is {', '.join(ROLES)}")
         if self.role != SERVE:
-            self._check_apart()
+            self._check_disaggregated()
 
-    def _check_apart(self) -> None:
+    def _check_disaggregated(self) -> None:
         if isinstance(self.engine, SGLangConfig):
             raise HeadcountError(
                 "disaggregated prefill/decode is not simulated with SGLang; choose vLLM, or leave --pools out"
@@ -122,7 +122,7 @@ class Fleet:
         if not self.pools:
             raise HeadcountError("a fleet has at least one pool")
         roles = [pool.role for pool in self.pools]
-        if self.is_apart and sorted(set(roles)) != sorted((PREFILL, DECODE)):
+        if self.is_disaggregated and sorted(set(roles)) != sorted((PREFILL, DECODE)):
             raise HeadcountError(
                 "disaggregated prefill/decode needs a prefill pool and a decode pool, and no pool that does both"
             )
@@ -135,7 +135,7 @@ class Fleet:
         check_router(self.router)
 
     @property
-    def is_apart(self) -> bool:
+    def is_disaggregated(self) -> bool:
         """Whether prompts are computed in other engines than answers."""
         return any(pool.role != SERVE for pool in self.pools)
 
@@ -146,7 +146,7 @@ class Fleet:
     @property
     def num_legs(self) -> int:
         """Engines that have a request at once."""
-        return 1 + (self.is_apart and self.handover.pushes)
+        return 1 + (self.is_disaggregated and self.handover.pushes)
 
     @property
     def block_size(self) -> int | None:

@@ -1,4 +1,4 @@
-"""How pools that prefill and decode apart are written: `prefill=2,decode=6`, `prefill=2xtp1,decode=2xtp4`."""
+"""How prefill and decode pools are written: `prefill=2,decode=6`, `prefill=2xtp1,decode=2xtp4`."""
 
 import re
 from collections.abc import Mapping

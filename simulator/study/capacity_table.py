@@ -75,7 +75,7 @@ class CapacityRow:
     reason: str | None = None
     binding: str | None = None
     plan: Deployment | None = None  # None: the model does not fit
-    apart: DisaggregatedDeployment | None = None  # whose answers `plan` computes; None: every replica does both
+    disaggregated: DisaggregatedDeployment | None = None  # whose answers `plan` computes; None: every replica does both
     point: Point | None = None  # what the loads next to `users` showed, together
     safe_point: Point | None = None  # what the load of `users_low` showed; None where it was not simulated
     curve: tuple[Point, ...] = ()  # every load simulated, by size

@@ -54,7 +54,7 @@ class Estimate:
 
 
 def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO, role: str | None = None) -> Estimate:
-    """The capacity of so many replicas, which is not simulated; of those of a `role`, if prefill and decode are apart.
+    """The capacity of so many replicas, which is not simulated; of those of a `role`, if disaggregated.
 
     The first estimate for a load draws its requests, which takes longer. Raises ValueError for a load that is neither
     users nor a trace.

@@ -15,8 +15,8 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 @option("--engine", Text(), f"Engine to compare with: {' or '.join(ENGINES)}.", default=VLLM)
 @option(
     "--about", Text(),
-    "Topic of the cases. vllm: all, states, cancelled, offloading, lmcache, store, apart, push, balancer; sglang: "
-    "all, cancelled, radix-tree.",
+    "Topic of the cases. vllm: all, states, cancelled, offloading, lmcache, store, disaggregated, push, balancer; "
+    "sglang: all, cancelled, radix-tree.",
     default="all",
 )  # fmt: skip
 @option("--cases", COUNT, "Random cases.", default=200)
@@ -40,6 +40,9 @@ def check_scheduler_command(
     from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     check_names([engine], ENGINES, "engine")
+    if about == "apart":  # its name in 0.1
+        click.echo("headcount: --about apart is now called --about disaggregated", err=True)
+        about = "disaggregated"
     check_names([about], CHECKS[engine], f"--about of {TITLES[engine]}")
     real = interpreter_for(version, python, PACKAGES[engine])
     drawn = secrets.randbelow(2**31) if seed is None else seed

@@ -19,7 +19,7 @@ _STARTS_SERVER = re.compile(r"^(sglang\.launch_server|sglang_router\.launch_serv
 _MODEL = ("model-path", "model")
 _SPECULATION = ("speculative decoding", "--speculative-config")
 _STAGES = ("pipeline parallelism", "--pipeline-parallel-size")
-_APART = ("separate prefill and decode", "--pools prefill=N,decode=N")
+_DISAGGREGATED = ("separate prefill and decode", "--pools prefill=N,decode=N")
 _HICACHE = ("HiCache", "--kv-offloading-size")
 _ATTENTION = ("attention data parallelism", "--data-parallel-size")
 _EXPERTS = ("expert parallelism", "--enable-expert-parallel")
@@ -27,7 +27,7 @@ _NOT_SIMULATED: dict[str, tuple[str, str | None]] = {  # how flags begin, what t
     "speculative-": _SPECULATION,
     "pp-": _STAGES,
     "pipeline-parallel-size": _STAGES,
-    "disaggregation-": _APART,
+    "disaggregation-": _DISAGGREGATED,
     "enable-hierarchical-cache": _HICACHE,
     "enable-hicache": _HICACHE,
     "hicache-": _HICACHE,

@@ -61,7 +61,7 @@ def try_spare(race: FleetSearch) -> SpareTried | None:
     best, asked = race.best, race.question
     if best is None or not race.is_over or not asked.spare or asked.users > MOST_USERS:
         return None
-    if not isinstance(asked.workload, Population) or best.layout.apart is not None:
+    if not isinstance(asked.workload, Population) or best.layout.disaggregated is not None:
         return None
     plan, servers = best.layout.plan, best.servers + asked.spare
     event = Event(kind="zone", time_s=FAILS_S, extent=Extent(replicas=asked.spare))

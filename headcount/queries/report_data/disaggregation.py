@@ -1,4 +1,4 @@
-"""What two pools do that prefill and decode apart."""
+"""What a prefill and a decode pool do."""
 
 import numpy as np
 
@@ -12,48 +12,48 @@ from simulator.simulation import Simulation
 from simulator.study.statistics import summary
 
 
-def apart_text(apart: DisaggregatedDeployment) -> str:
+def disaggregated_text(disaggregated: DisaggregatedDeployment) -> str:
     """Such as `2 × TP1 prefill + 2 × TP4 decode`."""
-    return pools_text(apart.counts, [plan.tensor_parallel_size for plan in apart.plans])
+    return pools_text(disaggregated.counts, [plan.tensor_parallel_size for plan in disaggregated.plans])
 
 
-def apart_parts(apart: DisaggregatedDeployment) -> tuple[Part, Part]:
+def disaggregated_parts(disaggregated: DisaggregatedDeployment) -> tuple[Part, Part]:
     """Servers that compute prompts, then those that compute answers."""
-    (prefill, decode), (num_prefill, num_decode) = apart.plans, apart.counts
+    (prefill, decode), (num_prefill, num_decode) = disaggregated.plans, disaggregated.counts
     return (num_prefill, prefill.gpus), (num_decode, decode.gpus)
 
 
-def apart_json(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
+def disaggregated_json(disaggregated: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
     """The pools, what lies between them, and how long handovers took."""
     return {
-        "pools": pool_rows(apart, simulation),
+        "pools": pool_rows(disaggregated, simulation),
         "handover_s": handover_s(simulation),
-        "kv_transfer": apart.between.kv_transfer,
-        "kv_transfer_bytes_per_s": apart.between.bytes_per_s,
-        "dispatch_s": apart.between.dispatch_s,
-        **_decided(apart, simulation),
-        **_lost(apart, simulation),
+        "kv_transfer": disaggregated.between.kv_transfer,
+        "kv_transfer_bytes_per_s": disaggregated.between.bytes_per_s,
+        "dispatch_s": disaggregated.between.dispatch_s,
+        **_decided(disaggregated, simulation),
+        **_lost(disaggregated, simulation),
     }
 
 
-def _lost(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
+def _lost(disaggregated: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
     """Of pushed KV: requests for which a decode engine keeps blocks, to which nobody writes any more."""
-    return {"lost_requests": int(simulation.arrays.handovers["lost"].sum())} if apart.between.pushes else {}
+    return {"lost_requests": int(simulation.arrays.handovers["lost"].sum())} if disaggregated.between.pushes else {}
 
 
-def _decided(apart: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
+def _decided(disaggregated: DisaggregatedDeployment, simulation: Simulation) -> dict[str, object]:
     """Of the requests that have come to a decode engine, the share whose prompts it computed itself."""
-    if apart.between.decider is None:
+    if disaggregated.between.decider is None:
         return {}
     came = simulation.arrays.handovers[simulation.arrays.handovers["stage"] == 1]
     here = int((came["source"] == NONE).sum())
-    return {"decider": str(apart.between.decider), "local_prefill_share": here / max(len(came), 1)}
+    return {"decider": str(disaggregated.between.decider), "local_prefill_share": here / max(len(came), 1)}
 
 
-def pool_rows(apart: DisaggregatedDeployment, simulation: Simulation) -> list[dict[str, object]]:
+def pool_rows(disaggregated: DisaggregatedDeployment, simulation: Simulation) -> list[dict[str, object]]:
     """Each pool over the whole run: shares of time and means over its engines."""
     rows, first = [], 0
-    for role, plan, count in zip((PREFILL, DECODE), apart.plans, apart.counts, strict=True):
+    for role, plan, count in zip((PREFILL, DECODE), disaggregated.plans, disaggregated.counts, strict=True):
         of = simulation.totals[first : first + count]
         engine_s, blocks = max(count * simulation.now_s, 1e-9), plan.engine.num_usable_blocks
         rows.append(

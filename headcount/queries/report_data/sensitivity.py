@@ -133,15 +133,15 @@ def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, object]:
     return Swings(question=pools[0].question, estimate=estimate, speed=speed).to_json()
 
 
-def swings_apart(question: CapacityQuestion, apart: DisaggregatedDeployment) -> dict[str, object]:
+def swings_disaggregated(question: CapacityQuestion, disaggregated: DisaggregatedDeployment) -> dict[str, object]:
     """Of pools that compute prompts and answers apart, by the estimate of both."""
 
     def estimate(asked: CapacityQuestion) -> float:
         factor = asked.step_time_factor
-        both = [plan if factor == 1 else plan.with_step_times(factor) for plan in apart.plans]
-        return screen_disaggregated(asked, replace(apart, prefill=both[0], decode=both[1])).users
+        both = [plan if factor == 1 else plan.with_step_times(factor) for plan in disaggregated.plans]
+        return screen_disaggregated(asked, replace(disaggregated, prefill=both[0], decode=both[1])).users
 
-    return Swings(question=question, estimate=estimate, speed=speed_source(apart.plans)).to_json()
+    return Swings(question=question, estimate=estimate, speed=speed_source(disaggregated.plans)).to_json()
 
 
 def _on(question: CapacityQuestion, row: CapacityRow) -> CapacityQuestion:

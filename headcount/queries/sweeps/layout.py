@@ -6,7 +6,7 @@ from files.documents import Json
 from headcount.inputs.reading.deployments import ModelOnGPU
 from headcount.inputs.reading.variations import OWN_FORMATS, Choice, choice_text
 from headcount.queries.money import usd_per_month, usd_per_user_month
-from headcount.queries.report_data.disaggregation import apart_text
+from headcount.queries.report_data.disaggregation import disaggregated_text
 from headcount.queries.report_data.study import Study
 from headcount.text.capacity import no_capacity_reason
 from headcount.text.words import found_text, hits_text, layout_text
@@ -97,7 +97,7 @@ class Layout:
     @property
     def study(self) -> Study | None:
         """What a report shows of it; None where it was not simulated."""
-        if self.row is None or self.looked is None or self.looked.apart is not None:
+        if self.row is None or self.looked is None or self.looked.disaggregated is not None:
             return None
         price = self.asked.gpu.usd_per_hour if self.asked else None
         return Study(question=self.looked.question, row=self.row, servers=self.row.replicas, usd_per_gpu_hour=price)
@@ -106,8 +106,8 @@ class Layout:
     def num_servers(self) -> int:
         """0 where nothing runs."""
         plan = self.looked.plan if self.looked else None
-        if self.looked is not None and self.looked.apart is not None:
-            return sum(self.looked.apart.counts)
+        if self.looked is not None and self.looked.disaggregated is not None:
+            return sum(self.looked.disaggregated.counts)
         return self.gpus // plan.gpus if plan else 0
 
     @property
@@ -120,8 +120,8 @@ class Layout:
         plan = self.looked.plan if self.looked else None
         if plan is None:
             return "–"
-        if self.looked is not None and self.looked.apart is not None:
-            return apart_text(self.looked.apart)
+        if self.looked is not None and self.looked.disaggregated is not None:
+            return disaggregated_text(self.looked.disaggregated)
         return layout_text(servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size)
 
     def p95_s(self, name: str) -> float | None:

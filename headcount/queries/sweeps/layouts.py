@@ -49,7 +49,7 @@ class Layouts:
     traffic: TrafficInput
     base: Choice
     study: ReadJson  # of a CapacityQuestion
-    between: PoolLink = field(default_factory=PoolLink)  # of pools, where prefill and decode are apart
+    between: PoolLink = field(default_factory=PoolLink)  # of pools, where disaggregated
     _how: RunContext = field(default_factory=RunContext)
 
     @cached_property
@@ -91,10 +91,10 @@ class Layouts:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
             asked = resolve_model_and_gpu(self.model, given["gpu"], engine, is_shared="engine" in choice)
             pools, decider, kv_transfer = (given.get(name) for name in ("pools", "decider", "kv_transfer"))
-            apart = compared_pools(asked, pools, decider, kv_transfer, self.between)
+            disaggregated = compared_pools(asked, pools, decider, kv_transfer, self.between)
             question = self._question(given, asked, load)
             _check_context((self.traffic.changes | dict(choice)).get("context"), question)
-            found = screen(question) if apart is None else screen_disaggregated(question, apart)
+            found = screen(question) if disaggregated is None else screen_disaggregated(question, disaggregated)
         except UnknownNameError:
             raise
         except ValueError as error:
@@ -146,9 +146,9 @@ class Layouts:
         return replace(layout, row=simulated(layout.looked, self.how(watcher), is_served=is_served))
 
     def under(self, layout: Layout, size: float, replications: int) -> Point | None:
-        """What a load of that size shows; None where nothing runs, or prefill and decode are apart."""
+        """What a load of that size shows; None where nothing runs, or they are disaggregated."""
         looked = layout.looked
-        if looked is None or looked.plan is None or looked.apart is not None:
+        if looked is None or looked.plan is None or looked.disaggregated is not None:
             return None
         return evaluator_of(looked.question, looked.plan, layout.num_servers, self._how).point(size, replications)
 

@@ -96,7 +96,7 @@ def _bought(layout: Layout, users: int, how: RunContext) -> tuple[Layout, Need]:
     Conversations stay on their server where no router is asked for and that should cost clearly less, as in a plan.
     """
     first, looked = need(layout, users) if layout.row else Need(users=users), layout.looked
-    if first.gpus in (None, layout.gpus) or looked is None or looked.plan is None or looked.apart is not None:
+    if first.gpus in (None, layout.gpus) or looked is None or looked.plan is None or looked.disaggregated is not None:
         return layout, first
     question = _fleet_question(looked.question, users)
     assert layout.row and looked.estimate, "a layout that serves users was estimated and simulated"

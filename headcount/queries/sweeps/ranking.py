@@ -49,7 +49,7 @@ def is_promising(found: Sequence[Layout], place: int, sort: str) -> bool:
     layout = found[place]
     if layout.looked is None or layout.looked.plan is None:
         return False
-    if place == 0 or sort in ("ttft", "tpot") or layout.looked.apart is not None:
+    if place == 0 or sort in ("ttft", "tpot") or layout.looked.disaggregated is not None:
         return True
     costs = [_estimated_cost(each, sort) for each in found]
     least = min(costs)

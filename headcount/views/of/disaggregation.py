@@ -3,9 +3,9 @@
 from headcount.queries.autoscaling.pooled import NOBODY
 from headcount.queries.disaggregation import DisaggregationResult
 from headcount.queries.money import usd_per_user_month
-from headcount.queries.report_data.disaggregation import apart_parts, apart_text
+from headcount.queries.report_data.disaggregation import disaggregated_parts, disaggregated_text
 from headcount.text.blocks import Block, Line
-from headcount.text.pools import apart_blocks
+from headcount.text.pools import disaggregated_blocks
 from headcount.text.units import milliseconds, seconds
 from headcount.text.words import model_title
 from headcount.views.of.pooled import headline, page, pooled_details
@@ -15,8 +15,8 @@ from simulator.study.served import latency_summary
 
 
 def head(answer: DisaggregationResult) -> list[Block]:
-    gpus = f"{answer.question.gpu.name}, {apart_text(answer.apart)}"
-    return headline(answer, gpus, f"on {answer.apart.gpus:,} GPUs")
+    gpus = f"{answer.question.gpu.name}, {disaggregated_text(answer.disaggregated)}"
+    return headline(answer, gpus, f"on {answer.disaggregated.gpus:,} GPUs")
 
 
 def body(answer: DisaggregationResult) -> list[Block]:
@@ -33,7 +33,7 @@ def body(answer: DisaggregationResult) -> list[Block]:
     )
     return [
         *(Line(f"  {name:<18}{text}") for name, text in shown),
-        *apart_blocks(answer.served),
+        *disaggregated_blocks(answer.served),
         Line(),
         Line("pools and KV transfers: one run with the expected users, its start included", dim=True),
     ]
@@ -53,11 +53,11 @@ def summary(answer: DisaggregationResult) -> Summary:
 
 
 def _bought(answer: DisaggregationResult) -> Bought:
-    gpu, apart = answer.question.gpu, answer.apart
+    gpu, disaggregated = answer.question.gpu, answer.disaggregated
     return Bought(
-        gpu=gpu, gpus=apart.gpus, servers=sum(apart.counts), usd_per_gpu_hour=gpu.usd_per_hour,
+        gpu=gpu, gpus=disaggregated.gpus, servers=sum(disaggregated.counts), usd_per_gpu_hour=gpu.usd_per_hour,
         usd_per_month=answer.usd_per_month, usd_per_head=usd_per_user_month(answer.usd_per_month, answer.users_low),
-        heads=if_all_come(answer.users_low), parts=apart_parts(apart),
+        heads=if_all_come(answer.users_low), parts=disaggregated_parts(disaggregated),
     )  # fmt: skip
 
 
@@ -66,6 +66,6 @@ def details(answer: DisaggregationResult) -> dict[str, object]:
     gpu = answer.question.gpu
     terms = [
         *of_terms("GPU", gpu_rows(gpu)),
-        *of_terms("memory, step times and KV transfer", answer.apart.assumptions),
+        *of_terms("memory, step times and KV transfer", answer.disaggregated.assumptions),
     ]
-    return pooled_details(answer, f"{answer.apart.gpus} × {gpu.name}", terms)
+    return pooled_details(answer, f"{answer.disaggregated.gpus} × {gpu.name}", terms)

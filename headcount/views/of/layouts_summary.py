@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headcount.diagnostics.step_times_of_sglang import takes_times_of_vllm
-from headcount.queries.report_data.disaggregation import apart_parts
+from headcount.queries.report_data.disaggregation import disaggregated_parts
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.units import counted, dollars, percent, whole_dollars
 from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, sentence
@@ -104,7 +104,7 @@ def bought_of(layout: Layout) -> Bought:
         usd_per_month=layout.usd_per_month,
         usd_per_head=layout.usd_per_user_month,
         heads=if_all_come(layout.users),
-        parts=apart_parts(layout.looked.apart) if layout.looked and layout.looked.apart else (),
+        parts=disaggregated_parts(layout.looked.disaggregated) if layout.looked and layout.looked.disaggregated else (),
     )
 
 

@@ -247,7 +247,7 @@ def _at_the_peak(answer: "PlanResult") -> str:
 
 def details(answer: "PlanResult") -> Json:
     """The fleet that is bought, simulated under the users; the chain; what else was compared; the money."""
-    return study_json(answer, answer.study) | _assumed_apart(answer.race) | dict(answer.evidence) | {
+    return study_json(answer, answer.study) | _assumed_disaggregated(answer.race) | dict(answer.evidence) | {
         "demand": {
             "links": [
                 {"meaning": sentence(LINKS[link.name].meaning), "shown": link.shown, "kind": link.kind,
@@ -261,10 +261,14 @@ def details(answer: "PlanResult") -> Json:
     }  # fmt: skip
 
 
-def _assumed_apart(race: FleetSearch) -> Json:
+def _assumed_disaggregated(race: FleetSearch) -> Json:
     """Of the best fleet, where prefill and decode are disaggregated."""
-    apart = race.best.layout.apart if race.best is not None else None
-    return {} if apart is None else {"assumptions": of_terms("memory, step times and KV transfer", apart.assumptions)}
+    disaggregated = race.best.layout.disaggregated if race.best is not None else None
+    return (
+        {}
+        if disaggregated is None
+        else {"assumptions": of_terms("memory, step times and KV transfer", disaggregated.assumptions)}
+    )
 
 
 def _link_text(link: Link, room: float) -> str:

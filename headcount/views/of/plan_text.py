@@ -37,23 +37,24 @@ def head(answer: "PlanResult") -> list[Block]:
     if answer.best and others:
         lines.append(Line(_next_best(answer.best, others[0])))
     lines += [Line(api_text(answer))] if answer.break_even else []
-    return [*lines, *map(Line, _apart_texts(answer))]
+    return [*lines, *map(Line, _disaggregated_texts(answer))]
 
 
-def _apart_texts(answer: "PlanResult") -> list[str]:
+def _disaggregated_texts(answer: "PlanResult") -> list[str]:
     """What disaggregated prefill/decode costs on each GPU, compared with servers that do both."""
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
-    return [_apart_text(both, apart) for both, apart in pairs]
+    return [_disaggregated_text(both, disaggregated) for both, disaggregated in pairs]
 
 
-def _apart_text(both: FleetRow, apart: FleetRow) -> str:
-    assert both.usd_per_month and apart.usd_per_month, "fleets that run have a cost"
-    more = apart.usd_per_month / both.usd_per_month - 1
+def _disaggregated_text(both: FleetRow, disaggregated: FleetRow) -> str:
+    assert both.usd_per_month and disaggregated.usd_per_month, "fleets that run have a cost"
+    more = disaggregated.usd_per_month / both.usd_per_month - 1
     cost = "for the same cost" if not more else f"{percent(round(abs(more), 2))} {'more' if more > 0 else 'less'}"
-    about = ", as estimated" if SCREENED in (both.state, apart.state) else ""
-    gpus = f"{counted(apart.gpus or 0, 'GPU')} instead of {both.gpus:,}, {cost}"
-    return f"{apart.kind}: {gpus}; {apart.users_low:,} users {AT_CONFIDENCE} instead of {both.users_low:,}{about}"
+    about = ", as estimated" if SCREENED in (both.state, disaggregated.state) else ""
+    gpus = f"{counted(disaggregated.gpus or 0, 'GPU')} instead of {both.gpus:,}, {cost}"
+    users = f"{disaggregated.users_low:,} users {AT_CONFIDENCE} instead of {both.users_low:,}"
+    return f"{disaggregated.kind}: {gpus}; {users}{about}"
 
 
 def headline(answer: "PlanResult") -> str:

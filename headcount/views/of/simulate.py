@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headcount.queries.money import usd_per_month
-from headcount.queries.report_data.disaggregation import apart_parts, apart_text
+from headcount.queries.report_data.disaggregation import disaggregated_parts, disaggregated_text
 from headcount.queries.report_data.percentiles import (
     P99_COLUMN,
     P99_MEANING,
@@ -15,7 +15,7 @@ from headcount.queries.report_data.percentiles import (
 from headcount.queries.serving import TAILS
 from headcount.queries.simulate import SimulateResult
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.pools import apart_blocks
+from headcount.text.pools import disaggregated_blocks
 from headcount.text.simulated import rates, tenants_table
 from headcount.text.units import milliseconds, seconds
 from headcount.text.words import (
@@ -54,7 +54,11 @@ def summary(answer: SimulateResult) -> Summary:
     plan, found = answer.plan, answer.figures()
     gpus = f"{answer.gpus:,} × {plan.gpu.title}"
     price = plan.gpu.usd_per_hour
-    servers = parts_text(apart_parts(answer.apart)) if answer.apart else servers_text(answer.replicas, answer.gpus)
+    servers = (
+        parts_text(disaggregated_parts(answer.disaggregated))
+        if answer.disaggregated
+        else servers_text(answer.replicas, answer.gpus)
+    )
     low, high = answer.p99_interval("ttft_s") or (None, None)
     runs = f"{len(answer.p99s)} runs" if answer.p99s else "this run"
     tail = "" if low is None else f" TTFT p99 from {runs}: {seconds(low)} to {seconds(high)}."
@@ -82,7 +86,7 @@ def head(answer: SimulateResult) -> list[Block]:
     split = layout_text(
         answer.replicas, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size
     )
-    split = apart_text(answer.apart) if answer.apart else split
+    split = disaggregated_text(answer.disaggregated) if answer.disaggregated else split
     return [Line(bold=f"{plan.architecture.name} on {plan.gpu.name}, {split}: {answer.served.description}")]
 
 
@@ -105,7 +109,7 @@ def body(answer: SimulateResult) -> list[Block]:
     dim = [Line(text, dim=True) for text in said if text]
     column = f"p99, of {len(answer.p99s)} runs" if answer.p99s else P99_COLUMN
     latencies = Table(columns=("", *STATISTICS, column), rows=rows)
-    return [latencies, Line(), *figures, *apart_blocks(answer.served.apart), *tenants, Line(), *dim]
+    return [latencies, Line(), *figures, *disaggregated_blocks(answer.served.disaggregated), *tenants, Line(), *dim]
 
 
 def _p99_range(answer: SimulateResult, name: str, shown: Callable[[float | None], str]) -> str:
@@ -146,6 +150,6 @@ def details(answer: SimulateResult) -> dict[str, object]:
         "slo": {},
         "assumptions": [
             *of_terms("GPU", gpu_rows(plan.gpu)),
-            *of_terms("memory and step times", (answer.apart or plan).assumptions),
+            *of_terms("memory and step times", (answer.disaggregated or plan).assumptions),
         ],
     }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_OPTIONS: Final = 8
 PRICE: Final = "price of a GPU's hour"
-APART_RISK: Final = (
+DISAGGREGATED_RISK: Final = (
     "The KV cache of each prompt moves to the other servers over a network. Its speed is assumed here: measure yours."
 )
 _OWN: Final = (None, "none", "auto", "bfloat16", "float16")  # formats that the model has of itself
@@ -110,7 +110,7 @@ class Bought:
     def failure(self, users_low: int, needed: float | None = None) -> str:
         """What no spare server means; of servers that depend on each other, what their network does, too."""
         if self.parts:
-            return f"{_part_risk([count for count, _ in self.parts], users_low)} {APART_RISK}"
+            return f"{_part_risk([count for count, _ in self.parts], users_low)} {DISAGGREGATED_RISK}"
         usd_per_server = None if self.usd_per_month is None else self.usd_per_month / max(self.servers, 1)
         return alone_risk(self.servers, users_low, needed, usd_per_server)
 

@@ -2,7 +2,7 @@
 
 Source: ai-dynamo 1.6.1, lib/kv-router/src/scheduling/selector. Overlap is what KV events tell, which take no time here.
 Of active requests full blocks count, and those that they share once; of the new request also the last, incomplete one.
-Where prefill and decode are apart, the prefill router counts no active blocks; the decode router counts no prefill,
+If disaggregated, the prefill router counts no active blocks; the decode router counts no prefill,
 gives no credit for cached blocks, and takes none to be shared, as KV that comes from another engine is not.
 """
 

@@ -11,26 +11,30 @@ from simulator.study.estimate import estimate_users, stationary_load
 from simulator.study.points import Evaluator
 
 
-def evaluator_of_apart(question: CapacityQuestion, apart: DisaggregatedDeployment, how: RunContext) -> Evaluator:
+def evaluator_of_disaggregated(
+    question: CapacityQuestion, disaggregated: DisaggregatedDeployment, how: RunContext
+) -> Evaluator:
     """Simulates loads on both pools."""
     return Evaluator(
-        fleet=apart.fleet(question.router),
-        load=stationary_load(question.load(apart.decode), apart.decode, apart.num_decode, question.slo),
+        fleet=disaggregated.fleet(question.router),
+        load=stationary_load(
+            question.load(disaggregated.decode), disaggregated.decode, disaggregated.num_decode, question.slo
+        ),
         slo=question.slo,
         watcher=how.watcher,
         simulations=how.simulations,
     )
 
 
-def guessed_size(apart: DisaggregatedDeployment, evaluator: Evaluator) -> float:
+def guessed_size(disaggregated: DisaggregatedDeployment, evaluator: Evaluator) -> float:
     """As large a load as the GPUs would serve with every engine doing both."""
-    parts = zip(apart.plans, apart.counts, strict=True)
+    parts = zip(disaggregated.plans, disaggregated.counts, strict=True)
     return sum(estimate_users(plan, count, evaluator.load, evaluator.slo).size for plan, count in parts)
 
 
-def apart_capacity(
+def capacity_of_disaggregated(
     question: CapacityQuestion,
-    apart: DisaggregatedDeployment,
+    disaggregated: DisaggregatedDeployment,
     evaluator: Evaluator,
     guess: float = 0.0,
     *,
@@ -39,28 +43,30 @@ def apart_capacity(
     """The largest load that both pools serve together; `guess` is where the search begins."""
     return find_capacity(
         evaluator,
-        guess or guessed_size(apart, evaluator),
+        guess or guessed_size(disaggregated, evaluator),
         precision=question.precision,
         replications=question.replications,
         is_quick=is_quick,
     )
 
 
-def apart_row(
-    question: CapacityQuestion, apart: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity
+def disaggregated_row(
+    question: CapacityQuestion, disaggregated: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity
 ) -> CapacityRow:
     """What was found, as a row of `headcount capacity` has it; its replicas are the engines of both pools."""
-    engines = sum(apart.counts)
+    engines = sum(disaggregated.counts)
     if not found.mean:
         reason = no_capacity_reason(question, evaluator)
-        row = empty_row(question, apart.gpus, apart.decode.tensor_parallel_size, reason, apart.decode)
-        return replace(row, replicas=engines, apart=apart)
+        row = empty_row(
+            question, disaggregated.gpus, disaggregated.decode.tensor_parallel_size, reason, disaggregated.decode
+        )
+        return replace(row, replicas=engines, disaggregated=disaggregated)
     row = row_of(
         question,
-        apart.decode,
+        disaggregated.decode,
         evaluator,
         found,
-        gpus=apart.gpus,
-        within_errors=lambda users: users_within_errors(apart.plans, evaluator, found, users),
+        gpus=disaggregated.gpus,
+        within_errors=lambda users: users_within_errors(disaggregated.plans, evaluator, found, users),
     )
-    return replace(row, replicas=engines, apart=apart)
+    return replace(row, replicas=engines, disaggregated=disaggregated)

@@ -54,7 +54,7 @@ class FleetQuestion:
     think_time_s: float
     users: float
     spare: int = 0
-    apart: DisaggregationSearch | None = None  # beside servers that do both; None: these alone
+    disaggregated: DisaggregationSearch | None = None  # beside servers that do both; None: these alone
     slo: SLO = field(default_factory=SLO)
     router: str | RouterFactory | None = None  # None: for each layout the one that should cost clearly less
     precision: float = PRECISION
@@ -96,40 +96,40 @@ class Layout:
     offer: Offer
     plan: Deployment
     router: str | RouterFactory = LEAST_OUTSTANDING
-    apart: DisaggregatedDeployment | None = None  # whose answers `plan` computes; None: every server does both
+    disaggregated: DisaggregatedDeployment | None = None  # whose answers `plan` computes; None: every server does both
 
     @property
     def kind(self) -> str:
-        """Layouts of a kind are rivals: the GPU, prefill and decode apart or not."""
-        return layout_kind(self.offer.gpu.name, is_apart=self.apart is not None)
+        """Layouts of a kind are rivals: the GPU, disaggregated or not."""
+        return layout_kind(self.offer.gpu.name, is_disaggregated=self.disaggregated is not None)
 
     @property
     def has_decider(self) -> bool:
         """Whether decode engines compute some prompts themselves."""
-        return self.apart is not None and self.apart.between.decider is not None
+        return self.disaggregated is not None and self.disaggregated.between.decider is not None
 
     @property
     def plans(self) -> tuple[Deployment, ...]:
-        return self.apart.plans if self.apart is not None else (self.plan,)
+        return self.disaggregated.plans if self.disaggregated is not None else (self.plan,)
 
     def bought(self, servers: int, prefill_servers: int, spare: int) -> tuple[int, int]:
         """Servers with the spare ones, so many of each pool, and of them those that compute prompts alone."""
-        if self.apart is None:
+        if self.disaggregated is None:
             return servers + spare, 0
         return servers + 2 * spare, prefill_servers + spare
 
     def gpus(self, servers: int, prefill_servers: int = 0) -> int:
         """Of so many servers, of which so many compute prompts alone."""
-        prefill = self.apart.prefill.gpus * prefill_servers if self.apart is not None else 0
+        prefill = self.disaggregated.prefill.gpus * prefill_servers if self.disaggregated is not None else 0
         return (servers - prefill_servers) * self.plan.gpus + prefill
 
     def usd_per_hour(self, servers: int, prefill_servers: int = 0) -> float:
         return self.gpus(servers, prefill_servers) * self.offer.usd_per_hour
 
 
-def layout_kind(gpu: str, *, is_apart: bool) -> str:
-    """A GPU's layouts, those with prefill and decode apart by themselves."""
-    return f"{gpu}, disaggregated prefill/decode" if is_apart else gpu
+def layout_kind(gpu: str, *, is_disaggregated: bool) -> str:
+    """A GPU's layouts, disaggregated ones by themselves."""
+    return f"{gpu}, disaggregated prefill/decode" if is_disaggregated else gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +142,11 @@ class Dropped:
     kv_cache_dtype: str | None
     reason: str
     attainment: float = -1.0  # estimated of a single user; below any where it does not run
-    prefill_tp: int | None = None  # where prefill and decode are apart
+    prefill_tp: int | None = None  # where disaggregated
 
     @property
     def kind(self) -> str:
-        return layout_kind(self.gpu, is_apart=self.prefill_tp is not None)
+        return layout_kind(self.gpu, is_disaggregated=self.prefill_tp is not None)
 
 
 def every_layout(question: FleetQuestion) -> tuple[list[Layout], list[Dropped]]:

@@ -56,13 +56,13 @@ def affinity_instead(
 ) -> Nearest | None:
     """Session affinity, where it saves money: conversations find their own prefix in their server's cache."""
     if (
-        best.layout.apart is not None
+        best.layout.disaggregated is not None
         or best.layout.router == AFFINITY
         or best.servers == 1
         or not isinstance(question.workload, Population)
     ):
         return None
-    changed = replace(question, router=AFFINITY, apart=None)
+    changed = replace(question, router=AFFINITY, disaggregated=None)
     first = next(iter(_screened(changed)), None)
     if first is None or first.usd_per_hour >= best.usd_per_hour:
         return None

@@ -59,30 +59,32 @@ class PairEstimate:
         return self.prefill.served_s + self.handover_s + self.decode.served_s
 
 
-def estimate_pair(apart: DisaggregatedDeployment, load: Load, slo: SLO, *, stays: bool = False) -> PairEstimate:
+def estimate_pair(disaggregated: DisaggregatedDeployment, load: Load, slo: SLO, *, stays: bool = False) -> PairEstimate:
     """Both pools with as many engines as there are, each with half of the misses that the target allows.
 
     Where a conversation `stays`, the prefill engine of its next turn is the one that has computed its last.
     """
     slo = replace(slo, attainment=(1 + slo.attainment) / 2)
-    assert isinstance(apart.decode.engine, EngineConfig), "SGLang was refused before"
-    engine = replace(apart.decode.engine, enable_prefix_caching=True)  # a prompt that is read is as if it were cached
-    decode = _pool(replace(apart.decode, engine=engine), apart.num_decode, load, slo, DECODE)
-    handover_s = _handover_s(apart, engine.block_size, load, slo, decode.estimate.tpot_s)
+    assert isinstance(disaggregated.decode.engine, EngineConfig), "SGLang was refused before"
+    engine = replace(
+        disaggregated.decode.engine, enable_prefix_caching=True
+    )  # a prompt that is read is as if it were cached
+    decode = _pool(replace(disaggregated.decode, engine=engine), disaggregated.num_decode, load, slo, DECODE)
+    handover_s = _handover_s(disaggregated, engine.block_size, load, slo, decode.estimate.tpot_s)
     ttft_s = _NO_LIMIT_S if slo.ttft_s is None else max(slo.ttft_s - handover_s, _LEAST_S)
     limits = replace(slo, ttft_s=ttft_s, tpot_s=None)
-    spread = 1 if stays else apart.num_prefill
+    spread = 1 if stays else disaggregated.num_prefill
     return PairEstimate(
-        prefill=_pool(apart.prefill, spread, load, limits, PREFILL), decode=decode, handover_s=handover_s
+        prefill=_pool(disaggregated.prefill, spread, load, limits, PREFILL), decode=decode, handover_s=handover_s
     )
 
 
-def estimated_users_of_pair(apart: DisaggregatedDeployment, load: Load, slo: SLO, think_time_s: float) -> int:
+def estimated_users_of_pair(disaggregated: DisaggregatedDeployment, load: Load, slo: SLO, think_time_s: float) -> int:
     """About how many users both pools serve, to sign; 0 where one of them serves nobody."""
-    found = estimate_pair(apart, load, slo)
+    found = estimate_pair(disaggregated, load, slo)
     if any(pool.refusal for pool in found.pools):
         return 0
-    rate = min(pool.rate * count for pool, count in zip(found.pools, apart.counts, strict=True))
+    rate = min(pool.rate * count for pool, count in zip(found.pools, disaggregated.counts, strict=True))
     return math.floor(rate * (think_time_s + found.served_s))
 
 
@@ -98,9 +100,9 @@ def _pool(plan: Deployment, engines: int, load: Load, slo: SLO, role: str) -> Po
     )
 
 
-def _handover_s(apart: DisaggregatedDeployment, block_size: int, load: Load, slo: SLO, step_s: float) -> float:
+def _handover_s(disaggregated: DisaggregatedDeployment, block_size: int, load: Load, slo: SLO, step_s: float) -> float:
     """Of a long prompt that no cache has: dispatch, read, steps of the decode engine."""
-    nic = apart.nics[1]
+    nic = disaggregated.nics[1]
     prompt = float(np.quantile(traffic_of(load, 1).prompt, 2 * slo.attainment - 1))
     read_s = nic.transfer_s + prompt / block_size * (nic.post_s + nic.block_s)
-    return apart.between.dispatch_s + read_s + STEPS * step_s
+    return disaggregated.between.dispatch_s + read_s + STEPS * step_s

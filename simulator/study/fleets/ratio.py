@@ -9,7 +9,11 @@ from simulator.disaggregation import DisaggregatedDeployment, disaggregated_depl
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.capacity import SCREENING_REPLICATIONS
 from simulator.study.capacity_table import CapacityRow, RunContext
-from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.disaggregation import (
+    capacity_of_disaggregated,
+    disaggregated_row,
+    evaluator_of_disaggregated,
+)
 from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
 from simulator.study.fleets.screening import PROMISES_NOBODY, Screened, cheaper_router
@@ -23,12 +27,12 @@ MAX_MISS_RATIO: Final = 2.0  # times the misses that the target allows: two runs
 _ROUNDS: Final = 6
 
 
-def apart_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list[Layout], list[Dropped]]:
+def disaggregated_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list[Layout], list[Dropped]]:
     """Every pair of tensor-parallel sizes that is asked for, of the layouts that run; and why others do not.
 
-    Raises HeadcountError where prefill and decode apart is refused on every GPU.
+    Raises HeadcountError where disaggregated prefill/decode is refused on every GPU.
     """
-    asked = question.apart
+    asked = question.disaggregated
     if asked is None:
         return [], []
     found: list[Layout] = []
@@ -39,12 +43,12 @@ def apart_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list
             if decode.offer is not prefill.offer or _others(decode.plan) != _others(prefill.plan):
                 continue
             try:
-                apart = disaggregated_deployment(prefill.plan, decode.plan, asked.between)
+                disaggregated = disaggregated_deployment(prefill.plan, decode.plan, asked.between)
             except ValueError as error:
                 refused.append(error)
                 dropped.append(_dropped(decode, prefill.plan, str(error)))
             else:
-                found.append(replace(decode, plan=apart.decode, apart=apart))
+                found.append(replace(decode, plan=disaggregated.decode, disaggregated=disaggregated))
     if refused and not found:
         raise refused[0]
     return found, dropped
@@ -67,7 +71,7 @@ def _dropped(layout: Layout, prefill: Deployment, reason: str, attainment: float
     )
 
 
-def screened_apart(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
+def screened_disaggregated(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     """About how many engines of either pool the users need: prompts are one load, answers another.
 
     Where no router is asked for, conversations stay on their engines if that should cost clearly less.
@@ -76,16 +80,16 @@ def screened_apart(layout: Layout, question: FleetQuestion) -> Screened | Droppe
 
 
 def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
-    engines, load, apart = (1, 1), question.load(layout), _apart(layout)
+    engines, load, disaggregated = (1, 1), question.load(layout), _disaggregated(layout)
     for _ in range(_ROUNDS):
-        found = estimate_pair(apart.sized(*engines), load, question.slo, stays=layout.router == AFFINITY)
+        found = estimate_pair(disaggregated.sized(*engines), load, question.slo, stays=layout.router == AFFINITY)
         for pool in found.pools:
             if pool.refusal is not None:
-                return _dropped(layout, apart.prefill, pool.refusal, pool.estimate.attainment)
+                return _dropped(layout, disaggregated.prefill, pool.refusal, pool.estimate.attainment)
         rate = question.users / (question.think_time_s + found.served_s)
         needed = rate / found.prefill.rate, rate / found.decode.rate
         if sum(needed) > question.users:
-            return _dropped(layout, apart.prefill, PROMISES_NOBODY, found.decode.estimate.attainment)
+            return _dropped(layout, disaggregated.prefill, PROMISES_NOBODY, found.decode.estimate.attainment)
         last, engines = engines, (math.ceil(needed[0]), math.ceil(needed[1]))
         if engines == last:
             break
@@ -100,9 +104,9 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     )
 
 
-def _apart(layout: Layout) -> DisaggregatedDeployment:
-    assert layout.apart is not None, "a layout of two pools"
-    return layout.apart
+def _disaggregated(layout: Layout) -> DisaggregatedDeployment:
+    assert layout.disaggregated is not None, "a layout of two pools"
+    return layout.disaggregated
 
 
 @dataclass
@@ -134,23 +138,25 @@ class RatioSizing:
         return self._bought(best)
 
     @property
-    def _apart(self) -> DisaggregatedDeployment:
-        return _apart(self.screened.layout)
+    def _disaggregated(self) -> DisaggregatedDeployment:
+        return _disaggregated(self.screened.layout)
 
     def _gpus(self, pair: Pair) -> int:
-        return self._apart.sized(*pair).gpus
+        return self._disaggregated.sized(*pair).gpus
 
     def _evaluator(self, pair: Pair) -> Evaluator:
         if pair not in self.evaluators:
             asked = self.question.capacity_of(self.screened.layout, 1, replications=self.replications)
-            self.evaluators[pair] = evaluator_of_apart(asked, self._apart.sized(*pair), self.how)
+            self.evaluators[pair] = evaluator_of_disaggregated(asked, self._disaggregated.sized(*pair), self.how)
         return self.evaluators[pair]
 
     def _row(self, pair: Pair, guess: float = 0.0) -> CapacityRow:
         if pair not in self.rows:
             asked = self.question.capacity_of(self.screened.layout, 1, replications=self.replications)
-            apart, evaluator = self._apart.sized(*pair), self._evaluator(pair)
-            self.rows[pair] = apart_row(asked, apart, evaluator, apart_capacity(asked, apart, evaluator, guess))
+            disaggregated, evaluator = self._disaggregated.sized(*pair), self._evaluator(pair)
+            self.rows[pair] = disaggregated_row(
+                asked, disaggregated, evaluator, capacity_of_disaggregated(asked, disaggregated, evaluator, guess)
+            )
         return self.rows[pair]
 
     def _size(self, users: float, row: CapacityRow) -> float:
@@ -230,7 +236,7 @@ class RatioSizing:
     def _prefill_rate(self, engines: int) -> float:
         """Requests/s that a prefill engine serves among so many, by the estimate."""
         load, stays = self.question.load(self.screened.layout), self.screened.layout.router == AFFINITY
-        return estimate_pair(self._apart.sized(engines, 1), load, self.question.slo, stays=stays).prefill.rate
+        return estimate_pair(self._disaggregated.sized(engines, 1), load, self.question.slo, stays=stays).prefill.rate
 
     def _sized(self, bought: Pair, simulated: Pair, each: float = 1.0) -> Sized:
         row = self.rows[simulated]

@@ -46,7 +46,7 @@ class Screened:
 
     def usd_per_hour_if(self, factor: float) -> float:
         """The same, if each server serves so many times what is estimated."""
-        if self.layout.apart is not None:
+        if self.layout.disaggregated is not None:
             prefill, decode = (math.ceil(each / factor) for each in self.needed)
             prefill = 1 if self.layout.has_decider else prefill  # the estimate has it compute every prompt
             return self.layout.usd_per_hour(*self.layout.bought(prefill + decode, prefill, self.spare))

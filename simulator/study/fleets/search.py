@@ -6,7 +6,7 @@ from typing import Final
 
 from simulator.study.capacity_table import RunContext
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
-from simulator.study.fleets.ratio import RatioSizing, apart_layouts, screened_apart
+from simulator.study.fleets.ratio import RatioSizing, disaggregated_layouts, screened_disaggregated
 from simulator.study.fleets.screening import Screened, screened
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOST_USERS, Sized, Sizing
 from simulator.study.points import Watcher
@@ -31,7 +31,7 @@ class FleetSearch:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of layouts, cheapest first as screened: one of each GPU, another where prefill and decode are apart."""
+        """Kinds of layouts, cheapest first as screened: one of each GPU, another where disaggregated."""
         return tuple(dict.fromkeys(each.layout.kind for each in self.screened))
 
     @property
@@ -96,7 +96,7 @@ def sized(
 ) -> Sized:
     """The fewest servers of a layout that serve the users; the search begins with the `first`, or as screened."""
     start = first or screened
-    if screened.layout.apart is not None:
+    if screened.layout.disaggregated is not None:
         pair = start.prefill_servers, start.servers - start.prefill_servers
         return RatioSizing(question, screened, replications, most_users, how).run(pair)
     return Sizing(question, screened, replications, most_users, how.watcher, how.simulations).run(start.servers)
@@ -105,11 +105,11 @@ def sized(
 def screen_all(question: FleetQuestion) -> FleetSearch:
     """Every layout with the servers it should need, without a simulation."""
     layouts, dropped = every_layout(question)
-    apart, refused = apart_layouts(question, layouts)
+    disaggregated, refused = disaggregated_layouts(question, layouts)
     found: list[Screened] = []
     dropped += refused
-    for layout in (*layouts, *apart):
-        each = screened(layout, question) if layout.apart is None else screened_apart(layout, question)
+    for layout in (*layouts, *disaggregated):
+        each = screened(layout, question) if layout.disaggregated is None else screened_disaggregated(layout, question)
         if isinstance(each, Screened):
             found.append(each)
         else:

@@ -44,10 +44,13 @@ class Sized:
     @property
     def scale(self) -> float:
         """Servers over those that were simulated; of two pools, of the one that grows less."""
-        apart = self.row.apart
-        if apart is None:
+        disaggregated = self.row.disaggregated
+        if disaggregated is None:
             return self.servers / self.row.replicas
-        return min(self.prefill_servers / apart.num_prefill, (self.servers - self.prefill_servers) / apart.num_decode)
+        return min(
+            self.prefill_servers / disaggregated.num_prefill,
+            (self.servers - self.prefill_servers) / disaggregated.num_decode,
+        )
 
     @property
     def is_whole(self) -> bool:

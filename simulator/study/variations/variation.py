@@ -32,7 +32,11 @@ from simulator.study.capacity_table import (
     row_of,
 )
 from simulator.study.estimate import Estimate, estimate_users, estimated_users
-from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.disaggregation import (
+    capacity_of_disaggregated,
+    disaggregated_row,
+    evaluator_of_disaggregated,
+)
 from simulator.study.fleets.pair_estimate import estimated_users_of_pair
 from simulator.study.points import Evaluator
 from simulator.study.served import safe_point
@@ -52,7 +56,7 @@ class Candidate:
     estimate: Estimate | None = None
     reason: str | None = None
     tp: int = 1
-    apart: DisaggregatedDeployment | None = None  # whose answers `plan` computes
+    disaggregated: DisaggregatedDeployment | None = None  # whose answers `plan` computes
 
 
 def screen(question: CapacityQuestion) -> Candidate:
@@ -72,17 +76,29 @@ def screen(question: CapacityQuestion) -> Candidate:
     return Candidate(question=question, gpus=gpus, reason=why, tp=max(plans, default=1))
 
 
-def screen_disaggregated(question: CapacityQuestion, apart: DisaggregatedDeployment) -> Candidate:
-    """The same where prefill and decode are apart."""
-    users = estimated_users_of_pair(apart, question.load(apart.decode), question.slo, question.think_time_s)
-    tp = apart.decode.tensor_parallel_size
-    return Candidate(question=question, gpus=apart.gpus, users=users, plan=apart.decode, tp=tp, apart=apart)
+def screen_disaggregated(question: CapacityQuestion, disaggregated: DisaggregatedDeployment) -> Candidate:
+    """The same where disaggregated."""
+    users = estimated_users_of_pair(
+        disaggregated, question.load(disaggregated.decode), question.slo, question.think_time_s
+    )
+    tp = disaggregated.decode.tensor_parallel_size
+    return Candidate(
+        question=question,
+        gpus=disaggregated.gpus,
+        users=users,
+        plan=disaggregated.decode,
+        tp=tp,
+        disaggregated=disaggregated,
+    )
 
 
-def _simulated_apart(looked: Candidate, apart: DisaggregatedDeployment, how: RunContext) -> CapacityRow:
-    evaluator = evaluator_of_apart(looked.question, apart, how)
-    return apart_row(
-        looked.question, apart, evaluator, apart_capacity(looked.question, apart, evaluator, is_quick=True)
+def _simulated_disaggregated(looked: Candidate, disaggregated: DisaggregatedDeployment, how: RunContext) -> CapacityRow:
+    evaluator = evaluator_of_disaggregated(looked.question, disaggregated, how)
+    return disaggregated_row(
+        looked.question,
+        disaggregated,
+        evaluator,
+        capacity_of_disaggregated(looked.question, disaggregated, evaluator, is_quick=True),
     )
 
 
@@ -92,8 +108,8 @@ def simulated(looked: Candidate, how: RunContext, *, is_served: bool = False) ->
     `is_served`: the load at 95 % confidence is simulated, too.
     """
     question, plan, gpus = looked.question, looked.plan, looked.gpus
-    if looked.apart is not None:
-        return _simulated_apart(looked, looked.apart, how)
+    if looked.disaggregated is not None:
+        return _simulated_disaggregated(looked, looked.disaggregated, how)
     if plan is None or looked.estimate is None:
         return empty_row(question, gpus, looked.tp, looked.reason or "it does not run")
     evaluator = evaluator_of(question, plan, gpus // plan.gpus, how)

@@ -79,7 +79,7 @@ def test_pushed_kv_saves_the_dispatch_and_the_answer_names_the_connector() -> No
     found = pushed.to_json()
     assert (found["kv_transfer"], found["dispatch_s"], found["lost_requests"]) == ("push", 0.0, 0)
     assert pulled.to_json()["ttft_s"]["p50"] - found["ttft_s"]["p50"] == pytest.approx(0.025, abs=0.02)
-    assert [json.loads(shlex.split(line)[-1])["kv_connector"] for line in pushed.apart.serve_lines] == 2 * [
+    assert [json.loads(shlex.split(line)[-1])["kv_connector"] for line in pushed.disaggregated.serve_lines] == 2 * [
         "NixlPushConnector"
     ]
 

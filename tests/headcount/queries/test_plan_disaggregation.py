@@ -51,17 +51,17 @@ def test_what_cannot_be_is_one_clear_error(more: dict[str, Any], message: str) -
 def test_both_ways_stand_in_the_table_with_the_lines_that_start_each_pool(tmp_path: Path) -> None:
     answer = hc.plan("llama-3.1-8b", pools={"prefill": [1], "decode": [1]}, tpot_s=0.011, explain=True, **GIVEN)
     found = json.loads(json.dumps(answer.to_json()))
-    both, apart = sorted(found["fleets"], key=lambda row: row["prefill_tp"] is not None)
+    both, disaggregated = sorted(found["fleets"], key=lambda row: row["prefill_tp"] is not None)
     assert both["prefill_servers"] is None
-    prefill, decode = apart["prefill_servers"], apart["servers"] - apart["prefill_servers"]
+    prefill, decode = disaggregated["prefill_servers"], disaggregated["servers"] - disaggregated["prefill_servers"]
     assert f"{prefill} × TP1 prefill + {decode} × TP1 decode" in str(answer)
-    assert apart["gpus"] == apart["servers"]
-    assert min(row["users_low"] for row in (both, apart)) >= 120
-    assert '"kv_role": "kv_producer"' in apart["prefill_serve_line"]
-    assert '"kv_role": "kv_consumer"' in apart["serve_line"]
-    assert f"h100-sxm, disaggregated prefill/decode: {apart['gpus']} GPU" in str(answer)
+    assert disaggregated["gpus"] == disaggregated["servers"]
+    assert min(row["users_low"] for row in (both, disaggregated)) >= 120
+    assert '"kv_role": "kv_producer"' in disaggregated["prefill_serve_line"]
+    assert '"kv_role": "kv_consumer"' in disaggregated["serve_line"]
+    assert f"h100-sxm, disaggregated prefill/decode: {disaggregated['gpus']} GPU" in str(answer)
     assert found["best"] == found["fleets"][0]
-    assert found["best"]["usd_per_month"] == min(both["usd_per_month"], apart["usd_per_month"])
+    assert found["best"]["usd_per_month"] == min(both["usd_per_month"], disaggregated["usd_per_month"])
     answer.report(tmp_path / "report.md")
     assert "1 × TP1 prefill" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
@@ -71,7 +71,7 @@ def test_each_pool_has_its_spare_engine_and_a_decider_leaves_few_prompts_to_pref
     leaves_nothing = "prefix-based-pd-decider"  # without its threshold
     pools = {"prefill": [1], "decode": [1]}
     answer = hc.plan("llama-3.1-8b", pools=pools, decider=leaves_nothing, spare=1, tpot_s=0.011, **GIVEN)
-    row = _apart_of(answer)
+    row = _disaggregated_of(answer)
     assert (row["prefill_servers"], row["spare_servers"]) == (2, 2)  # one of each is spare
     assert row["gpus"] == row["servers"] >= 4
     assert row["users_low"] >= 120
@@ -79,7 +79,7 @@ def test_each_pool_has_its_spare_engine_and_a_decider_leaves_few_prompts_to_pref
     assert both["spare_servers"] == 1
 
 
-def _apart_of(answer: hc.PlanResult) -> dict[str, Any]:
+def _disaggregated_of(answer: hc.PlanResult) -> dict[str, Any]:
     return next(row for row in answer.to_json()["fleets"] if row["prefill_tp"] is not None)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.cases import disaggregation_cases as apart_cases
-from conformance.cases.disaggregation_cases import ApartCase, apart_case, simulate_apart
+from conformance.cases import disaggregation_cases as disaggregated_cases
+from conformance.cases.disaggregation_cases import ApartCase, disaggregated_case, simulate_disaggregated
 from conformance.cases.scheduler_cases import MAX_STEPS
-from conformance.disaggregation import EngineCore, core_apart_steps, difference_of
+from conformance.disaggregation import EngineCore, core_disaggregated_steps, difference_of
 from conformance.probes.disaggregation_loop import BusyLoop, DisaggregatedDeployment
 from conformance.probes.engine_loop import POLL_S, Load
 from simulator.core.layout import FINISHED, NONE
@@ -102,7 +102,7 @@ def decided(case: ApartCase, decider: str) -> ApartCase:
 def test_every_request_is_served_and_every_block_is_free_when_all_is_over(decider: str, router: str) -> None:
     num_here = 0
     for number in range(12):
-        case = decided(apart_case(5, number), decider)
+        case = decided(disaggregated_case(5, number), decider)
         pools = tuple(replace(pool, num_servers=2) for pool in case.pools)
         simulation = Simulation(Fleet(pools=pools, router=router, handover=case.handover), case.table)
         with contextlib.suppress(StalledError):
@@ -126,7 +126,7 @@ def test_every_request_is_served_and_every_block_is_free_when_all_is_over(decide
 @pytest.mark.slow
 def test_a_decider_that_keeps_nothing_here_changes_no_bit() -> None:
     for number in range(6):
-        case = apart_case(6, number)
+        case = disaggregated_case(6, number)
         count = case.table.num_requests
         table = independent_requests(
             arrival_s=np.arange(count) * 0.3, prompt_tokens=case.table.prompt_tokens % 30 + 7, output_tokens=[5] * count
@@ -171,8 +171,8 @@ class DecidedApart(DisaggregatedDeployment):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(40))
 def test_the_compiled_core_decides_as_the_readable_schedulers_beside_prompts_of_their_own(number: int) -> None:
-    case = decided(apart_case(11, number), DECIDERS[1 + number % 2])
-    handovers = simulate_apart(case).arrays.handovers
+    case = decided(disaggregated_case(11, number), DECIDERS[1 + number % 2])
+    handovers = simulate_disaggregated(case).arrays.handovers
     here = set(np.flatnonzero((handovers["stage"] == 1) & (handovers["source"] == NONE)).tolist())
     found = case.to_json()
     load = Load(found["requests"])
@@ -183,7 +183,7 @@ def test_the_compiled_core_decides_as_the_readable_schedulers_beside_prompts_of_
         for engine in range(len(pools))
     ]
     readable = DecidedApart(load, loops, network, found, here).run(MAX_STEPS)
-    assert difference_of(case, core_apart_steps(case), readable, of="core", number=number) is None
+    assert difference_of(case, core_disaggregated_steps(case), readable, of="core", number=number) is None
 
 
 @pytest.mark.parametrize(
@@ -212,6 +212,6 @@ def test_a_router_in_python_is_refused_with_a_decider() -> None:
         def choose(self, view: Any) -> int:
             return int(view.candidates[0])
 
-    case = decided(apart_cases.apart_case(5, 1), "isl_bounding")
+    case = decided(disaggregated_cases.disaggregated_case(5, 1), "isl_bounding")
     with pytest.raises(ValueError, match="'Mine' runs in Python, which does not work with a decider"):
         Simulation(Fleet(pools=case.pools, router=Mine, handover=case.handover), case.table)

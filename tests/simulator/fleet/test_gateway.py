@@ -22,7 +22,7 @@ from simulator.fleet.flow_control import (
 from simulator.fleet.view import View
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation
-from tests.simulator.engines.vllm.test_disaggregation import pools as pools_apart
+from tests.simulator.engines.vllm.test_disaggregation import pools as pools_disaggregated
 from tests.simulator.random_cases import Case, gateway_cases
 from tests.simulator.test_laws import check_blocks
 from workloads.requests import RequestTable, Tenancy, Tenant, independent_requests
@@ -272,7 +272,7 @@ def test_engines_that_prefill_and_engines_that_decode_are_each_a_fleet_to_satura
         arrival_s=np.arange(count) / 50, prompt_tokens=[40] * count, output_tokens=[30] * count
     )
     control = FlowControl(detector=CONCURRENCY_DETECTOR, max_concurrency=3, default_request_ttl_s=0)
-    simulation = Simulation(Fleet(pools=pools_apart(), flow_control=control), table)
+    simulation = Simulation(Fleet(pools=pools_disaggregated(), flow_control=control), table)
     most = 0
     for until_s in np.arange(0.01, 30, 0.02):
         simulation.run(float(until_s))

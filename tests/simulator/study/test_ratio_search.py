@@ -16,9 +16,13 @@ from simulator.fleet.deciders import read_decider
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import CapacityRow, RunContext
 from simulator.study.fleets import ratio
-from simulator.study.fleets.disaggregation import apart_capacity, apart_row, evaluator_of_apart
+from simulator.study.fleets.disaggregation import (
+    capacity_of_disaggregated,
+    disaggregated_row,
+    evaluator_of_disaggregated,
+)
 from simulator.study.fleets.layouts import DisaggregationSearch, FleetQuestion
-from simulator.study.fleets.ratio import OFF, Pair, RatioSizing, screened_apart
+from simulator.study.fleets.ratio import OFF, Pair, RatioSizing, screened_disaggregated
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import search_fleets
 from simulator.study.fleets.sizing import MOST_SERVERS, MOST_USERS
@@ -27,13 +31,13 @@ from tests.simulator.study.made_up_fleets import Served, fleet_question
 Law = Callable[[int, int], int]  # users to sign for, of so many prefill and so many decode engines
 
 
-def asked(users: float, apart: DisaggregationSearch | None = None, **more: Any) -> FleetQuestion:
-    return fleet_question("h100-sxm", users=users, apart=apart or DisaggregationSearch(), **more)
+def asked(users: float, disaggregated: DisaggregationSearch | None = None, **more: Any) -> FleetQuestion:
+    return fleet_question("h100-sxm", users=users, disaggregated=disaggregated or DisaggregationSearch(), **more)
 
 
 def pair_of(question: FleetQuestion) -> Screened:
     """The layout with one GPU for each engine, as it is screened."""
-    found = next(each for each in ratio_screened(question) if each.layout.apart is not None)
+    found = next(each for each in ratio_screened(question) if each.layout.disaggregated is not None)
     assert isinstance(found, Screened)
     return found
 
@@ -46,28 +50,29 @@ def simulate_as(monkeypatch: pytest.MonkeyPatch, law: Law) -> list[Pair]:
     """Lets a formula stand in for simulations; the list fills with the pairs whose capacity was searched."""
     searched: list[Pair] = []
 
-    def evaluator(_: CapacityQuestion, apart: DisaggregatedDeployment, __: RunContext) -> Any:
+    def evaluator(_: CapacityQuestion, disaggregated: DisaggregatedDeployment, __: RunContext) -> Any:
         def point(size: float, _: int) -> Any:
             served: Any = Served()
             served.size = size
-            served.shown = lambda: SimpleNamespace(share=0.01 if law(*apart.counts) >= size else 0.5)
+            served.shown = lambda: SimpleNamespace(share=0.01 if law(*disaggregated.counts) >= size else 0.5)
             return served
 
         load = SimpleNamespace(unit="users", smallest=1.0, round=lambda size: float(math.floor(size)))
         return SimpleNamespace(load=load, point=point)
 
-    def row(question: CapacityQuestion, apart: DisaggregatedDeployment, fake: Any, _: Any) -> CapacityRow:
-        searched.append(apart.counts)
-        low = law(*apart.counts)
+    def row(question: CapacityQuestion, disaggregated: DisaggregatedDeployment, fake: Any, _: Any) -> CapacityRow:
+        searched.append(disaggregated.counts)
+        low = law(*disaggregated.counts)
         return CapacityRow(
-            gpus=apart.gpus, tp=1, replicas=sum(apart.counts), users=low, users_low=low, users_high=low,
-            apart=apart, plan=apart.decode, point=fake.point(low, 1), precision=0.02, replications=8,
+            gpus=disaggregated.gpus, tp=1, replicas=sum(disaggregated.counts), users=low, users_low=low, users_high=low,
+            disaggregated=disaggregated, plan=disaggregated.decode, point=fake.point(low, 1),
+            precision=0.02, replications=8,
             reason=None if low else "not even 1 user meets the SLO", binding="TTFT: prefill compute",
         )  # fmt: skip
 
-    monkeypatch.setattr(ratio, "evaluator_of_apart", evaluator)
-    monkeypatch.setattr(ratio, "apart_capacity", lambda *_: None)
-    monkeypatch.setattr(ratio, "apart_row", row)
+    monkeypatch.setattr(ratio, "evaluator_of_disaggregated", evaluator)
+    monkeypatch.setattr(ratio, "capacity_of_disaggregated", lambda *_: None)
+    monkeypatch.setattr(ratio, "disaggregated_row", row)
     return searched
 
 
@@ -156,7 +161,7 @@ def test_where_a_pair_serves_nobody_the_layout_is_dropped(monkeypatch: pytest.Mo
     assert not found.servers
     assert found.row.reason == "not even 1 user meets the SLO"
     assert race.best is not None
-    assert race.best.layout.apart is None
+    assert race.best.layout.disaggregated is None
 
 
 @pytest.mark.slow
@@ -165,16 +170,16 @@ def test_the_ratio_is_that_of_all_pairs_simulated_one_by_one(users: int) -> None
     question = asked(users, replications=4, router="least-outstanding")
     screened = pair_of(question)
     layout = screened.layout
-    apart = layout.apart
-    assert apart is not None
+    disaggregated = layout.disaggregated
+    assert disaggregated is not None
     first = screened.prefill_servers, screened.servers - screened.prefill_servers
     found = RatioSizing(question, screened, 4, MOST_USERS, RunContext()).run(first)
     capacity = question.capacity_of(layout, 1, replications=4)
 
     def serves(pair: Pair) -> bool:
-        evaluator = evaluator_of_apart(capacity, apart.sized(*pair), RunContext())
-        searched = apart_capacity(capacity, apart.sized(*pair), evaluator, users)
-        return apart_row(capacity, apart.sized(*pair), evaluator, searched).users_low >= users
+        evaluator = evaluator_of_disaggregated(capacity, disaggregated.sized(*pair), RunContext())
+        searched = capacity_of_disaggregated(capacity, disaggregated.sized(*pair), evaluator, users)
+        return disaggregated_row(capacity, disaggregated.sized(*pair), evaluator, searched).users_low >= users
 
     cheaper = [(p, d) for p, d in product(range(1, found.servers), repeat=2) if p + d < found.servers]
     assert found.users() >= users
@@ -184,10 +189,10 @@ def test_the_ratio_is_that_of_all_pairs_simulated_one_by_one(users: int) -> None
 def test_engines_that_compute_prompts_alone_are_estimated_to_serve_more_requests_than_those_that_do_both() -> None:
     question = asked(1000)
     by_kind = {each.layout.kind: each for each in ratio_screened(question)}
-    both, apart = by_kind["h100-sxm"], by_kind["h100-sxm, disaggregated prefill/decode"]
-    assert apart.servers >= 2
-    assert all(needed > 0 for needed in apart.needed)
-    longer = screened_apart(apart.layout, replace(question, users=2000))
+    both, disaggregated = by_kind["h100-sxm"], by_kind["h100-sxm, disaggregated prefill/decode"]
+    assert disaggregated.servers >= 2
+    assert all(needed > 0 for needed in disaggregated.needed)
+    longer = screened_disaggregated(disaggregated.layout, replace(question, users=2000))
     assert isinstance(longer, Screened)
-    assert sum(longer.needed) == pytest.approx(2 * sum(apart.needed), rel=0.25)
-    assert min(apart.needed) < both.servers
+    assert sum(longer.needed) == pytest.approx(2 * sum(disaggregated.needed), rel=0.25)
+    assert min(disaggregated.needed) < both.servers

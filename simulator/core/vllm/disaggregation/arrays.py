@@ -1,4 +1,4 @@
-"""The arrays of prefill and decode apart before a run; empty where all engines do both."""
+"""The arrays of disaggregated prefill/decode before a run; empty where all engines do both."""
 
 import math
 
@@ -18,10 +18,10 @@ _PARAMETERS = (
 )  # fmt: skip
 
 
-def apart_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[str, AnyArray]:
+def disaggregated_arrays(fleet: Fleet, table: RequestTable, memory_words: int) -> dict[str, AnyArray]:
     """By their names in `layout.Arrays`."""
     requests, engines = table.num_requests * table.num_attempts * fleet.num_legs, fleet.num_engines
-    if not fleet.is_apart:
+    if not fleet.is_disaggregated:
         requests = engines = memory_words = 0
     handovers = np.zeros(requests, layout.HANDOVER)
     for name in ("source", "row", "last_prefill", "last_decode", "next_asked", "chosen"):

@@ -1,4 +1,4 @@
-"""The records of prefill and decode apart."""
+"""The records of disaggregated prefill/decode."""
 
 from simulator.core.record import record
 

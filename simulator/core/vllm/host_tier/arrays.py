@@ -31,7 +31,7 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
     """By their names in `layout.Arrays`."""
     engines = [pool.engine for pool in fleet.pools if isinstance(pool.engine, EngineConfig)]
     has_tier = any(engine.host_tier for engine in engines)
-    count = fleet.num_engines if has_tier or fleet.is_apart else 0
+    count = fleet.num_engines if has_tier or fleet.is_disaggregated else 0
     requests = table.num_requests * table.num_attempts * fleet.num_legs if count else 0
     blocks = sum(pool.num_engines * pool.engine.num_gpu_blocks for pool in fleet.pools) if has_tier else 0
     tiers = np.zeros(count, layout.TIER)

@@ -111,11 +111,11 @@ def test_no_step_differs_from_vllm_s_own_scheduler_with_a_host_tier(vllm_python:
 
 
 @pytest.mark.slow
-def test_no_step_differs_from_vllm_s_own_schedulers_with_prefill_and_decode_apart(
+def test_no_step_differs_from_vllm_s_own_schedulers_with_prefill_and_decode_disaggregated(
     vllm_python: Path, checked: Check
 ) -> None:
     """The scheduler side of vLLM's own NixlConnector decides on both of its sides."""
-    found = checked("--about", "apart", "--python", vllm_python, "--cases", 200)
+    found = checked("--about", "disaggregated", "--python", vllm_python, "--cases", 200)
     assert found["cases"] == 200
     assert found["steps"] > 50_000
     assert found["preemptions"] > 200

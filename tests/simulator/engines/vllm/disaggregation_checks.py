@@ -1,12 +1,12 @@
-"""What prefill and decode apart must stand, whether KV is read or written: a user's router, and rules made wrong."""
+"""What disaggregated prefill/decode must stand, KV read or written: a user's router, and rules made wrong."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from conformance.cases.disaggregation_cases import ApartCase, apart_case
-from conformance.disaggregation import readable_apart_steps
+from conformance.cases.disaggregation_cases import ApartCase, disaggregated_case
+from conformance.disaggregation import readable_disaggregated_steps
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.view import View
 from simulator.simulation import Simulation
@@ -43,10 +43,10 @@ def assert_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, *, pushes: bool
     """With the wrong method the readable schedulers decide otherwise in some case."""
     target, name, wrong = mutant
     for number in range(60):
-        case = apart_case(8, number, pushes=pushes)
-        steps = readable_apart_steps(case)
+        case = disaggregated_case(8, number, pushes=pushes)
+        steps = readable_disaggregated_steps(case)
         with monkeypatch.context() as mutated:
             mutated.setattr(target, name, wrong)
-            if readable_apart_steps(case) != steps:
+            if readable_disaggregated_steps(case) != steps:
                 return
     pytest.fail("no case differs")

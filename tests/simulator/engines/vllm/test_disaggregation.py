@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.cases.disaggregation_cases import ApartCase, apart_case, simulate_apart
-from conformance.disaggregation import core_apart_steps, difference_of, readable_apart_steps
+from conformance.cases.disaggregation_cases import ApartCase, disaggregated_case, simulate_disaggregated
+from conformance.disaggregation import core_disaggregated_steps, difference_of, readable_disaggregated_steps
 from conformance.reference.vllm.connectors.connector_scheduler import ConnectorScheduler
 from conformance.reference.vllm.connectors.pulling_scheduler import PullingScheduler
 from simulator.engines.vllm.connectors.host_tier import HostTier
@@ -43,14 +43,19 @@ def pools(*, asynchronous: bool = False, nic: Nic | None = None, **settings: Any
 
 @pytest.mark.parametrize("number", range(20))
 def test_the_compiled_core_decides_as_the_readable_schedulers(number: int) -> None:
-    case = apart_case(7, number)
-    assert difference_of(case, core_apart_steps(case), readable_apart_steps(case), of="core", number=number) is None
+    case = disaggregated_case(7, number)
+    assert (
+        difference_of(
+            case, core_disaggregated_steps(case), readable_disaggregated_steps(case), of="core", number=number
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("number", range(12))
 def test_every_request_is_served_and_every_block_is_free_when_all_is_over(number: int) -> None:
-    case = apart_case(3, number)
-    simulation = simulate_apart(case)
+    case = disaggregated_case(3, number)
+    simulation = simulate_disaggregated(case)
     if simulation.num_finished < case.table.num_requests:  # cut short, or a request that never fits
         pytest.skip("the case does not end")
     replicas = simulation.arrays.replicas
@@ -226,8 +231,8 @@ def test_a_rule_that_were_wrong_would_be_seen(mutant: str, monkeypatch: pytest.M
 
 
 def test_a_planted_difference_is_found() -> None:
-    case: ApartCase = apart_case(4, 1)
-    ours, theirs = readable_apart_steps(case), readable_apart_steps(case)
+    case: ApartCase = disaggregated_case(4, 1)
+    ours, theirs = readable_disaggregated_steps(case), readable_disaggregated_steps(case)
     assert difference_of(case, ours, theirs, of="ours", number=1) is None
     theirs[-1][3]["free_blocks"] += 1
     assert difference_of(case, ours, theirs, of="ours", number=1) is not None
@@ -236,4 +241,4 @@ def test_a_planted_difference_is_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("router", [*(name.replace("_", "-") for name in ROUTERS.names()), InPython])
 def test_every_router_sends_each_request_to_a_prefill_engine_and_then_to_a_decode_engine(router: Any) -> None:
-    assert_sent_to_both_pools(apart_case(9, 1), router)
+    assert_sent_to_both_pools(disaggregated_case(9, 1), router)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.cases.disaggregation_cases import apart_case, simulate_apart
-from conformance.disaggregation import core_apart_steps, difference_of, readable_apart_steps
+from conformance.cases.disaggregation_cases import disaggregated_case, simulate_disaggregated
+from conformance.disaggregation import core_disaggregated_steps, difference_of, readable_disaggregated_steps
 from conformance.reference.vllm.connectors.pulling_scheduler import PullingScheduler
 from conformance.reference.vllm.connectors.pushing import PushNetwork
 from simulator.core.layout import ABANDONED, FINISHED, NOT_ARRIVED, TIMED_OUT
@@ -57,15 +57,20 @@ def free_blocks(simulation: Simulation) -> list[int]:
 
 @pytest.mark.parametrize("number", range(20))
 def test_the_compiled_core_decides_as_the_readable_schedulers(number: int) -> None:
-    case = apart_case(7, number, pushes=True)
-    assert difference_of(case, core_apart_steps(case), readable_apart_steps(case), of="core", number=number) is None
+    case = disaggregated_case(7, number, pushes=True)
+    assert (
+        difference_of(
+            case, core_disaggregated_steps(case), readable_disaggregated_steps(case), of="core", number=number
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("number", range(12))
 def test_every_request_is_served_and_every_block_is_free_when_all_is_over(number: int) -> None:
-    case = apart_case(3, number, pushes=True)
+    case = disaggregated_case(3, number, pushes=True)
     case = replace(case, table=replace(case.table, waits=None), handover=replace(case.handover, lease_s=1e6))
-    simulation = simulate_apart(case)
+    simulation = simulate_disaggregated(case)
     assert simulation.num_finished == case.table.num_requests
     assert not simulation.arrays.handovers["lost"].any()
     assert free_blocks(simulation) == [0] * simulation.fleet.num_engines
@@ -218,7 +223,7 @@ def test_only_what_is_asked_for_within_the_lease_comes() -> None:
 
 @pytest.mark.parametrize("router", ["least-outstanding", "cache-aware", InPython])
 def test_a_router_chooses_both_engines_as_the_request_comes(router: Any) -> None:
-    case = apart_case(9, 1, pushes=True)
+    case = disaggregated_case(9, 1, pushes=True)
     assert_sent_to_both_pools(replace(case, handover=Handover(pushes=True)), router)
 
 
