@@ -1,9 +1,7 @@
 """From a deployment's arguments to an endpoint that is ready to answer."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from headcount.diagnostics import Diagnostic, facts_about, find_diagnostics
@@ -12,7 +10,7 @@ from headcount.endpoint.clock import Clock
 from headcount.endpoint.emulation import Emulation
 from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.tokens import EstimatedTokens, FileTokens
-from headcount.inputs.reading.deployments import resolve_model_and_gpu
+from headcount.inputs.engine import EngineInput
 from simulator.deployment import resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import RouterFactory
@@ -21,9 +19,6 @@ from workloads.distributions import Distribution, Fixed
 from workloads.load import load_workload
 from workloads.requests import OPEN_END
 from workloads.traces.trace import Trace
-
-if TYPE_CHECKING:
-    from calibrate.readers.parsing.startup_log import StartupLog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,22 +49,15 @@ class Served:
 
 
 def endpoint(
-    model: str,
-    gpu: str,
-    served: Served,
-    engine: Mapping[str, object],
-    *,
-    strict: bool = False,
-    startup_log: "StartupLog | None" = None,
+    model: str, gpu: str, served: Served, engine: EngineInput, *, strict: bool = False
 ) -> tuple[Endpoint, tuple[Diagnostic, ...]]:
     """An endpoint, its kernels compiled, with what is to know of it.
 
-    `engine` are the engine's arguments under their names. Raises HeadcountError for a bad argument, RefusedError where
-    `strict` refuses a note.
+    Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a note.
     """
     if not 0.01 <= served.speed <= 1000:
         raise HeadcountError(f"--speed is {served.speed:g}; give a number from 0.01 to 1000")
-    asked = resolve_model_and_gpu(model, gpu, engine, startup_log)
+    asked = engine.on(model, gpu)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
     diagnostics = find_diagnostics(facts_about(asked, plans=[plan]), strict=strict)
     tokenizer = EstimatedTokens() if served.tokenizer is None else FileTokens(served.tokenizer)

@@ -30,6 +30,7 @@ from headcount.endpoint.figures import Delays, Histogram
 from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.start import Served, endpoint
 from headcount.endpoint.tokens import EstimatedTokens
+from headcount.inputs.engine import EngineInput
 from simulator.deployment import resolve
 from simulator.simulation import Simulation
 from workloads.distributions import Fixed
@@ -40,7 +41,7 @@ FIXED = {"latency_model": "constant", "step_s": 0.01, "max_model_len": 4096}
 
 
 def started(**changed: Any) -> Endpoint:
-    made, _ = endpoint("llama-3.1-8b", "h100-sxm", Served(**{"speed": 20.0, **changed}), FIXED)
+    made, _ = endpoint("llama-3.1-8b", "h100-sxm", Served(**{"speed": 20.0, **changed}), EngineInput(arguments=FIXED))
     return made
 
 

@@ -13,6 +13,7 @@ from conformance.components.probes import FOLDER
 from conformance.probing import answers
 from headcount.endpoint.app import make_app
 from headcount.endpoint.start import Served, endpoint
+from headcount.inputs.engine import EngineInput
 
 DASHBOARDS = json.loads((Path(__file__).parent / "vllm_dashboards.json").read_text(encoding="utf-8"))["dashboards"]
 CONFIG = {
@@ -26,7 +27,7 @@ CONFIG = {
 def ours() -> list[Metric]:
     """Of a server that has answered nothing, which a dashboard may meet as well."""
     engine = {"latency_model": "constant", "step_s": 0.01, "max_model_len": 4096}
-    made, _ = endpoint("llama-3.1-8b", "h100-sxm", Served(), engine)
+    made, _ = endpoint("llama-3.1-8b", "h100-sxm", Served(), EngineInput(arguments=engine))
     with TestClient(make_app(made), base_url="http://127.0.0.1") as client:
         return list(text_string_to_metric_families(client.get("/metrics").text))
 

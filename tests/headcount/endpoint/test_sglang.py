@@ -25,6 +25,7 @@ from headcount.endpoint.emulation import Emulation, Job
 from headcount.endpoint.serving import Endpoint
 from headcount.endpoint.start import Served, endpoint
 from headcount.endpoint.tokens import EstimatedTokens
+from headcount.inputs.engine import EngineInput
 from simulator.deployment import resolve
 from simulator.simulation import Simulation
 from tests.headcount.endpoint.test_endpoint import MODEL, metrics, running, sent
@@ -40,7 +41,9 @@ DASHBOARD = (  # SGLang's own, examples/monitoring/grafana/dashboards/json/sglan
 
 
 def started(**changed: Any) -> Endpoint:
-    made, _ = endpoint("llama-3.1-8b", "h100-sxm", Served(**{"speed": 20.0, **changed}), CONSTANT)
+    made, _ = endpoint(
+        "llama-3.1-8b", "h100-sxm", Served(**{"speed": 20.0, **changed}), EngineInput(arguments=CONSTANT)
+    )
     return made
 
 
