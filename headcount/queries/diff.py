@@ -142,7 +142,7 @@ def _found(answer: ReadJson) -> Iterator[tuple[str, Any]]:
 
 
 def _options(table: ReadJson) -> Iterator[tuple[str, object]]:
-    """Whom each row of the summary's table serves; the leading one is told before."""
+    """The users of each row of the summary's table but the first, which the answer names."""
     for place, column in enumerate(table["columns"]):
         if SAFE in column:
             yield from ((f"{column}: {row[0]} ({table['columns'][0]})", row[place]) for row in table["rows"])
