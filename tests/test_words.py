@@ -21,7 +21,7 @@ WORDS: Final = {  # a word of our own, as a regular expression: what the field s
     r"KV in host memory|host tier|host memory": "CPU KV-cache offloading, CPU memory",
     r"KV store\b": "remote KV cache",
     r"\bhandovers?\b": "KV transfer",
-    r"disaggregated prefill/decode|pools apart|they are disaggregated": "disaggregated prefill/decode",
+    r"prefill and decode apart|pools apart|prefill and decode are apart": "disaggregated prefill/decode",
     r"fleets that change": "autoscaling and failures",
     r"unlike (pools|GPUs)": "heterogeneous pools",
     r"attention replicas?|attention-parallel": "data-parallel (DP) rank",

@@ -164,12 +164,12 @@ def _axis(given_name: str, given: object) -> Axis:
 def _check_name(name: str, main: Collection[str], engine: Collection[str]) -> None:
     """Raise UnknownNameError for a name that cannot be varied, with the nearest or the main names."""
     try:
-        check_names([name], [*main, *engine], "thing to vary")
+        check_names([name], [*main, *engine], "variation")
     except UnknownNameError as error:
         if "did you mean" in str(error):
             raise
         known = ", ".join([*main, "any engine option"]).replace("_", "-")
-        raise UnknownNameError(f"no thing to vary '{shortened(one_line(name))}'; known: {known}") from None
+        raise UnknownNameError(f"no variation '{shortened(one_line(name))}'; known: {known}") from None
 
 
 def _value(name: str, given: object, kind: Kind | None) -> Any:

@@ -169,12 +169,12 @@ def test_what_is_varied_is_read_by_its_kind() -> None:
     ("given", "said"),
     [
         ({}, "nothing to vary"),
-        ({"vary": {"contxt": "x2"}}, "no thing to vary 'contxt'; did you mean 'context'"),
+        ({"vary": {"contxt": "x2"}}, "no variation 'contxt'; did you mean 'context'"),
         ({"vary": {"context": "x0"}}, "context x0"),
         ({"vary": {"users": "0"}}, "users: '0' is not a whole number above 0"),
         (
             {"vary": {"zzz": "1"}},
-            "no thing to vary 'zzz'; known: context, .*, users, .*, any engine option",
+            "no variation 'zzz'; known: context, .*, users, .*, any engine option",
         ),
         ({"vary": {"users": list(range(1, 600))}}, r"599 cells \(599 of users\) are too many; give at most 400"),
         (
