@@ -141,7 +141,7 @@ def measure(name: str) -> Row:
     )
 
 
-def measure_disaggregated(name: str) -> dict[str, float]:
+def measure_apart(name: str) -> dict[str, float]:
     """In a process of its own, so that memory is this case's."""
     run = subprocess.run(
         [sys.executable, __file__, "--case", name, "--inner"], capture_output=True, text=True, check=True
@@ -159,7 +159,7 @@ def main() -> None:
     if arguments.inner:
         print(json.dumps(asdict(measure(arguments.case))))
         return
-    rows = [measure_disaggregated(name) for name in ([arguments.case] if arguments.case else CASES)]
+    rows = [measure_apart(name) for name in ([arguments.case] if arguments.case else CASES)]
     if arguments.json:
         print(json.dumps({"schema_version": 1, "core_speed": rows}, indent=2))
         return

@@ -165,9 +165,9 @@ def _trace_context(trace: Trace, amount: Amount) -> Trace:
 def _scaled_ends(ends: Int32Array, factor: float) -> Int32Array:
     """Ends of spans times a factor, each still beyond the one before: what rounding makes equal moves on by a token."""
     is_last, place = ends == OPEN_END, np.arange(len(ends))
-    disaggregated = (np.cumsum(is_last) - is_last) * 2**33  # of one request's spans from those of the others
-    beyond = np.where(is_last, 0, np.rint(ends * factor).clip(1, OPEN_END - 1).astype(np.int64)) - place + disaggregated
-    increasing = np.maximum.accumulate(beyond) + place - disaggregated
+    offset = (np.cumsum(is_last) - is_last) * 2**33  # of one request's spans from those of the others
+    beyond = np.where(is_last, 0, np.rint(ends * factor).clip(1, OPEN_END - 1).astype(np.int64)) - place + offset
+    increasing = np.maximum.accumulate(beyond) + place - offset
     return np.where(is_last, OPEN_END, np.minimum(increasing, OPEN_END - 1)).astype(np.int32)
 
 

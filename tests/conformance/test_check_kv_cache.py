@@ -86,7 +86,7 @@ def test_random_cases_reach_every_kind_of_layer_and_setting() -> None:
 
 
 @pytest.mark.slow
-def test_tokens_in_flight_without_asynchronous_scheduling_are_told_disaggregated() -> None:
+def test_tokens_in_flight_without_asynchronous_scheduling_are_told_apart() -> None:
     """The probe computes them by vLLM's own rule, so a rule of ours that forgot the option would be seen."""
     cases = [case for case in random_cases(0, 200) if "refused" not in our_layout(case)]
     assert 0.3 < sum(case.async_scheduling for case in cases) / len(cases) < 0.9

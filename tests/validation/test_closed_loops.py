@@ -33,11 +33,11 @@ def test_spread_dense_runs_are_within_the_bar(plain: bool) -> None:
 def test_a_run_has_the_layout_that_its_launch_script_asks_for() -> None:
     """The list says attention data parallelism of every run with expert parallelism since 2026-03-27."""
     settings, _ = read_settings(DATA)
-    disaggregated = [item for item in settings if item.dp > 1]
-    assert {(item.model, item.precision, item.tp, item.dp) for item in disaggregated} == {
+    with_dp = [item for item in settings if item.dp > 1]
+    assert {(item.model, item.precision, item.tp, item.dp) for item in with_dp} == {
         ("MiniMaxAI/MiniMax-M2.5", "fp4", 1, 2)
     }
-    assert min(item.concurrency for item in disaggregated) == 256
+    assert min(item.concurrency for item in with_dp) == 256
     assert {item.ep for item in settings if item.model == "moonshotai/Kimi-K2.5"} == {1}
     assert all(item.ep in (1, item.gpus) for item in settings)
     changed = [item for item in settings if item.script]

@@ -196,7 +196,7 @@ def test_a_trace_scales_prompts_with_what_they_share_outputs_and_think_times() -
     assert found.table.arrival_s[2] == 5
 
 
-def test_spans_that_rounding_makes_equal_stay_disaggregated() -> None:
+def test_spans_that_rounding_makes_equal_stay_apart() -> None:
     ends = np.array([64, 65, 66, OPEN_END, 3, OPEN_END], np.int32)
     table = independent_requests(arrival_s=[0, 1], prompt_tokens=[100, 30], output_tokens=[10, 20])
     table = replace(table, span_start=np.array([0, 4]), span_count=np.array([4, 2], np.int32))

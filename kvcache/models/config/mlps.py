@@ -18,8 +18,8 @@ def read_mlps(fields: Fields, kinds: Sequence[str], borrows: Sequence[bool]) -> 
 
     Raises `ValueError` where a width is missing.
     """
-    disaggregated = fields.family.kinds == "pattern"  # Nemotron-H: an MLP or experts are layers of their own
-    has_mlp = [fields.family.has_mlp and (not disaggregated or kind in (MLP, EXPERTS)) for kind in kinds]
+    is_pattern = fields.family.kinds == "pattern"  # Nemotron-H: an MLP or experts are layers of their own
+    has_mlp = [fields.family.has_mlp and (not is_pattern or kind in (MLP, EXPERTS)) for kind in kinds]
     sparse = _expert_layers(fields, kinds)
     counts = ("num_experts", "n_routed_experts", "num_local_experts")
     num_experts = fields.integer(*counts, default=0)
@@ -33,7 +33,7 @@ def read_mlps(fields: Fields, kinds: Sequence[str], borrows: Sequence[bool]) -> 
     if num_experts <= 1 or not any(sparse):
         widths = _widths(fields, _dense_width(fields) if any(has_mlp) else 0, borrows)
         return _mlps(fields, widths, has_mlp, [None] * len(kinds))
-    dense = _one_width(fields) if disaggregated else fields.optional(*_DENSE_WIDTHS)
+    dense = _one_width(fields) if is_pattern else fields.optional(*_DENSE_WIDTHS)
     experts = _experts(fields, num_experts, dense)
     if fields.family.dense_width_key and fields.raw(fields.family.dense_width_key) is not None:
         dense = fields.integer(fields.family.dense_width_key)

@@ -64,7 +64,7 @@ def test_the_setting_that_a_server_really_had_is_named(really: dict[str, Any], s
     assert found.explanations[0].fit.misfit == pytest.approx(0, abs=1e-9)
 
 
-def test_steps_that_all_take_longer_are_told_disaggregated_from_every_setting() -> None:
+def test_steps_that_all_take_longer_are_told_apart_from_every_setting() -> None:
     found = diagnosed({}, factor=1.8, model="llama-3.1-8b")
     assert found.fit.ratios["tpot"] == pytest.approx(1.8, rel=0.05)
     assert found.explanations[0].words.startswith("steps that take 1.80 × as long (a power or clock limit")

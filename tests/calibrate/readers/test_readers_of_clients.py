@@ -217,7 +217,7 @@ def test_each_model_of_a_dynamo_trace_is_a_run(tmp_path: Path) -> None:
     assert figures == pytest.approx(0.028783503923728816)
 
 
-def test_traces_without_times_of_service_are_told_disaggregated(tmp_path: Path) -> None:
+def test_traces_without_times_of_service_are_told_apart(tmp_path: Path) -> None:
     if not SHARED.exists():
         pytest.skip(f"no samples at {SHARED}")
     for path in sorted(SHARED.iterdir()):

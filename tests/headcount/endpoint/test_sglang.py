@@ -133,7 +133,7 @@ def test_what_is_forgotten_is_shared_no_more_and_never_with_others(prompts: list
                 assert one[:end] == other[:end] or name(its, end - 1) != name(others, end - 1)
 
 
-def test_a_salt_keeps_equal_prompts_disaggregated() -> None:
+def test_a_salt_keeps_equal_prompts_apart() -> None:
     contents, tokens = Tokens(most=1000), np.arange(5)
     assert contents.spans(tokens) == contents.spans(tokens) != contents.spans(tokens, "mine")
 
@@ -250,7 +250,7 @@ def test_no_panel_of_sglang_s_dashboard_stays_empty() -> None:
     assert {sample.name for family in families() for sample in family.samples}.issuperset(DASHBOARD)
 
 
-def test_replicas_are_told_disaggregated_as_ranks_of_dp_size() -> None:
+def test_replicas_are_told_apart_as_ranks_of_dp_size() -> None:
     running_reqs = next(family for family in families(replicas=2) if family.name == "sglang:num_running_reqs")
     assert [sample.labels["dp_rank"] for sample in running_reqs.samples] == ["0", "1"]
 

@@ -181,7 +181,7 @@ def without_states(arch: Architecture) -> Architecture:
     return replace(arch, layers=tuple(Layer(attention=arch.attention) for _ in arch.layers))
 
 
-def test_the_memory_budget_counts_states_disaggregated() -> None:
+def test_the_memory_budget_counts_states_apart() -> None:
     arch, gpu = architecture(QWEN), find_gpu("h100-sxm")
     settings = {"tensor_parallel_size": 4, "max_model_len": 32768, "num_gpu_blocks_override": 4000}
     layout = kv_layout(arch, tensor_parallel_size=4)

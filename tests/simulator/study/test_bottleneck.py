@@ -174,7 +174,7 @@ def test_what_a_load_reaches_is_told_at_the_target_s_percentile() -> None:
     assert reached(SLO(ttft_s=0.5, tpot_s=0.05, attainment=0.95), point) == "TTFT 0.95 s at the target's percentile"
 
 
-def test_misses_near_the_target_have_the_digits_that_tell_them_disaggregated_and_a_longer_limit_is_named() -> None:
+def test_misses_near_the_target_have_the_digits_that_tell_them_apart_and_a_longer_limit_is_named() -> None:
     ttft_s = np.concatenate([np.full(954, 0.5), np.full(46, 1.2)])
     misses = {"ttft_misses": 0.046, "tpot_misses": 0.0}
     point: Any = SimpleNamespace(

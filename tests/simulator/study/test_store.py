@@ -79,7 +79,7 @@ def test_a_widened_question_computes_only_what_is_new(tmp_path: Path) -> None:
     assert ask([replace(small_task(), size=3.0), small_task()], tmp_path)[1] == [0]
 
 
-def test_what_cannot_be_told_disaggregated_is_simulated_each_time(tmp_path: Path) -> None:
+def test_what_cannot_be_told_apart_is_simulated_each_time(tmp_path: Path) -> None:
     task = small_task(fleet=replace(small_task().fleet, router="tests.simulator.study.test_digest:Mine"))
     assert ask([task], tmp_path)[1] == [0]
     assert ask([task], tmp_path)[1] == [0]
