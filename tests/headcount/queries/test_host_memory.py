@@ -106,8 +106,8 @@ def test_compare_takes_a_list_and_shows_the_hits_of_both_tiers() -> None:
     answer = hc.compare("qwen3-32b", "h100-sxm", kv_offloading_size=[None, 256], **(GAINS | {"replications": 8}))
     assert answer.best is not None and answer.best.choice == {"kv_offloading_size": 256}
     text = str(answer)
-    assert "prefix hits" in text and re.search(r"\d+ % \+ \d+ % host", text)
-    with_tier, without = (layout.to_json(None) for layout in answer.layouts)
+    assert "prefix hits" in text and re.search(r"\d+ % GPU \+ \d+ % offloaded", text)
+    with_tier, without = (layout.to_json(None)["at_users"] for layout in answer.layouts)
     assert with_tier["host_hit_rate"] > 0.1 and "host_hit_rate" not in without
     assert "prefix hits" not in str(hc.compare("qwen3-32b", "h100-sxm", max_num_seqs=[256, 512], **GAINS))
 
@@ -120,7 +120,7 @@ def test_compare_lays_eviction_policies_side_by_side() -> None:
         "offloading with LRU eviction",
         "offloading with ARC eviction",
     }
-    assert all(layout.to_json(None)["host_hit_rate"] > 0.1 for layout in answer.layouts)
+    assert all(layout.to_json(None)["at_users"]["host_hit_rate"] > 0.1 for layout in answer.layouts)
 
 
 @pytest.mark.slow

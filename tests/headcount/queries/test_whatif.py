@@ -277,7 +277,7 @@ def test_larger_servers_are_not_tried_where_their_size_is_given() -> None:
 def test_the_prefix_cache_is_seen_by_its_hits_and_by_ttft_under_one_load() -> None:
     found = hc.whatif("llama-3.1-8b", "h100-sxm", vary={"enable_prefix_caching": "on,off"}, **CHAT)
     on, off = found.rows()
-    assert on["prefix_hit_rate"] > off["prefix_hit_rate"] == 0
+    assert on["at_users"]["prefix_hit_rate"] > off["at_users"]["prefix_hit_rate"] == 0
     assert on["ttft_s_under_shared_load"]["p95"] < off["ttft_s_under_shared_load"]["p95"]
     assert found.shared_load == f"{min(on['users'], off['users'])} users"
     options = summary_of(found).options
