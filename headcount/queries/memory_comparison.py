@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from files.documents import Json
 from files.errors import HeadcountError
@@ -22,9 +21,6 @@ from simulator.engines.vllm.comparison import (
     compare,
     kv_cache_formats,
 )
-
-if TYPE_CHECKING:
-    pass
 
 KEYS = (
     "tensor_parallel_size", "quantization", "kv_cache_dtype", "fits", "missing_bytes", "spare_bytes", "weights_bytes",

@@ -1,16 +1,11 @@
 """What a plan finds on its way, in a line."""
 
-from typing import TYPE_CHECKING
-
 from headcount.queries.plan_rows import DROPPED, FleetRow, rows_of, sized_row
 from headcount.text.units import counted
 from headcount.text.words import AT_CONFIDENCE
 from simulator.study.fleets.layouts import Layout
 from simulator.study.fleets.nearest import Nearest
 from simulator.study.fleets.search import FleetSearch
-
-if TYPE_CHECKING:
-    pass
 
 
 def gpus_text(row: FleetRow) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,9 +30,6 @@ from headcount.text.units import assumptions_json
 from simulator.deployment import Deployment, resolve
 from simulator.disaggregation import DisaggregatedDeployment
 from simulator.results import SimulationResult
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

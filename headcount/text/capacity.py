@@ -1,7 +1,5 @@
 """Users per GPU count in a line, and why nobody is served."""
 
-from typing import TYPE_CHECKING
-
 from headcount.text.units import counted
 from headcount.text.words import (
     found_text,
@@ -13,9 +11,6 @@ from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_table import (
     CapacityRow,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def found_line(row: CapacityRow) -> str:

@@ -4,13 +4,8 @@ Everything is a flat array of records: that is what compiles to plain loads and 
 global over the fleet: an engine's blocks follow each other, the null block first. Inside the core -1 means "none".
 """
 
-from typing import TYPE_CHECKING
-
 from simulator.core.record import record
 from simulator.core.vllm.host_tier.settings import HOST_TIER
-
-if TYPE_CHECKING:
-    pass
 
 NONE = -1
 # Words of a compiled router's memory: its stream's seed, how many were drawn; from OWN on they are the router's.

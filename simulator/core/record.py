@@ -1,11 +1,6 @@
 """A record of the compiled core's arrays."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    pass
 
 
 def record(fields: list[tuple[object, ...]]) -> np.dtype[np.void]:

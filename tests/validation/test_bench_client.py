@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headcount.endpoint.start import Served, endpoint
+from headcount.inputs.engine import EngineInput
 from tests.headcount.endpoint.test_endpoint import metrics, running
 from validation import bench_client
 
@@ -32,7 +33,9 @@ def test_a_client_gets_every_token_and_no_error(
     python: Path = request.getfixturevalue(f"{client}_python")
     bench_client.tokenizer_in(tmp_path)
     served = Served(tokenizer=tmp_path / "tokenizer.json")
-    made, _ = endpoint(bench_client.MODEL, bench_client.GPU, served, {**CONSTANT, "engine": engine})
+    made, _ = endpoint(
+        bench_client.MODEL, bench_client.GPU, served, EngineInput(arguments={**CONSTANT, "engine": engine})
+    )
     with running(made) as port:
         monkeypatch.setattr(bench_client, "URL", f"http://127.0.0.1:{port}")
         found = bench_client.CLIENTS[client](python, tmp_path, 0, REQUESTS)

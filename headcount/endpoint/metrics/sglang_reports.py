@@ -1,12 +1,9 @@
 """What SGLang counts: buckets of its histograms, and what its schedulers report now and then."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    pass
 
 DECODE_LOG_INTERVAL: Final = 40  # decode batches between two looks at the throughput: --decode-log-interval
 

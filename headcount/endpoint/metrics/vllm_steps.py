@@ -1,14 +1,11 @@
 """Which histograms vLLM has, and the steps of each engine as they are decided."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headcount.endpoint.figures import Figures
-
-if TYPE_CHECKING:
-    pass
 
 _TTFT: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,

@@ -1,7 +1,6 @@
 """How does a fleet that changes serve a load, and what does it cost beside a fixed one?"""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from files.documents import Json
 from files.errors import HeadcountError
@@ -26,9 +25,6 @@ from simulator.deployment import resolve
 from simulator.fleet.events import Event, read_event
 from simulator.fleet.startup import read_startup
 from workloads.daily_profile import WORKING_DAY, Profile, read_profile
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from calibrate.check.doctor import Diagnosis, diagnose
 from calibrate.check.largest_loads import LargestLoad, largest_loads
@@ -19,9 +18,6 @@ from headcount.inputs.question import question
 from headcount.queries.calibrate.check_steps import StepsCheckResult, steps_answer
 from headcount.queries.result import Progress, Result, Watch, unwatched
 from simulator.study.slo import find_slo
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from calibrate.fit.inputs import read_inputs
 from calibrate.fit.profile_fit import Fitted
@@ -19,9 +18,6 @@ from headcount.inputs.question import question
 from headcount.queries.result import Progress, Result, Watch, unwatched
 from simulator.engines.settings import Settings
 from simulator.latency.profile_file import profile_text
-
-if TYPE_CHECKING:
-    pass
 
 NOT_FITTED = ("latency_model", "step_s", "latency_profile")
 LEARNED_SD, LEARNED_SHIFT = 0.7, 0.3  # of the prior's standard deviation: a term that moved less is as before

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from headcount.views.report_data.deployment import deployment_json
 from headcount.views.report_data.memory import memory_json
 from headcount.views.summary.summary import Summary, risk_of
 from simulator.fleet.startup import STORAGES
-
-if TYPE_CHECKING:
-    pass
 
 
 def head(answer: AutoscalingResult) -> list[Block]:
@@ -136,10 +133,6 @@ def _recovered(after_s: float | None) -> str:
     if after_s is None:
         return "and the target is not met again within the run"
     return "and the target stays met" if after_s == 0 else f"and the target is met again after {after_s / 60:,.0f} min"
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def details(answer: AutoscalingResult) -> Json:

@@ -1,7 +1,5 @@
 """Simulated compared with measured latencies, in words."""
 
-from typing import TYPE_CHECKING
-
 from calibrate.check.largest_loads import LargestLoad
 from calibrate.check.runs import Checked, Row
 from headcount.queries.calibrate.check import CheckResult
@@ -14,9 +12,6 @@ from headcount.views.report_data.deployment import deployment_json
 from headcount.views.report_data.measured import latency_name, measured_json
 from headcount.views.report_data.memory import memory_json
 from headcount.views.summary.summary import LATENCY_WORDS, Summary, risk_of
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN_FIGURES = tuple(
     f"{latency}.{key}" for latency in ("ttft_s", "tpot_s", "itl_s", "e2e_s") for key in ("mean", "p50", "p90", "p99")
@@ -114,10 +109,6 @@ def _load(value: float | None) -> str:
 
 def _time(value_s: float) -> str:
     return f"{value_s * 1e3:.1f} ms" if value_s < 1 else f"{value_s:.2f} s"
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def details(answer: CheckResult) -> dict[str, object]:

@@ -1,15 +1,11 @@
 """Step times fitted to a server, in words."""
 
 import math
-from typing import TYPE_CHECKING
 
 from headcount.queries.calibrate.fit import LEARNED_SD, LEARNED_SHIFT, FitResult
 from headcount.text.blocks import Block, Line, Table
 from headcount.views.summary.summary import Summary, risk_of
 from simulator.latency.profile import OFFSETS
-
-if TYPE_CHECKING:
-    pass
 
 
 def summary(answer: FitResult) -> Summary:

@@ -1,7 +1,6 @@
 """A row of users per GPU count in words, and all of them in a table."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.money import price_lines
@@ -156,10 +155,6 @@ def _cells(row: CapacityRow) -> tuple[str, ...]:
         dollars(row.usd_per_million_at(point)),
         row.binding or "",
     )
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def head(answer: CapacityResult) -> list[Block]:

@@ -1,7 +1,6 @@
 """Whether a model fits and where its memory goes, in words."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful
 from headcount.queries.report_data.waterfall import waterfall
@@ -12,9 +11,6 @@ from headcount.views.report_data.memory import WORDS, memory_details, unfit_page
 from headcount.views.summary.summary import Summary, risk_of
 from kvcache.memory.budget import MemoryBudget
 from simulator.engines.memory import Remedy
-
-if TYPE_CHECKING:
-    pass
 
 
 def summary(answer: MemoryResult) -> Summary:
@@ -86,17 +82,9 @@ def _waterfall_table(budget: MemoryBudget) -> Table:
     return Table(columns=("per GPU", "GiB"), rows=rows, bars=bars)
 
 
-if TYPE_CHECKING:
-    pass
-
-
 def details(answer: MemoryResult) -> dict[str, object]:
     terms = [*answer.architecture_assumptions, *answer.budget.assumptions]
     return memory_details(answer.budget, terms)
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def headline(answer: MemoryResult) -> str:

@@ -1,7 +1,5 @@
 """Memory of many formats and parallel sizes, in words."""
 
-from typing import TYPE_CHECKING
-
 from headcount.queries.memory_comparison import MemoryComparison, _named
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.words import longest_name, model_title, sentence
@@ -9,9 +7,6 @@ from headcount.views.report_data.memory import NOWHERE, gpus_needed, memory_deta
 from headcount.views.summary.summary import Summary, risk_of
 from simulator.engines.engines import SGLANG
 from simulator.engines.vllm.comparison import fewest_gpus
-
-if TYPE_CHECKING:
-    pass
 
 _BUDGET_TERMS = (  # of one row, not of the comparison
     "total memory", "weights", "activation peak", "non-torch", "CUDA graphs", "non-torch beyond 4 ranks",
@@ -85,10 +80,6 @@ def _either(fits: dict[str, str]) -> str:
     if len(set(fits.values())) == 1:
         return next(iter(fits.values()))
     return ", ".join(f"{text} with KV cache {dtype}" for dtype, text in fits.items())
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def details(answer: MemoryComparison) -> dict[str, object]:

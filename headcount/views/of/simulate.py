@@ -1,7 +1,6 @@
 """How fast one load is served, in words."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.disaggregation import disaggregated_parts, disaggregated_text
@@ -43,9 +42,6 @@ from headcount.views.summary.summary import (
 )
 from simulator.engines.engines import words_of
 from simulator.study.statistics import fewest_for_error
-
-if TYPE_CHECKING:
-    pass
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
@@ -117,10 +113,6 @@ def _p99_range(answer: SimulateResult, name: str, shown: Callable[[float | None]
         return ""
     found = answer.p99_interval(name)
     return f"needs {fewest_for_error(99):,} requests" if found is None else f"{shown(found[0])} to {shown(found[1])}"
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def details(answer: SimulateResult) -> dict[str, object]:

@@ -1,13 +1,9 @@
 """What SGLang's scheduler decides by, once every default is known."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
-
-if TYPE_CHECKING:
-    pass
 
 CACHE_AWARE_POLICIES = ("lpm", "dfs-weight", "hrrn", "shortest-prefill-first")
 SCHEDULE_POLICIES = ("fcfs", "lof", "random", "routing-key", *CACHE_AWARE_POLICIES)

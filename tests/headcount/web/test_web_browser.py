@@ -166,7 +166,7 @@ def test_from_the_form_to_the_report_the_sliders_and_back(server: str, tab: Any)
     tab.goto(f"{server}/history")
     for box in tab.locator("input[type=checkbox]").all()[:2]:
         box.check()
-    tab.click("button:has-text('Side by side')")
+    tab.click("button:has-text('Compare')")
     assert tab.locator("tr.differs").count() > 1
 
 

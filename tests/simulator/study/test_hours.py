@@ -72,7 +72,7 @@ def test_an_answer_for_hours_is_at_most_that_for_the_long_run_and_says_what_it_c
     assert row.hours_over_long_run is not None
     assert 0 < row.users <= row.users_long_run
     assert row.hours_over_long_run.mean == pytest.approx(row.users / row.users_long_run, abs=1 / row.users)
-    assert "in 95 % of hours" in str(answer)
+    assert "hourly SLO compliance 95 %" in str(answer)
     again = hc.capacity("qwen3-0.6b", "h100-sxm", **ASKED)
     assert again.to_json() == answer.to_json()
 
