@@ -8,6 +8,7 @@ import numpy as np
 import scipy  # whose parts load where they are first used
 from msgspec import Meta
 
+from files import special
 from files.reading import InputError
 from workloads.distributions import (
     Distribution,
@@ -73,7 +74,7 @@ class WeibullGaps(Kind, frozen=True, kw_only=True):
 
     def times(self, num_requests: int, seed: int, rate_per_s: float) -> FloatArray:
         def excess(shape: float) -> float:
-            log_gamma = scipy.special.gammaln
+            log_gamma = special.gammaln
             return float(log_gamma(1 + 2 / shape) - 2 * log_gamma(1 + 1 / shape)) - math.log1p(self.cv**2)
 
         gaps = Weibull(shape=scipy.optimize.brentq(excess, 0.1, 20.0), mean_value=1.0)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose parts load where they are first used
 from msgspec import Meta, field, structs
 
+from files import special
 from files.names import nearest_hint, shortened
 from files.reading import InputError, shown
 from files.schema import Share, Strict, typed
@@ -100,7 +100,7 @@ class Lognormal(Kind, frozen=True, kw_only=True):
 
     def quantile(self, u: FloatArray) -> FloatArray:
         return np.asarray(
-            self.median * np.exp(self.sigma * scipy.special.ndtri(np.maximum(u, _FIRST_ABOVE_0))), dtype=np.float64
+            self.median * np.exp(self.sigma * special.ndtri(np.maximum(u, _FIRST_ABOVE_0))), dtype=np.float64
         )
 
     def mean(self) -> float:
@@ -143,7 +143,7 @@ class LognormalMixture(Kind, frozen=True, kw_only=True):
         per_component = np.linspace(-reach, reach, 16_384 // len(mu))
         log_x = np.unique(mu[:, None] + sigma[:, None] * per_component)
         weights = np.asarray(self.weights) / sum(self.weights)
-        cdf = weights @ scipy.special.ndtr((log_x - mu[:, None]) / sigma[:, None])
+        cdf = weights @ special.ndtr((log_x - mu[:, None]) / sigma[:, None])
         rising = np.concatenate([[True], np.diff(np.maximum.accumulate(cdf)) > 0])
         return cdf[rising], log_x[rising]
 
@@ -178,7 +178,7 @@ class Gamma(_OfMean, frozen=True, kw_only=True):
     shape: Shape
 
     def quantile(self, u: FloatArray) -> FloatArray:
-        return np.asarray(scipy.special.gammaincinv(self.shape, u) * (self.mean_value / self.shape), dtype=np.float64)
+        return np.asarray(special.gammaincinv(self.shape, u) * (self.mean_value / self.shape), dtype=np.float64)
 
 
 class Weibull(_OfMean, frozen=True, kw_only=True):

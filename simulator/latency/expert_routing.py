@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # whose parts load where they are first used
 
+from files import special
 from kvcache.gpus.gpu import GPU
 from kvcache.shape.layer import Experts
 from simulator.latency.step_time import FloatArray
@@ -59,7 +59,7 @@ def fullest_rank(
     The largest of so many sums is that of normal ones (Blom 1958).
     """
     held, chosen = share * mixture.num_experts, mixture.num_experts_per_tok / mixture.num_experts
-    largest = float(scipy.special.ndtri((1 / share - 0.375) / (1 / share + 0.25)))
+    largest = float(special.ndtri((1 / share - 0.375) / (1 / share + 0.25)))
     reached = distinct / mixture.num_experts
     popularity = 0.0 if evenly else (1 - chosen) / (_evenness(mixture) + chosen)
     experts = 1 + largest * np.sqrt((1 - reached) / (reached * held))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import scipy  # whose parts load where they are first used
 
+from files import special
 from simulator.deployment import Deployment
 from simulator.engines.engines import words_of
 from simulator.latency.model import AverageStep
@@ -343,7 +343,7 @@ class _Engine:
         spread = max(peakedness + burst, 0.0)  # 0: equal requests, evenly spaced
         sd = math.sqrt(running * self.engines * spread * max(flow.thinking_share, 1e-3))
         beta = free / max(sd, free / 30)
-        chance = 1 / (1 + beta * float(scipy.special.ndtr(beta)) * math.sqrt(2 * math.pi) * math.exp(beta**2 / 2))
+        chance = 1 / (1 + beta * float(special.ndtr(beta)) * math.sqrt(2 * math.pi) * math.exp(beta**2 / 2))
         return _Room(resource=resource, usage=running / most, chance=chance, wait_s=stay_s / free)
 
     def _average_step(self, flow: _Flow) -> AverageStep:
@@ -373,7 +373,7 @@ def _queue(point: _Point, missed: _Point | None, slo: SLO) -> float:
         return 0.0
     if missed.room.chance <= BLOCKED_SHARE or missed.tpot_misses > 1 - slo.attainment:
         return 0.0
-    varies_s = float(scipy.special.ndtri(slo.attainment)) * point.varies_s
+    varies_s = float(special.ndtri(slo.attainment)) * point.varies_s
     left_s = slo.ttft_s - _quantile(point.ttft_s, slo.attainment) - varies_s
     return point.requests_per_s * max(left_s, 0.0)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy  # whose parts load where they are first used
 
+from files import special
 from simulator.study.statistics import FloatArray, Interval, t_interval
 
 MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
@@ -161,7 +161,7 @@ def _unlucky(shown: Sequence[LoadSample], weights: FloatArray, hours_met: float 
         return 1.0
     found = float(np.average(variances, weights=weights * np.sign(variances)))
     square = math.log1p(found)
-    return max(math.exp(float(scipy.special.ndtri(hours_met)) * math.sqrt(square) - square / 2), 1.0)
+    return max(math.exp(float(special.ndtri(hours_met)) * math.sqrt(square) - square / 2), 1.0)
 
 
 def _relative_variance(shown: LoadSample) -> float:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # whose parts load where they are first used
 from numpy.typing import NDArray
+
+from files import special
 
 FloatArray = NDArray[np.float64]
 PERCENTILES = (50, 90, 95, 99)
@@ -28,7 +29,7 @@ def t_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95
     mean = float(data.mean())
     if len(data) < 2:
         return Interval(mean, -math.inf, math.inf)
-    errors = float(scipy.special.stdtrit(len(data) - 1, 0.5 + confidence / 2))
+    errors = float(special.stdtrit(len(data) - 1, 0.5 + confidence / 2))
     half = errors * float(data.std(ddof=1)) / math.sqrt(len(data))
     return Interval(mean, mean - half, mean + half)
 
@@ -46,7 +47,7 @@ def percentile_error(values: FloatArray, percent: float) -> float | None:
     whole = float(np.percentile(finite, percent))
     parts = np.array([np.percentile(part, percent) for part in np.array_split(finite, SECTIONS)])
     error = math.sqrt(float(((parts - whole) ** 2).sum()) / (SECTIONS * (SECTIONS - 1)))
-    return float(scipy.special.stdtrit(SECTIONS - 1, 0.95)) * error / whole if whole else 0.0
+    return float(special.stdtrit(SECTIONS - 1, 0.95)) * error / whole if whole else 0.0
 
 
 def fewest_for_error(percent: float) -> int:

@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import scipy  # whose parts load where they are first used
 from numpy.typing import NDArray
 
+from files import special
 from files.errors import HeadcountError
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.study.loads import Load, TraceLoad, UserLoad
@@ -118,7 +118,7 @@ def _of_users(load: UserLoad, engines: int, caches: int) -> Traffic:
         think_time_s=load.think_time_s,
         is_closed=True,
         uniform=_even_spread(rng),
-        normal=scipy.special.ndtri(_even_spread(rng)),
+        normal=special.ndtri(_even_spread(rng)),
         dispersion=np.ones(len(_DISPERSION_WINDOWS)),
         patience_s=_patience_s(load.population.clients, rng),
         library=load.population.clients.library,
@@ -146,7 +146,7 @@ def _of_trace(load: TraceLoad, engines: int, caches: int) -> Traffic:
         think_time_s=load.think_time_s,
         is_closed=False,
         uniform=_even_spread(rng, len(rows)),
-        normal=scipy.special.ndtri(_even_spread(rng, len(rows))),
+        normal=special.ndtri(_even_spread(rng, len(rows))),
         dispersion=_dispersion(arrival[order]),
         patience_s=_patience_s(load.trace.clients, rng, len(rows)),
         library=load.trace.clients.library,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # whose parts load where they are first used
 
+from files import special
 from workloads.description.lengths import ranks
 from workloads.distributions import Empirical
 from workloads.fitted.marginals import binned
@@ -44,4 +44,4 @@ def fit_copula(quantities: Mapping[str, npt.ArrayLike]) -> Copula:
 def normal_scores(values: npt.ArrayLike) -> FloatArray:
     """[n] standard normal values of the same ranks; equal values have the same."""
     found = ranks(values)
-    return np.asarray(scipy.special.ndtri((found - 0.5) / len(found)), np.float64)
+    return np.asarray(special.ndtri((found - 0.5) / len(found)), np.float64)
