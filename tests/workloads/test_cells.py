@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from files.reading import InputError
-from workloads.formats.parsing.cells import Cells, read_number, read_tokens
+from workloads.formats.parsing.cells import Cells, read_number
 from workloads.formats.parsing.dates import nanoseconds, read_nanoseconds
+from workloads.requests import OPEN_END
 
 clocks = st.datetimes().map(lambda time: time.isoformat(" "))
 dates = st.builds(
@@ -33,6 +34,11 @@ def cells(texts: list[str]) -> Cells:
 def test_dates_many_at_once_are_the_same_as_one_by_one(texts: list[str]) -> None:
     expected = [read_nanoseconds(text) for text in texts]
     assert nanoseconds(texts)[0].tolist() == [-1 if value is None else value for value in expected]
+
+
+def read_tokens(text: str) -> float | None:
+    value = read_number(text)
+    return value if value is not None and value == int(value) and 1 <= value < OPEN_END else None
 
 
 @given(st.lists(numbers, min_size=1))

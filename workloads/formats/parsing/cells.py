@@ -1,10 +1,11 @@
-"""Cells of a column of text as numbers, dates or text; NumPy reads the numbers."""
+"""Cells of a column as numbers, dates or text; NumPy reads the numbers."""
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,27 +26,33 @@ class Cells:
 
     path: Path
     name: str
-    column: npt.NDArray[np.object_]
-    """[n] text as it stands in the file."""
+    column: npt.NDArray[Any]
+    """[n] text as it stands in the file, or what Parquet holds; None, NaN or NaT for nothing."""
     lines: Sequence[int]
     """[n] where the rows stand."""
+    unit: str = "line"
+    """What `lines` count."""
 
     def __len__(self) -> int:
         return len(self.column)
 
     def place(self, row: int) -> str:
-        return f"line {self.lines[row]}"
+        return f"{self.unit} {self.lines[row]}"
 
     def text(self, row: int) -> str:
-        return str(self.column[row]).strip()
+        return _text(self.column[row])
 
     def texts(self) -> list[str]:
-        return list(map(str.strip, self.column.tolist()))
+        try:
+            return list(map(str.strip, self.column.tolist()))
+        except TypeError:  # not all of it is text
+            return list(map(_text, self.column.tolist()))
 
     def tokens(self, *, least: int = 1) -> IntArray:
         """Whole numbers of tokens."""
         found = self._floats()
-        self._require((found >= least) & (found < OPEN_END) & (found == np.floor(found)), tokens_in_words(least))
+        allowed = f"a whole number of tokens, at least {least}"
+        self._require((found >= least) & (found < OPEN_END) & (found == np.floor(found)), allowed)
         return found.astype(np.int64)
 
     def numbers(self, *, may_lack: bool = False) -> FloatArray:
@@ -65,6 +72,10 @@ class Cells:
 
     def nanoseconds(self, zones: Zones, *, may_lack: bool = False) -> IntArray:
         """Dates as nanoseconds since 1970, -1 for an empty cell."""
+        if self.column.dtype.kind == "M":  # of Parquet, all of them in UTC
+            found, is_empty = self.column.astype("M8[ns]").astype(np.int64), np.isnat(self.column)
+            self._require((found >= 0) | (may_lack & is_empty), A_DATE)
+            return np.where(is_empty, -1, found)
         texts = self.texts()
         found, has_zone = nanoseconds(texts)
         is_empty = np.array([may_lack and not text for text in texts])
@@ -73,16 +84,19 @@ class Cells:
         return found
 
     def lists(self) -> list[list[int] | None]:
-        raise self.refuse(0, "a list, which only Parquet holds")
+        """Whole numbers of each row, as Parquet holds them; None where a row has none."""
+        found: list[list[int] | None] = self.column.tolist()
+        for row, value in enumerate(found):
+            if value is not None and not (isinstance(value, list) and all(isinstance(item, int) for item in value)):
+                raise self.refuse(row, "a list of whole numbers")
+        return found
 
     def _floats(self) -> FloatArray:
         """NaN where a cell is no number; Python's own digits are ASCII's here, without underscores."""
-        text = "".join(self.column.tolist())
-        if text.isascii() and "_" not in text:
-            try:
+        with suppress(TypeError, ValueError):  # one by one, below
+            text = "".join(self.column.tolist()) if self.column.dtype == object else ""
+            if text.isascii() and "_" not in text:
                 return self.column.astype(np.float64)
-            except ValueError:  # one by one, below
-                pass
         found = [read_number(text) for text in self.texts()]
         return np.array([math.nan if value is None else value for value in found])
 
@@ -96,9 +110,9 @@ class Cells:
         return InputError(f"{shown(self.path)}, {self.place(row)}: {self.name} is {value}; it must be {allowed}")
 
 
-def tokens_in_words(least: int) -> str:
-    """What a number of tokens must be."""
-    return f"a whole number of tokens, at least {least}"
+def _text(value: object) -> str:
+    """As it would stand in a CSV file."""
+    return value.strip() if isinstance(value, str) else "" if value is None or value != value else str(value)  # noqa: PLR0124
 
 
 def read_number(text: str) -> float | None:
@@ -110,18 +124,12 @@ def read_number(text: str) -> float | None:
     return value if 0 <= value <= MOST_NUMBER and text.isascii() and "_" not in text else None
 
 
-def read_tokens(text: str, least: int = 1) -> int | None:
-    """A whole number of tokens, else None."""
-    value = read_number(text)
-    return int(value) if value is not None and value == int(value) and least <= value < OPEN_END else None
-
-
 def read_whole(text: str) -> int | None:
     """A whole number of 32 bits, 0 where there is no text, else None."""
     if not text:
         return 0
     try:
-        value = int(text)
+        value = int(text.removesuffix(".0"))
     except ValueError:
         return None
     return value if -(2**31) <= value < 2**31 else None

@@ -14,12 +14,11 @@ import numpy as np
 from workloads.formats.parsing.cells import Cells, read_number
 from workloads.formats.parsing.csv_rows import csv_rows, header_of
 from workloads.formats.parsing.dates import Zones
-from workloads.formats.parsing.parquet_rows import Values
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray, independent_requests
 from workloads.traces.trace_format import Recorded, check_rows
 
-RowsRead = Mapping[str, Cells] | Mapping[str, Values]
+RowsRead = Mapping[str, Cells]
 """The cells of rows that were read together, by column."""
 Source = Callable[[Path, Sequence[str], Callable[[], float]], Iterator[RowsRead]]
 """Reads the named columns of a file, as long as more rows are wanted."""
@@ -90,7 +89,7 @@ class _Clock:
     origin_ns: int | None = None
     zones: Zones = field(default_factory=Zones)
 
-    def seconds(self, cells: Cells | Values, *, may_lack: bool) -> FloatArray:
+    def seconds(self, cells: Cells, *, may_lack: bool) -> FloatArray:
         if self.unit_s is None and self.origin_ns is None and read_number(cells.text(0)) is not None:
             self.unit_s = 1.0
         if self.unit_s is not None:
