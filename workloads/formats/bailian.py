@@ -21,11 +21,6 @@ class _Line(Lenient, frozen=True):
     hash_ids: list[int] | None = None
 
 
-def recognises(head: str) -> bool:
-    """Whether the first line is a chat with a parent."""
-    return {"chat_id", "parent_chat_id"} <= first_object(head).keys()
-
-
 def read(path: Path, block_size: int | None, num_requests: int | None) -> Recorded:
     """Every chat arrives at its `timestamp` (seconds), and goes on from its parent, if that is in the file.
 
@@ -58,7 +53,7 @@ def read(path: Path, block_size: int | None, num_requests: int | None) -> Record
 FORMAT: Final = TraceFormat(
     name="bailian",
     looks_like="JSON lines with chat_id, parent_chat_id, timestamp, input_length, output_length",
-    recognises=recognises,
+    recognises=lambda head: {"chat_id", "parent_chat_id"} <= first_object(head).keys(),
     read=read,
     source="alibaba-edu/qwen-bailian-usagetraces-anon, Apache-2.0 (Wang et al., KVCache in the Wild, ATC 2025)",
 )

@@ -15,11 +15,6 @@ _OPTIONAL: Final = ("vllm_priority", "think_time_us", "tenant_id")
 _SERVED: Final = ("ok", "")
 
 
-def recognises(head: str) -> bool:
-    """Whether the first line names columns that only this format has."""
-    return {"arrival_time_us", "prefix_group", "slo_class"} <= set(first_names(head))
-
-
 def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:
     """Times are microseconds. Requests whose status is not ok are left out.
 
@@ -63,7 +58,7 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
 FORMAT: Final = TraceFormat(
     name="blis",
     looks_like="CSV with request_id, slo_class, prefix_group, arrival_time_us (trace v2)",
-    recognises=recognises,
+    recognises=lambda head: {"arrival_time_us", "prefix_group", "slo_class"} <= set(first_names(head)),
     read=read,
     source="inference-sim/inference-sim, sim/workload/tracev2.go, Apache-2.0",
 )

@@ -29,11 +29,6 @@ class _Trace(Lenient, frozen=True):
     spans: list[_Span]
 
 
-def recognises(head: str) -> bool:
-    """Whether it begins with spans that have attributes of generative AI."""
-    return head.lstrip().startswith("{") and '"spans"' in head and '"gen_ai.' in head
-
-
 def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:
     """Spans with token counts, in the order of their start; those of one conversation or trace are a session.
 
@@ -75,7 +70,7 @@ def _tokens(path: Path, number: int, span: _Span, name: str) -> int:
 FORMAT: Final = TraceFormat(
     name="otel",
     looks_like="JSON with spans that have gen_ai attributes",
-    recognises=recognises,
+    recognises=lambda head: head.lstrip().startswith("{") and '"spans"' in head and '"gen_ai.' in head,
     read=read,
     is_by_time=False,
     source="OpenTelemetry semantic conventions for generative AI; inference-perf, otel_trace_replay",

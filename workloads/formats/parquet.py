@@ -15,11 +15,6 @@ _OPTIONAL: Final = {
 }  # fmt: skip
 
 
-def recognises(head: str) -> bool:
-    """Whether it begins with Parquet's mark."""
-    return head == PARQUET_MARK.decode()
-
-
 def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:
     """`input_tokens` and `output_tokens`; of `arrival_s`, `session_id`, `think_time_s`, … what is there.
 
@@ -55,7 +50,7 @@ def _is_empty(file: Any, name: str) -> bool:
 FORMAT: Final = TraceFormat(
     name="parquet",
     looks_like="Parquet with input_tokens, output_tokens",
-    recognises=recognises,
+    recognises=lambda head: head == PARQUET_MARK.decode(),
     read=read,
     source="Headcount's own names; see docs/reference/file-formats.md",
 )

@@ -7,11 +7,6 @@ from files.reading import InputError, shown
 from workloads.traces.trace_format import TraceFormat
 
 
-def recognises(head: str) -> bool:
-    """Whether it begins with a list of conversations."""
-    return head.lstrip().startswith("[") and ('"conversations"' in head or '"messages"' in head)
-
-
 def read(path: Path, _block_size: int | None, _num_requests: int | None) -> NoReturn:
     """Raises InputError: what to do instead."""
     raise InputError(
@@ -23,7 +18,7 @@ def read(path: Path, _block_size: int | None, _num_requests: int | None) -> NoRe
 FORMAT: Final = TraceFormat(
     name="sharegpt",
     looks_like="a JSON list with conversations or messages (refused: it holds no tokens)",
-    recognises=recognises,
+    recognises=lambda head: head.lstrip().startswith("[") and ('"conversations"' in head or '"messages"' in head),
     read=read,
     source="ShareGPT_V3_unfiltered_cleaned_split.json; vLLM, validation/multi_turn",
 )

@@ -26,11 +26,6 @@ class _Line(Lenient, frozen=True):
     prefix_tokens: TokensOrNone | None = None
 
 
-def recognises(head: str) -> bool:
-    """Whether the first line has rounds with events."""
-    return {"round_index", "input_tokens_total", "timing_events"} <= first_object(head).keys()
-
-
 def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:
     """A round is sent at its last user message or tool result, and ends at its last event.
 
@@ -69,7 +64,7 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
 FORMAT: Final = TraceFormat(
     name="tracelab",
     looks_like="JSON lines with session_id, round_index, input_tokens_total, timing_events",
-    recognises=recognises,
+    recognises=lambda head: {"round_index", "input_tokens_total", "timing_events"} <= first_object(head).keys(),
     read=read,
     is_by_time=False,
     source="TraceLab, rounds of coding agents' sessions",

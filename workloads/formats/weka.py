@@ -32,11 +32,6 @@ class _Session(Lenient, frozen=True):
     block_size: TokensOrNone | None = None
 
 
-def recognises(head: str) -> bool:
-    """Whether it begins with a session that says its ids are local."""
-    return head.lstrip().startswith("{") and '"hash_id_scope"' in head and '"requests"' in head
-
-
 def read(path: Path, block_size: int | None, num_requests: int | None) -> Recorded:
     """One session in a file, or one per line, or a folder of such files.
 
@@ -92,7 +87,7 @@ def _requests(calls: list[_Call], session: tuple[object, ...], start_s: float) -
 FORMAT: Final = TraceFormat(
     name="weka",
     looks_like="JSON with id, hash_id_scope, requests: one session, one per line, or a folder of such files",
-    recognises=recognises,
+    recognises=lambda head: head.lstrip().startswith("{") and '"hash_id_scope"' in head and '"requests"' in head,
     read=read,
     is_by_time=False,
     source="callanjfox/kv-cache-tester, traces of coding agents' sessions (Weka, SemiAnalysis)",

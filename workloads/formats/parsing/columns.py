@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from workloads.formats.parsing.cells import Cells, read_number
-from workloads.formats.parsing.csv_rows import csv_rows, header_of
+from workloads.formats.parsing.csv_rows import csv_rows, first_names, header_of
 from workloads.formats.parsing.dates import Zones
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.requests import OPEN_END, BoolArray, FloatArray, IntArray, independent_requests
-from workloads.traces.trace_format import Recorded, check_rows
+from workloads.traces.trace_format import Recorded, TraceFormat, check_rows
 
 RowsRead = Mapping[str, Cells]
 """The cells of rows that were read together, by column."""
@@ -110,13 +110,35 @@ class _Part:
     is_kept: BoolArray
 
 
-def read_csv(
-    path: Path, columns: Columns, num_requests: int | None, optional: Mapping[str, str] = MappingProxyType({})
-) -> Recorded:
-    """A CSV file whose header has these columns, and perhaps `optional` ones, by what they say. Raises InputError."""
-    header = header_of(path) if optional else []
-    also = {says: name for says, name in optional.items() if name in header}
-    return read_columns(path, columns.with_names(also), num_requests, csv_rows)
+def csv_format(
+    *,
+    name: str,
+    columns: Columns,
+    looks_like: str,
+    source: str,
+    optional: Mapping[str, str] = MappingProxyType({}),
+    marks: Collection[str] = (),
+    is_by_time: bool = True,
+) -> TraceFormat:
+    """CSV files whose header has these columns, and perhaps `optional` ones, by what they say; others are ignored.
+
+    A file is known by any of the `marks`, by default the columns of tokens.
+    """
+    known = marks or (*columns.prompt, columns.output)
+
+    def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:
+        header = header_of(path) if optional else []
+        also = {says: name for says, name in optional.items() if name in header}
+        return read_columns(path, columns.with_names(also), num_requests, csv_rows)
+
+    return TraceFormat(
+        name=name,
+        looks_like=looks_like,
+        recognises=lambda head: not set(known).isdisjoint(first_names(head)),
+        read=read,
+        is_by_time=is_by_time,
+        source=source,
+    )
 
 
 def read_columns(path: Path, columns: Columns, num_requests: int | None, source: Source) -> Recorded:
