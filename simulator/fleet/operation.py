@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import simpy
 from numpy.typing import NDArray
 
 from files.errors import HeadcountError
-from simulator.fleet.control import ControlPlane
 from simulator.fleet.events import Event
 from simulator.fleet.replicas import Count, Process, Replicas, State
 from simulator.fleet.scaler import Observed, Scaler, ScalerFactory, find_scaler
@@ -191,3 +191,22 @@ class Metrics:
         current = since_s * (state["num_running"] + state["num_waiting"])
         in_engines_s = float((totals["running_s"] + totals["waiting_s"] + current).sum())
         return in_engines_s + (self._simulation.held_s or 0.0)
+
+
+class ControlPlane:
+    """SimPy processes beside a simulation: what is rare and varied happens between the core's events.
+
+    At one instant steps end, then `env`'s events come, then requests arrive, then schedulers decide. Processes are
+    started with `env.process` before `run`; they end with the load.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.env = simpy.Environment(initial_time=simulation.now_s)
+
+    def run(self, until_s: float = math.inf) -> None:
+        """Advance the simulation to `until_s`, or until nothing is left to do, the processes with it."""
+        while (next_s := self.env.peek()) <= until_s and self.simulation.run_to_control(next_s):
+            while self.env.peek() == next_s:
+                self.env.step()
+        self.simulation.run(until_s)

@@ -1,10 +1,10 @@
 """Closed-loop users who hold conversations."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from workloads.distributions import Distribution, Exponential, Fixed, RoundedUp,
 from workloads.populations.at_limit import BEGINS_ANEW, END, OPENS, SUMMARY, AtLimit
 from workloads.populations.counts import LONGEST_MET
 from workloads.populations.draws import Draws, Talk, Turns
-from workloads.populations.own_prompts import with_own_prompts
 from workloads.populations.retrieval import Retrieval
-from workloads.populations.sessions import Sessions
+from workloads.populations.sessions import SYSTEM_PROMPT_CONTENT, Sessions, chained, is_chained
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, RequestTable
+
+_TENANTS_FROM: Final = 2**40  # numbers below it are those of chunks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,3 +219,33 @@ class Population:
         if tenants is None or not tenants.longest_system_prompt:
             return table
         return with_own_prompts(table, self.system_prompt_tokens, tenants.system_prompts)
+
+
+def with_own_prompts(table: RequestTable, system_prompt_tokens: int, own: Sequence[int | None]) -> RequestTable:
+    """The requests with the system prompt of each one's tenant in place of the workload's; None: the workload's.
+
+    Whatever users shared behind the workload's system prompt, they share behind their own with their tenant's alone.
+    """
+    assert table.tenancy is not None, "somebody says whose the requests are"
+    longer = np.array([0 if tokens is None else tokens - system_prompt_tokens for tokens in own])
+    has_own = np.array([tokens is not None for tokens in own])
+    of = table.tenancy.of.astype(np.int64)
+    whose = _whose_spans(table, of)
+    is_open, content = table.span_end == OPEN_END, table.span_content
+    shared = has_own[whose] & ((content == SYSTEM_PROMPT_CONTENT) | is_chained(content))
+    return replace(
+        table,
+        prompt_tokens=(table.prompt_tokens + longer[of]).astype(np.int32),
+        span_end=np.where(is_open, OPEN_END, table.span_end + longer[whose]).astype(np.int32),
+        span_content=np.where(shared, chained(content, -_TENANTS_FROM - whose), content),
+    )
+
+
+def _whose_spans(table: RequestTable, of: IntArray) -> IntArray:
+    """[m] the tenant of each span: requests that use the same spans are of one conversation."""
+    count = table.span_count.astype(np.int64)
+    row = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    found = np.zeros(table.num_spans, np.int64)
+    found[table.span_start[row] + place] = of[row]
+    return found

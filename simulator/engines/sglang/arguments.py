@@ -4,7 +4,7 @@ Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from files.errors import HeadcountError
 from files.names import check_names
@@ -280,6 +280,23 @@ class SGLangArgs(SimulatedArgs):
 
     # -- under vLLM's names, for what is common to engines
 
+    sorts_to_sample: ClassVar[bool] = False  # FlashInfer's kernels do not sort
+    allows_tf32: ClassVar[bool] = False  # in multiplies of 32 bits
+    routes_evenly: ClassVar[bool] = False  # the model chooses each token's experts
+    pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
+    data_parallel_size: ClassVar[int] = 1  # attention replicas that share experts: those of `dp_size` share nothing
+    enable_expert_parallel: ClassVar[bool] = False  # experts are split as all matrices are: SGLang's default
+    decode_width: ClassVar[int] = 1  # tokens that a decoding sequence takes of a step
+    speculation: ClassVar[None] = None  # drafts are not simulated, nor is HiCache
+    kv_offloading_size: ClassVar[None] = None
+    kv_store_size: ClassVar[None] = None
+    kv_store_rate: ClassVar[None] = None
+    lmcache: ClassVar[None] = None
+    # As vLLM's, whose step times stand in for SGLang's.
+    moe_backend: ClassVar[str] = "auto"
+    max_cudagraph_capture_size: ClassVar[None] = None
+    vllm_version: ClassVar[str] = DEFAULT_RELEASE
+
     @property
     def max_model_len(self) -> int:
         return self.context_length
@@ -320,52 +337,6 @@ class SGLangArgs(SimulatedArgs):
         return not self.disable_overlap_schedule
 
     @property
-    def sorts_to_sample(self) -> bool:
-        """FlashInfer's kernels do not sort."""
-        return False
-
-    @property
-    def allows_tf32(self) -> bool:
-        """In multiplies of 32 bits."""
-        return False
-
-    @property
-    def routes_evenly(self) -> bool:
-        """Each token's experts drawn evenly, instead of chosen by the model."""
-        return False
-
-    @property
-    def pipeline_parallel_size(self) -> int:
-        """Pipeline stages are not simulated."""
-        return 1
-
-    @property
-    def data_parallel_size(self) -> int:
-        """Attention replicas that share experts: none, those of `dp_size` share nothing."""
-        return 1
-
-    @property
-    def enable_expert_parallel(self) -> bool:
-        """Experts are split as all matrices are: SGLang's default."""
-        return False
-
-    @property
-    def speculation(self) -> None:
-        """Drafts are not simulated, nor is HiCache."""
-
-    kv_offloading_size = kv_store_size = kv_store_rate = lmcache = speculation
-
-    @property
-    def decode_width(self) -> int:
-        """Tokens that a decoding sequence takes of a step."""
-        return 1
-
-    @property
-    def moe_backend(self) -> str:
-        """As vLLM picks it, whose step times stand in for SGLang's."""
-        return "auto"
-
-    @property
     def cudagraph_mode(self) -> str:
         """As vLLM's, whose step times stand in for SGLang's."""
         return NONE if self.enforce_eager else FULL_AND_PIECEWISE
@@ -375,15 +346,6 @@ class SGLangArgs(SimulatedArgs):
         return False
 
     @property
-    def max_cudagraph_capture_size(self) -> None:
-        """As vLLM's, whose step times stand in for SGLang's."""
-
-    @property
     def ignored_environment(self) -> tuple[str, ...]:
         """Variables that may change the answer, and are not looked at."""
         return not_modelled(self.environment)
-
-    @property
-    def vllm_version(self) -> str:
-        """The release of vLLM whose step times stand in for SGLang's."""
-        return DEFAULT_RELEASE

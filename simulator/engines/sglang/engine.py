@@ -1,6 +1,7 @@
 """What SGLang's scheduler decides by, once every default is known."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from files.errors import HeadcountError
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
@@ -36,6 +37,9 @@ class EngineConfig:
     radix_eviction_policy: str = "lru"
     radix_eviction_tail: TailBudget = field(default_factory=TailBudget)
     random_seed: int = 0  # of the policy `random`
+    pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
+    host_tier: ClassVar[None] = None  # HiCache is not simulated
+    num_gpu_blocks: ClassVar[int] = 0  # of vLLM's, none
 
     def __post_init__(self) -> None:
         self._check_choice("schedule_policy", SCHEDULE_POLICIES)
@@ -83,20 +87,6 @@ class EngineConfig:
         """`schedule_policy`, where there is a tree to look at."""
         is_blind = self.disable_radix_cache and self.schedule_policy in CACHE_AWARE_POLICIES
         return "fcfs" if is_blind else self.schedule_policy
-
-    @property
-    def pipeline_parallel_size(self) -> int:
-        """Pipeline stages are not simulated."""
-        return 1
-
-    @property
-    def host_tier(self) -> None:
-        """HiCache is not simulated."""
-
-    @property
-    def num_gpu_blocks(self) -> int:
-        """Of vLLM's, none."""
-        return 0
 
     @property
     def num_usable_blocks(self) -> int:

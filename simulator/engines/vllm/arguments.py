@@ -260,8 +260,10 @@ class EngineArgs(SimulatedArgs):
         if self.moe_backend not in MOE_BACKENDS:
             hint = nearest_hint(self.moe_backend, MOE_BACKENDS)
             raise UnknownNameError(f"no moe_backend {shortened(self.moe_backend, 40)!r}; {hint}")
-        check_kv_store(self)
-        check_kv_offloading(self)
+        size, transfer = self.kv_offloading_size, self.kv_transfer_config
+        check_kv_store(self.kv_store_size, self.kv_store_rate, transfer, size)
+        has_store = self.kv_store_size is not None
+        check_kv_offloading(size, self.kv_offloading_backend, transfer, self.vllm_version, has_store=has_store)
         has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
         if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
             raise HeadcountError(

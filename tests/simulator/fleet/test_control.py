@@ -5,8 +5,8 @@ import math
 import numpy as np
 from hypothesis import given, settings
 
-from simulator.fleet.control import ControlPlane
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.operation import ControlPlane
 from simulator.simulation import Simulation
 from tests.simulator.core.simpy_fleet import Process
 from tests.simulator.fleet.test_pools import pool_of

@@ -12,10 +12,9 @@ from files.reading import InputError
 from tests.workloads.trace_files import write
 from workloads.arrivals import MarkovModulated
 from workloads.description.arrivals import counts
-from workloads.fitted.arranging import arranged
 from workloads.fitted.cascade import fit_cascade
 from workloads.fitted.fitted_file import fitted_text
-from workloads.fitted.fitted_trace import FittedTrace
+from workloads.fitted.fitted_trace import FittedTrace, arranged
 from workloads.fitted.fitting import fit_trace
 from workloads.fitted.goodness import goodness
 from workloads.fitted.marginals import FEWEST, binned
