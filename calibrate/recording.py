@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from simulator.engines.settings import Settings
+from simulator.engines.argument import Settings
 
 # Columns of `Recording.steps`, one row per step that scheduled something, in order.
 STEP_COLUMNS = (

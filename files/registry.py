@@ -10,7 +10,7 @@ from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from files.dependencies import record_dependency
 from files.errors import HeadcountError
@@ -18,6 +18,7 @@ from files.names import UnknownNameError, error_shown, nearest_hint, shortened
 from files.reading import InputError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PLUGINS = "headcount.plugins"  # entry points of installed packages, each a folder as those of HEADCOUNT_PATH
 SEARCH_PATH = "HEADCOUNT_PATH"  # folders, separated as in PATH; a GPU of yours is FOLDER/gpus/NAME.toml
@@ -105,6 +106,16 @@ class Registry:
                 raise
             place = f"{self.what} {shortened(name, 80)!r}" if path is None else str(path)
             raise HeadcountError(f"{place}: fails with {error_shown(error)}; correct it") from error
+
+    def guarded(self, name: str, function: Callable[P, T]) -> Callable[P, T]:
+        """The function, `running` in that file: of a path among its arguments a ValueError may be."""
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            with self.running(name, next((given for given in args if isinstance(given, Path)), None)):
+                return function(*args, **kwargs)
+
+        return call
 
     def unknown(self, name: str, known: tuple[str, ...] | None = None) -> UnknownNameError:
         """The error that names what was given, the nearest known names, and how to add one."""

@@ -12,7 +12,7 @@ from calibrate.recording import EVENLY, Recording
 from files.errors import HeadcountError
 from kvcache.models.catalog import is_other_model, load_model
 from simulator.deployment import Deployment
-from simulator.engines.settings import Settings
+from simulator.engines.argument import Settings
 from simulator.engines.vllm.environment import EVEN_ROUTING, ROUTING, Variables
 from simulator.latency.model import LatencyModel
 

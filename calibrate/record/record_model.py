@@ -14,7 +14,7 @@ from kvcache.models.catalog import named_config
 from kvcache.models.config.reader import from_config
 from kvcache.parallelism import Parallelism
 from kvcache.shape.parameters import active_parameters, stage_tensors
-from simulator.engines.settings import Settings
+from simulator.engines.argument import Settings
 from simulator.latency.forms.physical import window_class
 
 TINY = "tiny"

@@ -16,7 +16,7 @@ from calibrate.record.record_model import model_folder, write_config
 from files.documents import Json
 from files.errors import HeadcountError
 from files.schema import AtLeastOne, Count, Lenient, typed
-from simulator.engines.settings import Settings
+from simulator.engines.argument import Settings
 
 PROBE = Path(__file__).parent / "probes" / "record_probe.py"
 END_TIMEOUT_S = 20  # for an engine to leave by itself

@@ -1,11 +1,11 @@
 """An engine argument: how it is read, what it does, what it is where the user gives nothing; each said once."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, Self, TypeAlias, get_type_hints
 
 from files.arguments import check_argument
 from files.errors import HeadcountError
@@ -22,6 +22,11 @@ from simulator.engines.values import (
     WholeNumber,
 )
 
+Settings: TypeAlias = Mapping[str, Any]
+"""What an engine was given: its arguments by their names, with its model and GPU, or the environment of its process.
+
+Each has the type of its field in the engine's arguments, or is what their kind reads.
+"""
 MEMORY, SCHEDULER, STEP_TIME, COLD_START = "memory", "scheduler", "step time", "cold start"
 
 

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from files.errors import HeadcountError
 from files.names import check_names
-from simulator.engines.argument import arguments_of, flag_of
-from simulator.engines.settings import Settings
+from simulator.engines.argument import Settings, arguments_of, flag_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.tuning import TUNING as SGLANG_TUNING
 from simulator.engines.tuning import Tuning, Words

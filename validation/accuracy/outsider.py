@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from calibrate.measuring_client import client_lag_s
+from calibrate.check.replay import client_lag_s
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.cli.given import Given
 from headcount.inputs.load import LoadInput

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.check.replay import Replay
+from calibrate.check.replay import Replay, client_lag_s
 from calibrate.measured_run import MeasuredRun
-from calibrate.measuring_client import client_lag_s
 from kvcache.models.catalog import find_gpu
 from simulator.deployment import Deployment, resolve
 from simulator.engines.vllm.arguments import EngineArgs

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from calibrate.measuring_client import client_lag_s
+from calibrate.check.replay import client_lag_s
 from kvcache.models.catalog import find_gpu
 from simulator.deployment import resolve
 from simulator.engines.sglang.arguments import SGLangArgs

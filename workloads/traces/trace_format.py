@@ -72,18 +72,14 @@ def trace_format(name: str) -> TraceFormat:
         if not isinstance(found, TraceFormat):
             raise HeadcountError("FORMAT is no TraceFormat")
 
-    def recognises(head: str) -> bool:
-        with TRACE_FORMATS.running(name):
-            return bool(found.recognises(head))
-
     def read(path: Path, block_size: int | None, num_rows: int | None) -> Recorded | RequestTable:
-        with TRACE_FORMATS.running(name, path):
-            recorded = found.read(path, block_size, num_rows)
-            if not isinstance(recorded, Recorded | RequestTable):
-                raise HeadcountError("read returned no RequestTable")
-            return recorded
+        recorded = found.read(path, block_size, num_rows)
+        if not isinstance(recorded, Recorded | RequestTable):
+            raise HeadcountError("read returned no RequestTable")
+        return recorded
 
-    return replace(found, recognises=recognises, read=read)
+    guarded = TRACE_FORMATS.guarded
+    return replace(found, recognises=guarded(name, found.recognises), read=guarded(name, read))
 
 
 def find_format(path: Path) -> TraceFormat:

@@ -58,16 +58,8 @@ def _writer(name: str) -> TraceWriter:
     with TRACE_WRITERS.running(name):
         if not isinstance(found, TraceWriter):
             raise HeadcountError("WRITER is no TraceWriter")
-
-    def write(table: RequestTable, path: Path, block_size: int) -> None:
-        with TRACE_WRITERS.running(name, path):
-            found.write(table, path, block_size)
-
-    def lost(table: RequestTable, block_size: int) -> tuple[str, ...]:
-        with TRACE_WRITERS.running(name):
-            return tuple(found.lost(table, block_size))
-
-    return replace(found, write=write, lost=lost)
+    guarded = TRACE_WRITERS.guarded
+    return replace(found, write=guarded(name, found.write), lost=guarded(name, lambda *of: tuple(found.lost(*of))))
 
 
 def times_of(table: RequestTable) -> FloatArray:

@@ -10,9 +10,9 @@ from files.names import check_names
 from kvcache.gpus.gpu import GPU
 from kvcache.models.catalog import find_gpu, is_other_model, load_model
 from kvcache.shape.architecture import Architecture
+from simulator.engines.argument import Settings
 from simulator.engines.engines import SGLANG, AnyArgs, argument_names, engine_args, engine_of, own_arguments
 from simulator.engines.memory import memory_budget
-from simulator.engines.settings import Settings
 from simulator.engines.sglang.arguments import SGLangArgs
 
 if TYPE_CHECKING:

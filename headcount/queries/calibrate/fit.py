@@ -16,7 +16,7 @@ from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.question import question
 from headcount.queries.result import Progress, Result, Watch, unwatched
-from simulator.engines.settings import Settings
+from simulator.engines.argument import Settings
 from simulator.latency.profile_file import profile_text
 
 NOT_FITTED = ("latency_model", "step_s", "latency_profile")

@@ -186,10 +186,10 @@ def cold_rank(
 # -- the reference implementation
 
 
-class EndpointPicker:
+class Router:
     """Filter, scorers, picker; `match` is the part of the view that says how much of the prompt an engine has."""
 
-    def __init__(self, seed: int, match: str, parameters: Mapping[str, float]) -> None:
+    def __init__(self, seed: int, *, match: str = "matched_tokens", **parameters: float) -> None:
         self.draws, self.match, self.parameters = Draws(seed), match, parameters
         self.block = int(parameters["blockSizeTokens"])
         self.cold: list[int] = []  # engines by their last cold prompt, the oldest first
@@ -262,11 +262,3 @@ class EndpointPicker:
 def fewest_first(values: Mapping[int, int], fewest: int | None = None) -> dict[int, float]:
     low, high = min(values.values()) if fewest is None else fewest, max(values.values())
     return {engine: (high - value) / (high - low) if high > low else 1.0 for engine, value in values.items()}
-
-
-class Router:
-    def __init__(self, seed: int, **parameters: float) -> None:
-        self.picker = EndpointPicker(seed, "matched_tokens", parameters)
-
-    def choose(self, view: View) -> int:
-        return self.picker.choose(view)

@@ -6,7 +6,7 @@ Source: llm-d-router ebab687, scorer/preciseprefixcache. The events take no time
 from dataclasses import replace
 
 from simulator.fleet.routers import llm_d
-from simulator.fleet.routers.llm_d import EndpointPicker, choose, upkeep
+from simulator.fleet.routers.llm_d import choose, upkeep
 from simulator.fleet.view import View
 
 __all__ = ["PARAMETERS", "SEES", "Router", "choose", "upkeep"]
@@ -17,7 +17,7 @@ PARAMETERS = {**llm_d.PARAMETERS, "blockSizeTokens": replace(llm_d.PARAMETERS["b
 
 class Router:
     def __init__(self, seed: int, **parameters: float) -> None:
-        self.picker = EndpointPicker(seed, "cached_tokens", parameters)
+        self.picker = llm_d.Router(seed, match="cached_tokens", **parameters)
 
     def choose(self, view: View) -> int:
         return self.picker.choose(view)

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibrate.check.replay import measured_figures, replay, request_table, simulated_figures
+from calibrate.check.replay import client_lag_s, measured_figures, replay, request_table, simulated_figures
 from calibrate.check.runs import check_run, measured_overload, summary_rows
 from calibrate.measured_run import MeasuredRun
-from calibrate.measuring_client import client_lag_s
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
 from tests.calibrate.recorded import OPTIONS, closed_run

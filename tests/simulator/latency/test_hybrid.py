@@ -16,7 +16,8 @@ from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import COMPUTE, KV_READ, AverageStep, LatencyModel, breakdown, served_model
 from simulator.latency.profile import STEP_SCALE, with_terms
-from simulator.latency.step_time import BatchSums, StepTimes
+from simulator.latency.step_time import BatchSums
+from tests.simulator.latency.physical_times import decode_s
 
 HYBRIDS = (
     "qwen3-next-80b", "granite-4.0-h-small", "kimi-linear-48b", "nemotron-nano-9b-v2", "falcon-h1-7b", "lfm2-1.2b",
@@ -32,13 +33,6 @@ def model_of(arch: Architecture, **options: Any) -> LatencyModel:
 
 def without_states(arch: Architecture) -> Architecture:
     return replace(arch, layers=tuple(replace(layer, state=None) for layer in arch.layers))
-
-
-def decode_s(times: StepTimes, sequences: int, context: int) -> float:
-    sums = BatchSums()
-    for _ in range(sequences):
-        sums.add(start=context - 1, end=context, is_sampled=True, is_decode=True, window=times.window)
-    return times.step_s(sums)
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
