@@ -48,45 +48,42 @@ def _gpus(item: Replay) -> Iterator[Setting]:
 
 
 def _engine(item: Replay, in_flight: float) -> Iterator[Setting]:
-    args = item.deployment.args
+    args, budget, sequences = item.deployment.args, "max_num_batched_tokens", "max_num_seqs"
     if isinstance(args, SGLangArgs):
-        yield from _sglang(item, args, in_flight)
-        return
-    engine = item.deployment.vllm_engine
+        budget, sequences = "chunked_prefill_size", "max_running_requests"
+        yield from _sglang(item, args)
+    else:
+        yield from _vllm(item)
+    for size in TOKEN_BUDGETS:
+        if size != getattr(args, budget):
+            yield Setting(words=f"--{budget.replace('_', '-')} {size}", options={budget: size})
+    for count in FEWER_SEQUENCES:
+        if in_flight / 8 <= count < min(in_flight, getattr(args, sequences)):
+            yield Setting(words=f"--{sequences.replace('_', '-')} {count}", options={sequences: count})
+
+
+def _vllm(item: Replay) -> Iterator[Setting]:
+    args, engine = item.deployment.args, item.deployment.vllm_engine
     if not args.enforce_eager:
         yield Setting(words="eager mode (--enforce-eager)", options={"enforce_eager": True})
     if args.cudagraph_mode == FULL_AND_PIECEWISE:
-        pieces = Compilation(cudagraph_mode=PIECEWISE)
-        yield Setting(
-            words="attention outside of CUDA graphs (cudagraph_mode PIECEWISE)", options={"compilation": pieces}
-        )
+        words = "attention outside of CUDA graphs (cudagraph_mode PIECEWISE)"
+        yield Setting(words=words, options={"compilation": Compilation(cudagraph_mode=PIECEWISE)})
     if engine.async_scheduling:
         yield Setting(words="synchronous scheduling", options={"async_scheduling": False})
     if engine.enable_prefix_caching and item.table.span_count.any():
         yield Setting(words="no prefix caching", options={"enable_prefix_caching": False})
     if engine.enable_chunked_prefill:
         yield Setting(words="no chunked prefill", options={"enable_chunked_prefill": False})
-    for budget in TOKEN_BUDGETS:
-        if budget != args.max_num_batched_tokens:
-            yield Setting(words=f"--max-num-batched-tokens {budget}", options={"max_num_batched_tokens": budget})
-    for count in FEWER_SEQUENCES:
-        if in_flight / 8 <= count < min(in_flight, args.max_num_seqs):
-            yield Setting(words=f"--max-num-seqs {count}", options={"max_num_seqs": count})
 
 
-def _sglang(item: Replay, args: SGLangArgs, in_flight: float) -> Iterator[Setting]:
+def _sglang(item: Replay, args: SGLangArgs) -> Iterator[Setting]:
     if not args.disable_cuda_graph:
         yield Setting(words="no CUDA graphs (--disable-cuda-graph)", options={"disable_cuda_graph": True})
     if not args.disable_overlap_schedule:
         yield Setting(words="no overlap schedule", options={"disable_overlap_schedule": True})
     if not args.disable_radix_cache and item.table.span_count.any():
         yield Setting(words="no radix cache", options={"disable_radix_cache": True})
-    for size in TOKEN_BUDGETS:
-        if size != args.chunked_prefill_size:
-            yield Setting(words=f"--chunked-prefill-size {size}", options={"chunked_prefill_size": size})
-    for count in FEWER_SEQUENCES:
-        if in_flight / 8 <= count < min(in_flight, args.max_running_requests):
-            yield Setting(words=f"--max-running-requests {count}", options={"max_running_requests": count})
 
 
 def _formats(item: Replay) -> Iterator[Setting]:

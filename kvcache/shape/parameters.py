@@ -10,18 +10,6 @@ from kvcache.shape.layer import Attention, Experts, LatentAttention, Layer
 from kvcache.shape.state_tensors import state_space_tensors
 from kvcache.shape.tensors import ExtraTensor, Tensor
 
-__all__ = [
-    "COMPONENTS",
-    "Tensor",
-    "active_parameters",
-    "extra_shape",
-    "kinds_of_layers",
-    "layer_tensors",
-    "parameter_counts",
-    "stage_tensors",
-    "total_parameters",
-]
-
 COMPONENTS = (
     "embedding",
     "attention",

@@ -12,7 +12,8 @@ from kvcache.gpus.gpu import GPU
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
-from kvcache.shape.parameters import Tensor, kinds_of_layers, layer_tensors, stage_tensors, total_parameters
+from kvcache.shape.parameters import kinds_of_layers, layer_tensors, stage_tensors, total_parameters
+from kvcache.shape.tensors import Tensor
 from kvcache.training.activations import (
     ActivationSettings,
     StageActivations,
@@ -29,8 +30,6 @@ from kvcache.training.states import (
     lora_tensors,
     model_states,
 )
-
-__all__ = ["TrainingBudget", "TrainingPlan", "allowance_bytes", "rank_parts", "training_budget"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ from files.schema import Count, NotNegative, table
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
-from kvcache.shape.parameters import Tensor, layer_tensors, projections
+from kvcache.shape.parameters import layer_tensors, projections
+from kvcache.shape.tensors import Tensor
 
 _FOLDER = Path(__file__).parent
 _PRECISIONS = Registry(what="precision", section="precisions", folder=_FOLDER / "precisions", suffix=".toml")

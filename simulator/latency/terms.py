@@ -13,7 +13,8 @@ from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS, SUMS_IN_SWITCH
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Experts, Layer
-from kvcache.shape.parameters import Tensor, layer_tensors
+from kvcache.shape.parameters import layer_tensors
+from kvcache.shape.tensors import Tensor
 from simulator.engines.engines import AnyArgs
 from simulator.latency.expert_routing import ExpertLoad, assign_tokens, fullest_rank, tiles_at_least
 from simulator.latency.fp32 import FP32_BYTES, fp32_column_s, fp32_flops_per_s

@@ -11,7 +11,8 @@ from kvcache.models.catalog import find_gpu, load_model
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention, Layer
-from kvcache.shape.parameters import Tensor, total_parameters
+from kvcache.shape.parameters import total_parameters
+from kvcache.shape.tensors import Tensor
 from kvcache.training.activations import ActivationSettings, LayerActivations, layer_activations
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.plan import TrainingPlan

@@ -21,10 +21,7 @@ def check_kv_store(
         if transfer is not None and transfer.is_store:
             raise HeadcountError("kv_transfer_config: the remote KV cache needs a size; also give --kv-store-size GIB")
         return
-    try:
-        Gibibytes(MOST_STORE_GIB).check(size)
-    except ValueError as error:
-        raise HeadcountError(f"kv_store_size: {error}") from None
+    _check_size("kv_store_size", size, MOST_STORE_GIB)
     if rate is not None and not 0 < rate < float("inf"):
         raise HeadcountError(f"kv_store_rate is {rate:g} GB/s; it must be above 0")
     if offloading_size is not None:
@@ -58,10 +55,7 @@ def check_kv_offloading(
                 "kv_transfer_config: CPU KV-cache offloading needs a size; also give --kv-offloading-size GIB"
             )
         return
-    try:
-        Gibibytes(MOST_HOST_GIB).check(size)
-    except ValueError as error:
-        raise HeadcountError(f"kv_offloading_size: {error}") from None
+    _check_size("kv_offloading_size", size, MOST_HOST_GIB)
     if backend != "native":
         raise HeadcountError(
             f"kv_offloading_backend '{given}' is not simulated, native is; leave --kv-offloading-backend out, or "
@@ -72,3 +66,10 @@ def check_kv_offloading(
             f"kv_offloading_size: vLLM has it from {KV_OFFLOADING.first} on; leave --kv-offloading-size out, or "
             "give a later --vllm-version"
         )
+
+
+def _check_size(name: str, size: float, most: float) -> None:
+    try:
+        Gibibytes(most).check(size)
+    except ValueError as error:
+        raise HeadcountError(f"{name}: {error}") from None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conformance.models import with_attention
 from kvcache.models.catalog import load_model
 from kvcache.parallelism import Parallelism
-from kvcache.shape.parameters import Tensor
+from kvcache.shape.tensors import Tensor
 from kvcache.training.activations import (
     micro_batches_in_flight,
     stage_activations,

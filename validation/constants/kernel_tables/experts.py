@@ -11,7 +11,7 @@ import pandas as pd
 
 from kvcache.models.catalog import load_model
 from kvcache.shape.layer import Experts
-from kvcache.shape.parameters import Tensor
+from kvcache.shape.tensors import Tensor
 from simulator.latency.expert_routing import ExpertLoad, tile_rows, tiles_at_least
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray

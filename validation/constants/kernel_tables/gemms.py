@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from kvcache.shape.parameters import Tensor
+from kvcache.shape.tensors import Tensor
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import gemm
