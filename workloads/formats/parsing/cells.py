@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ class Cells:
 
     path: Path
     name: str
-    column: npt.NDArray[Any]
+    column: npt.NDArray[np.generic]
     """[n] text as it stands in the file, or what Parquet holds; None, NaN or NaT for nothing."""
     lines: Sequence[int]
     """[n] where the rows stand."""

@@ -53,11 +53,11 @@ def parquet_rows(path: Path, needed: Sequence[str], wanted: Callable[[], float])
         raise _damaged(path, error) from None
 
 
-def _array(column: Any) -> npt.NDArray[Any]:
+def _array(column: Any) -> npt.NDArray[np.generic]:
     """Numbers and dates as NumPy has them, NaN and NaT for none; whole numbers with gaps and all else as objects."""
     kind = str(column.type)
     if kind.startswith(("timestamp", "float", "double", "halffloat")) or ("int" in kind[:4] and not column.null_count):
-        found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        found: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
         return found
     objects = np.empty(len(column), object)
     objects[:] = column.to_pylist()
