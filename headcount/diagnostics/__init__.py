@@ -1,13 +1,15 @@
-"""What an answer's reader should know of it, one file a diagnostic.
+"""What an answer's reader should know of it.
 
-A diagnostic is a module with `SEVERITY` and `find(facts)`, which yields a text and its source each time it applies.
-The file's name is its code. One with `REMEDY`, what to do about it, is refused under --strict. A diagnostic of your
-own lies in `diagnostics/` of a folder in HEADCOUNT_PATH.
+A diagnostic has `SEVERITY` and `find(facts)`, which yields a text and its source each time it applies; its name is its
+code. One with `REMEDY`, what to do about it, is refused under --strict. Those in `shipped` are functions; one of your
+own is a file in `diagnostics/` of a folder in HEADCOUNT_PATH, with these three names.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
     from workloads.effects import TrafficEffects
 
 DIAGNOSTICS = Registry(
-    what="diagnostic", section="diagnostics", folder=Path(__file__).parent, package=__name__, needs=("SEVERITY", "find")
-)
+    what="diagnostic", section="diagnostics", folder=Path(__file__).parent, ignored=("shipped.py",), package=__name__,
+    needs=("SEVERITY", "find"),
+)  # fmt: skip
+"""Those of the user's own."""
 
 
 class Severity(StrEnum):
@@ -97,9 +101,15 @@ class RefusedError(HeadcountError):
     exit_code = 4
 
 
+def diagnostics() -> dict[str, Any]:
+    """Each by its name, in the order of the names; of two with one name the user's own."""
+    shipped = import_module(f"{__name__}.shipped").SHIPPED  # by name: it imports what is defined here
+    return dict(sorted((shipped | {name: DIAGNOSTICS.load(name) for name in DIAGNOSTICS.names()}).items()))
+
+
 def find_diagnostics(facts: Facts, *, strict: bool = False) -> tuple[Diagnostic, ...]:
     """Every note that applies, in the order of the codes. Raises RefusedError under `strict`."""
-    found = tuple(dict.fromkeys(note for name in DIAGNOSTICS.names() for note in _of(name, facts)))
+    found = tuple(dict.fromkeys(note for name, kind in diagnostics().items() for note in _of(name, kind, facts)))
     refused = [note for note in found if note.remedy] if strict else []
     if refused:
         remedies = "; ".join(dict.fromkeys(note.remedy for note in refused))
@@ -107,10 +117,9 @@ def find_diagnostics(facts: Facts, *, strict: bool = False) -> tuple[Diagnostic,
     return found
 
 
-def _of(name: str, facts: Facts) -> Iterator[Diagnostic]:
-    kind = DIAGNOSTICS.load(name)
-    code, remedy = name.replace("_", "-"), getattr(kind, "REMEDY", "")
-    with DIAGNOSTICS.running(name):
+def _of(name: str, kind: Any, facts: Facts) -> Iterator[Diagnostic]:
+    code, remedy, file = name.replace("_", "-"), getattr(kind, "REMEDY", ""), getattr(kind, "__file__", None)
+    with nullcontext() if file is None else DIAGNOSTICS.running(name):
         for each in kind.find(facts):
-            text, source, remedy = typed((*each, remedy), tuple[str, str, str], kind.__file__, "what find yields")
+            text, source, remedy = typed((*each, remedy), tuple[str, str, str], file or name, "what find yields")
             yield Diagnostic(code=code, severity=Severity(kind.SEVERITY), text=text, source=source, remedy=remedy)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from headcount.diagnostics import step_times_of_sglang
+from headcount.diagnostics.shipped import TIMES_OF_SGLANG
 from simulator.latency.evidence import SGLANG_TPOT, SGLANG_TTFT
 from validation.accuracy.sglang import RESULT
 from validation.constants.kernel_tables.engines import RELEASES, TABLES, compare
@@ -55,7 +55,7 @@ def test_the_interval_is_that_of_the_stored_result_and_the_note_tells_it() -> No
     assert stored["tpot"]["log_error"] == asdict(SGLANG_TPOT)
     assert stored["ttft"]["log_error"] == asdict(SGLANG_TTFT)
     assert f"{stored['tpot']['n']} public SGLang settings is {stored['tpot']['median_percent']:.0f} %" in (
-        step_times_of_sglang.TEXT
+        TIMES_OF_SGLANG
     )
 
 

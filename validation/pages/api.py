@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 import headcount
 from files.names import readable
-from headcount.diagnostics import DIAGNOSTICS
+from headcount.diagnostics.shipped import SHIPPED
 from simulator.fleet.flow_control import DETECTORS
 from simulator.fleet.router import ALSO_CALLED, ROUTERS, Parameter
 from simulator.fleet.scaler import SCALERS
@@ -54,10 +54,9 @@ def _names() -> str:
 
 def _diagnostics() -> str:
     rows = []
-    for code in DIAGNOSTICS.names():
-        diagnostic = DIAGNOSTICS.load(code)
-        remedy = getattr(diagnostic, "REMEDY", "")
-        rows.append((f"`{code.replace('_', '-')}`", str(diagnostic.SEVERITY), _first_line(diagnostic.__doc__), remedy))
+    for code, each in sorted(SHIPPED.items()):
+        what = _first_line(each.find.__doc__)
+        rows.append((f"`{code.replace('_', '-')}`", str(each.SEVERITY), what, each.REMEDY))
     return table(("code", "severity", "when", "refused by `--strict`; what to do"), rows)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headcount.diagnostics.step_times_of_sglang import takes_times_of_vllm
+from headcount.diagnostics.shipped import takes_times_of_vllm
 from headcount.queries.report_data.disaggregation import disaggregated_parts
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.units import counted, dollars, percent, whole_dollars

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.diagnostics import DIAGNOSTICS, Facts
+from headcount.diagnostics import Facts
+from headcount.diagnostics.shipped import host_link_assumed
 from headcount.inputs.reading.variations import value_text
 from headcount.queries.sweeps.candidates import candidates
 from kvcache.models.catalog import find_gpu
@@ -153,10 +154,9 @@ def test_it_is_offered_only_where_a_larger_cache_would_find_more(given: dict[str
 def test_a_gpu_without_a_known_link_carries_a_note() -> None:
     gpu = replace(find_gpu("h100-sxm"), host_link_bytes_per_s=None)
     plans = [hc.resolve("llama-3.1-8b", each, kv_offloading_size=8) for each in (gpu, find_gpu("h100-sxm"))]
-    note = DIAGNOSTICS.load("host_link_assumed")
-    said = [list(note.find(Facts(plans=[plan]))) for plan in plans]
+    said = [list(host_link_assumed(Facts(plans=[plan]))) for plan in plans]
     assert said[1] == [] and "PCIe Gen4 x16, since the host link of h100-sxm is not known" in said[0][0][1]
-    assert list(note.find(Facts(plans=[hc.resolve("llama-3.1-8b", gpu)]))) == []
+    assert list(host_link_assumed(Facts(plans=[hc.resolve("llama-3.1-8b", gpu)]))) == []
 
 
 @pytest.mark.parametrize("given", ["0", "-3", "1e9", "nan", "inf", "x", "", "8,9", "8GiB"])

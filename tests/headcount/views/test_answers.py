@@ -11,8 +11,8 @@ import pytest
 
 import headcount as hc
 from headcount import api
-from headcount.diagnostics import DIAGNOSTICS, Facts, RefusedError, find_diagnostics
-from headcount.diagnostics.step_times_not_measured import find
+from headcount.diagnostics import Facts, RefusedError, diagnostics, find_diagnostics
+from headcount.diagnostics.shipped import step_times_not_measured
 from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING
 from headcount.queries.result import Result
 from kvcache.gpus.gpu import find_gpu
@@ -121,9 +121,8 @@ def test_strict_refuses_by_what_a_note_is() -> None:
 
 
 def test_every_note_says_how_much_it_matters() -> None:
-    assert len(DIAGNOSTICS.names()) >= 10
-    for name in DIAGNOSTICS.names():
-        kind = DIAGNOSTICS.load(name)
+    assert len(diagnostics()) >= 10
+    for kind in diagnostics().values():
         assert kind.SEVERITY in hc.Severity
         assert list(kind.find(Facts())) == []
 
@@ -233,7 +232,7 @@ def test_what_step_times_rest_on_has_one_name_in_the_table_of_gpus_and_in_notes(
     rows = Path("docs/reference/gpus.md").read_text(encoding="utf-8").splitlines()
     assert f"| {text}" in next(row for row in rows if row.startswith(f"| `{gpu}` |"))
     plan = resolve("qwen2.5-3b", gpu, max_model_len=4096)
-    notes = [said for said, _ in find(Facts(plans=[plan]))]
+    notes = [said for said, _ in step_times_not_measured(Facts(plans=[plan]))]
     assert all(f"step times of {gpu}: {text}" in note for note in notes)
     assert bool(notes) == (text != "runs measured")
 
