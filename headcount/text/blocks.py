@@ -1,9 +1,12 @@
 """What an answer consists of when it is read: lines and tables, drawn in a terminal, a notebook or a report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Generic, TypeVar
 
 from files.documents import ReadJson
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,35 @@ class Table:
 
 
 Block = Line | Table
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column about things of one type: its title, and what stands under it for each."""
+
+    title: str
+    cell: Callable[[Row], str]
+    is_text: bool = False  # aligned to the left
+    is_bold: bool = False
+
+
+def titles(columns: Iterable[Column[Row]]) -> tuple[str, ...]:
+    return tuple(column.title for column in columns)
+
+
+def cells(columns: Iterable[Column[Row]], row: Row) -> tuple[str, ...]:
+    return tuple(column.cell(row) for column in columns)
+
+
+def table_of(columns: Sequence[Column[Row]], rows: Iterable[Row], *, keys: int = 1) -> Table:
+    """A line for each thing."""
+    return Table(
+        columns=titles(columns),
+        rows=[cells(columns, row) for row in rows],
+        keys=keys,
+        text_columns=tuple(place for place, column in enumerate(columns) if column.is_text),
+        bold_column=next((place for place, column in enumerate(columns) if column.is_bold), None),
+    )
 
 
 def block_json(block: Block) -> dict[str, object]:

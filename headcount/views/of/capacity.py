@@ -1,6 +1,321 @@
-"""How many users these GPUs serve, in words."""
+"""How many users these GPUs serve, in words and for the person who decides."""
 
-from headcount.views.of.capacity_summary import details, summary
-from headcount.views.of.capacity_text import body, head
+from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["body", "details", "head", "summary"]
+from headcount.queries.capacity import CapacityResult
+from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
+from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
+from headcount.text.blocks import Block, Column, Line, Table, cells, table_of
+from headcount.text.capacity import no_capacity_reason, row_layout
+from headcount.text.simulated import tenants_table
+from headcount.text.units import counted, dollars, milliseconds, percent, seconds, whole_dollars
+from headcount.text.words import (
+    AT_CONFIDENCE,
+    BEST,
+    KV_CACHE_ERROR,
+    PER_SAFE_MEANING,
+    PER_SAFE_USER,
+    SAFE,
+    STEP_TIME_ERROR,
+    TTFT_ERROR,
+    UPPER,
+    hits_text,
+    host_text,
+    interval_text,
+    joined,
+    model_title,
+    pool_owner,
+    pool_text,
+    ratio_text,
+    safe_meaning,
+)
+from headcount.views.report_data.layouts import layouts_json
+from headcount.views.report_data.study import study_json
+from headcount.views.summary.confidence import Headroom
+from headcount.views.summary.summary import (
+    LATENCY_WORDS,
+    MOST_OPTIONS,
+    P95_WORD,
+    Bought,
+    Options,
+    Summary,
+    if_all_come,
+    options_of,
+    served_summary,
+    serves_nobody,
+    up_to,
+)
+from simulator.deployment import Deployment
+from simulator.study.capacity_table import CapacityRow
+from simulator.study.points import Point
+from simulator.study.served import latency_summary
+from workloads.traces.trace import Trace
+
+
+def _at_safe(shown: Callable[[Point], str]) -> Callable[[CapacityRow], str]:
+    """A figure of the users at 95 % confidence; a dash where they were not simulated."""
+    return lambda row: "–" if row.safe_point is None else shown(row.safe_point)
+
+
+def _latency(name: str, quantile: str) -> Callable[[CapacityRow], str]:
+    unit = seconds if name == "ttft_s" else milliseconds
+    return _at_safe(lambda point: unit(latency_summary(point, name)[quantile]))
+
+
+_GPUS = Column[CapacityRow]("GPUs", lambda row: f"{row.gpus}", is_text=True)
+_SERVED = (
+    Column[CapacityRow](SAFE, lambda row: f"{row.users_low:,}", is_bold=True),
+    Column[CapacityRow](BEST, lambda row: f"{row.users:,}"),
+    Column[CapacityRow](UPPER, lambda row: f"{row.users_high:,}"),
+)
+_P95 = (Column("TTFT p95", _latency("ttft_s", "p95")), Column("TPOT p95", _latency("tpot_s", "p95")))
+_PER_HOUR = Column[CapacityRow]("$/hour", lambda row: dollars(row.usd_per_hour))
+_ALWAYS = (_GPUS, Column("layout", row_layout), *_SERVED)
+COLUMNS: tuple[Column[CapacityRow], ...] = (
+    *_ALWAYS,
+    Column("in flight", _at_safe(lambda point: f"{point.mean('in_flight'):,.1f}")),
+    Column("req/s", _at_safe(lambda point: f"{point.mean('requests_per_s'):,.1f}")),
+    Column("tokens/s", _at_safe(lambda point: f"{point.mean('output_tokens_per_s'):,.0f}")),
+    Column("TTFT p50", _latency("ttft_s", "p50")),
+    _P95[0],
+    Column("TPOT p50", _latency("tpot_s", "p50")),
+    _P95[1],
+    _PER_HOUR,
+    Column("$/M tokens", lambda row: _at_safe(lambda point: dollars(row.usd_per_million_at(point)))(row)),
+    Column("bottleneck", lambda row: row.binding or "", is_text=True),
+)
+_REPORT_COLUMNS: tuple[Column[CapacityRow], ...] = (
+    _GPUS,
+    Column("layout", row_layout, is_text=True),
+    *_SERVED,
+    *_P95,
+    _PER_HOUR,
+    Column("bottleneck", lambda row: row.binding or ("misses the SLO" if row.runs else "does not run"), is_text=True),
+)
+
+
+def head(answer: CapacityResult) -> list[Block]:
+    asked, best = answer.question, answer.best
+    hours = "" if asked.hours_met is None else f", hourly SLO compliance {percent(asked.hours_met)}"
+    title = f" on {asked.gpu.name}, workload {answer.workload}: {asked.slo}{hours}"
+    lines: list[Block] = [Line(title, bold=asked.architecture.name)]
+    if best.users:
+        served = counted(best.users_low, "user") if best.users_low else "No users"
+        why = "" if best.users_low else f": {no_capacity_reason(best)}"
+        about = f" {interval_text(best.users_low, best.users, best.users_high)}{_rent(answer)}"
+        lines.append(Line(about, bold=f"{served} {AT_CONFIDENCE} on {counted(best.gpus, 'GPU')}{why}"))
+    if best.safe_point is not None:
+        ttft, tpot = cells(_P95, best)
+        lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
+    return [*lines, *map(Line, _error_lines(best))]
+
+
+def _rent(answer: CapacityResult) -> str:
+    """What the leading row costs; nothing without a price, or without users at 95 % confidence."""
+    money = answer._month(answer.best)
+    each = money["usd_per_user_month"]
+    return f": ${money['usd_per_month']:,.0f} a month, ${each:,.2f} per user" if each else ""
+
+
+def _error_lines(row: CapacityRow) -> Iterator[str]:
+    """What the errors of step times and TTFT, and the uncertain KV cache, make of the users, a sentence each."""
+    if row.plan is None or not row.users:
+        return
+    if row.hours_over_long_run is not None:
+        gained = ratio_text(row.hours_over_long_run)
+        yield f"SLO judged over the whole run: {row.users_long_run:,} users; judged by the hour instead: {gained}"
+    if row.step_time_error is not None:
+        yield (
+            f"90 % interval from step-time error alone (±{row.step_time_error:.0%}{_covered_servers(row.plan)}): "
+            f"{row.users_at_step_time_error_high:,} to {row.users_at_step_time_error_low:,} users"
+        )
+    if row.ttft_error is not None:
+        yield (
+            f"90 % interval from TTFT error alone (±{row.ttft_error:.0%}: front ends, short queues): "
+            f"{row.users_at_ttft_error_high:,} to {row.users_at_ttft_error_low:,} users"
+        )
+    if row.users_at_kv_cache_low is not None:
+        budget = row.plan.budget
+        kv, size = ("tokens", budget.block_size) if budget.engine == "sglang" else ("blocks", 1)
+        yield (
+            f"90 % interval from KV-cache size alone ({budget.num_gpu_blocks_low * size:,} to "
+            f"{budget.num_gpu_blocks_high * size:,} {kv} per {pool_owner(budget)}): "
+            f"{row.users_at_kv_cache_low:,} to {row.users_at_kv_cache_high:,} users"
+        )
+
+
+def _covered_servers(plan: Deployment) -> str:
+    """Whom the step-time error covers, behind the error."""
+    if plan.latency.calibrated:
+        return " for your server, with 90 % probability"
+    return " for 90 % of measured servers" if plan.latency.is_measured else ", estimated"
+
+
+def body(answer: CapacityResult) -> list[Block]:
+    reasons = [Line(f"{counted(row.gpus, 'GPU')}: {row.reason}") for row in answer.capacity if row.reason]
+    if not any(row.runs for row in answer.capacity):
+        return [*reasons] if len(reasons) > 1 else []  # the only one is the error itself
+    suggestions = [] if answer.suggestions is None else [Line(), *suggestion_lines(answer.suggestions, answer.best)]
+    legend = [Line(text, dim=True) for text in _legend(answer)]
+    return [_rows_table(answer.capacity), *reasons, *_tenants(answer), *suggestions, Line(), *legend]
+
+
+def _rows_table(rows: Sequence[CapacityRow]) -> Table:
+    """One line per GPU count; the users at 95 % confidence are bold. What was never simulated ends with its users."""
+    table = table_of(COLUMNS, rows)
+    known = [
+        each if row.safe_point or row.point else each[: len(_ALWAYS)]
+        for row, each in zip(rows, table.rows, strict=True)
+    ]
+    return Table(columns=table.columns, rows=known, text_columns=table.text_columns, bold_column=table.bold_column)
+
+
+def _tenants(answer: CapacityResult) -> list[Block]:
+    """How each tenant is served on the GPUs that lead."""
+    best = answer.best
+    if best.point is None or not best.point.tenants:
+        return []
+    of = f"tenants at {best.users:,} users on {counted(best.gpus, 'GPU')}:"
+    return [Line(), Line(of), tenants_table(best.point.tenants)]
+
+
+def _legend(answer: CapacityResult) -> Iterator[str]:
+    asked = answer.question
+    yield (
+        f"{safe_meaning(_covered(answer.capacity))} {BEST}: the mean. {UPPER}: the upper end of the 90 % interval; 5 % "
+        "of such fleets can serve more. A user is an active session, thinking or waiting. Load (in flight, req/s, "
+        f"tokens/s), latencies and $/M tokens are simulated with the number of users {AT_CONFIDENCE} and the expected "
+        "step times. On a slower server, or with more users, latencies are closer to the limits."
+    )
+    of_trace = "; a trace without sessions has λ (Z + R) users" if isinstance(asked.workload, Trace) else ""
+    yield f"think time: {asked.think_time_s:.0f} s on average{of_trace}"
+    yield from dict.fromkeys(pool_text(plan.budget) for plan in answer.plans)
+    yield from dict.fromkeys(text for plan in answer.plans if (text := host_text(plan.budget)))
+    hits = [
+        f"{counted(row.gpus, 'GPU')}: {hits_text(row.point.mean('prefix_hit_rate'), row.point.host_hit_rate)}"
+        for row in answer.capacity
+        if row.point is not None and row.point.host_hit_rate is not None
+    ]
+    yield from [f"prompt tokens found in a cache: {', '.join(hits)}"] * bool(hits)
+    yield from price_lines([(asked.gpu, asked.gpu.usd_per_hour)])
+    yield from [f"flow control: {asked.flow_control}"] * bool(asked.flow_control)
+    for row in answer.capacity:
+        if len(row.screened) > 1:
+            sizes = (
+                f"TP {each.tp} {'does not run' if each.reason else f'about {each.users:,}'}" for each in row.screened
+            )
+            yield f"screened for {counted(row.gpus, 'GPU')}: {', '.join(sizes)} users"
+    yield from [LIFTS_LEGEND] * bool(answer.suggestions)
+
+
+def _covered(rows: Sequence[CapacityRow]) -> str:
+    """Which errors the interval of users covers."""
+    are_given = any(row.plan.latency.is_given for row in rows if row.plan is not None)
+    counts = sorted({row.replications for row in rows if row.replications})
+    ran = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
+    errors = [
+        (STEP_TIME_ERROR, not are_given),
+        (TTFT_ERROR, any(row.ttft_error is not None for row in rows)),
+        (KV_CACHE_ERROR, any(row.users_at_kv_cache_low is not None for row in rows)),
+    ]
+    return joined([f"simulation noise ({ran} replications)", *(name for name, is_covered in errors if is_covered)])
+
+
+def summary(answer: CapacityResult) -> Summary:
+    """The row that leads; where nobody is served, why."""
+    asked, best = answer.question, answer.best
+    question = f"How many users can {model_title(asked.architecture.name)} serve on {asked.gpu.title} GPUs?"
+    if not best.users_low or best.plan is None:
+        return serves_nobody(question, no_capacity_reason(best) if best.users else best.reason or "nothing runs")
+    month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
+    bought = Bought(
+        gpu=asked.gpu, gpus=best.gpus, servers=best.replicas, usd_per_gpu_hour=asked.gpu.usd_per_hour,
+        usd_per_month=month, usd_per_head=usd_per_user_month(month, best.users_low),
+        heads=if_all_come(best.users_low),
+    )  # fmt: skip
+    several = len(answer.capacity) > 1
+    return served_summary(
+        answer,
+        question,
+        _said(answer),
+        figures=(*bought.figures, *_reached(answer)),
+        priced=bought.priced,
+        serves=up_to(best.users_low),
+        load=asked.workload,
+        slo=asked.slo,
+        plan=best.plan,
+        headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
+        found=best,
+        about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
+        risk=bought.failure(best.users_low),
+        options=_options(answer) if several else None,
+        words=LATENCY_WORDS[:2] + P95_WORD,
+    )
+
+
+def _reached(answer: CapacityResult) -> Iterator[tuple[str, str]]:
+    """Latencies of the users at 95 % confidence beside their limits; nothing where they were not simulated."""
+    best, slo = answer.best, answer.question.slo
+    if best.safe_point is not None:
+        limits = (slo.ttft_s, seconds), (slo.tpot_s, milliseconds)
+        reached = [
+            f"{column.title} {column.cell(best)}" + ("" if limit is None else f" (limit {unit(limit)})")
+            for column, (limit, unit) in zip(_P95, limits, strict=True)
+        ]
+        yield f"latency at {counted(best.users_low, 'user')}", ", ".join(reached)
+
+
+def _said(answer: CapacityResult) -> str:
+    """The fewest GPUs that serve somebody, and those that lead."""
+    best, first = answer.best, answer.served[0].row
+    gpus = f"{counted(best.users_low, 'user')} on {best.gpus:,} × {answer.question.gpu.title}"
+    if first is best or not first.users_low:
+        return gpus
+    return f"{gpus}, {first.users_low:,} on {counted(first.gpus, 'GPU')}"
+
+
+def _options(answer: CapacityResult) -> Options:
+    def month(row: CapacityRow) -> float | None:
+        return usd_per_month(row.gpus, answer.question.gpu.usd_per_hour)
+
+    columns = (
+        Column[CapacityRow]("GPUs", lambda row: f"{row.gpus:,}"),
+        *_SERVED[:2],
+        *_P95,
+        Column[CapacityRow]("$ a month", lambda row: whole_dollars(month(row))),
+        Column[CapacityRow](PER_SAFE_USER, lambda row: dollars(usd_per_user_month(month(row), row.users_low))),
+    )
+    return options_of(
+        "By number of GPUs", columns, answer.capacity[:MOST_OPTIONS], answer.best,
+        note=f"TTFT and TPOT are simulated with the users at 95 % confidence. {PER_SAFE_MEANING}",
+    )  # fmt: skip
+
+
+def details(answer: CapacityResult) -> dict[str, object]:
+    """The leading row's deployment, every row, and what was tried on top."""
+    best, rows = answer.best, answer.capacity
+    lead = max(rows, key=lambda row: row.users_low, default=None)
+    return study_json(answer, answer.study) | {
+        "layouts": layouts_json(
+            "Users at 95 % confidence by number of GPUs",
+            "users at 95 % confidence",
+            [
+                (f"{counted(row.gpus, 'GPU')}, {row_layout(row)}", row.users_low, f"{row.users_low:,}",
+                 "marked" if row is lead else "plain")
+                for row in rows
+                if row.users
+            ],
+            [f"{counted(row.gpus, 'GPU')}: {row.reason}" for row in rows if row.reason],
+            table=table_of(_REPORT_COLUMNS, rows),
+        ),
+        "suggestions": [
+            {
+                "change": lift.change,
+                "before": f"{best.users_low:,}",
+                "after": f"{lift.layout.users:,}",
+                "ratio": ratio_text(lift.ratio),
+                "remark": lift.remark,
+            }
+            for lift in answer.suggestions or ()
+        ],
+    }  # fmt: skip

@@ -21,7 +21,7 @@ from headcount.text.words import (
     ratio_text,
     safe_meaning,
 )
-from headcount.views.of.layouts_summary import compared_options, layout_page, layouts_json, spoken
+from headcount.views.of.layouts_summary import compared_options, layout_bars, layout_page, spoken
 from headcount.views.report_data.study import study_json
 from headcount.views.summary.summary import Summary
 
@@ -72,15 +72,11 @@ def head(answer: CompareResult) -> list[Block]:
 
 def body(answer: CompareResult) -> list[Block]:
     reasons = [Line(f"{layout.name}: {layout.reason}") for layout in answer.layouts if layout.reason]
-    return [
-        Table(
-            columns=columns(answer), rows=cells(answer), text_columns=(0, 1, len(columns(answer)) - 1), bold_column=2
-        ),
-        *reasons,
-        *_gains(answer),
-        Line(),
-        *(Line(text, dim=True) for text in legend(answer)),
-    ]
+    columns = _columns(answer)
+    rows = [_cells(answer, layout) for layout in answer.layouts]
+    table = Table(columns=columns, rows=rows, text_columns=(0, 1, len(columns) - 1), bold_column=2)
+    legend = [Line(text, dim=True) for text in _legend(answer)]
+    return [table, *reasons, *_gains(answer), Line(), *legend]
 
 
 def _gains(answer: CompareResult) -> list[Block]:
@@ -96,46 +92,37 @@ def _gains(answer: CompareResult) -> list[Block]:
 
 
 def details(answer: CompareResult) -> dict[str, object]:
-    bars = layouts_json(answer.layouts, answer.best, by_cost=answer.by_cost)
+    bars = layout_bars(answer.layouts, answer.best, by_cost=answer.by_cost)
     return study_json(answer, answer.study) | {"layouts": bars}
 
 
-COLUMNS = (
-    "layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "vs best",
-    "bottleneck",
-)  # fmt: skip
-
-
-def is_cut(answer: CompareResult) -> bool:
+def _is_cut(answer: CompareResult) -> bool:
     """Whether some layout's limit on the context touches at least 1 % of the traffic."""
     return any(layout.traffic and layout.traffic.worst >= SHOWN_CUT for layout in answer.layouts)
 
 
-def shows_hits(answer: CompareResult) -> bool:
+def _shows_hits(answer: CompareResult) -> bool:
     """Whether something is varied on which it depends how much of the prompts is found in a cache."""
     return not DECIDE_HITS.isdisjoint(axis.name for axis in answer.axes)
 
 
-def columns(answer: CompareResult) -> tuple[str, ...]:
-    more = [*(["prefix hits"] if shows_hits(answer) else []), *(["traffic cut"] if is_cut(answer) else [])]
+def _columns(answer: CompareResult) -> tuple[str, ...]:
+    more = ["prefix hits"] * _shows_hits(answer) + ["traffic cut"] * _is_cut(answer)
     beside = f"{'$/user' if answer.by_cost else 'users'} vs best"
-    return (*COLUMNS[:-2], beside, *more, COLUMNS[-1])
-
-
-def cells(answer: CompareResult) -> list[tuple[str, ...]]:
-    return [_cells(answer, layout) for layout in answer.layouts]
+    served = ("layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95")
+    return (*served, beside, *more, "bottleneck")
 
 
 def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
-    cut = [percent(layout.traffic.worst) if layout.traffic else "–"] if is_cut(answer) else []
+    hits = [layout.hits] * _shows_hits(answer)
+    cut = [percent(layout.traffic.worst) if layout.traffic else "–"] * _is_cut(answer)
     money = dollars(layout.usd_per_month), dollars(layout.usd_per_user_month)
     if layout.row is None or not layout.row.users:
-        more = ["–"] if shows_hits(answer) else []
-        if not layout.is_screened_only:
-            return (layout.name, layout.layout, "0", "–", *money, "–", "–", "–", *more, *cut, "see below")
-        about, cost = f"about {layout.users:,}", f"over {money[1]}" if layout.users else "–"
-        why = "screened only"
-        return (layout.name, layout.layout, "–", about, money[0], cost, "–", "–", "–", *more, *cut, why)
+        figures, why = ("0", "–", *money), "see below"
+        if layout.is_screened_only:
+            cost = f"over {money[1]}" if layout.users else "–"
+            figures, why = ("–", f"about {layout.users:,}", money[0], cost), "screened only"
+        return (layout.name, layout.layout, *figures, "–", "–", "–", *["–" for _ in hits], *cut, why)
     ratio = layout.cost_over(answer.best) if answer.by_cost and answer.best else None
     ratio = ratio or (layout.users_over(answer.best) if answer.best else None)
     return (
@@ -147,7 +134,7 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
         seconds(layout.p95_s("ttft_s")),
         milliseconds(layout.p95_s("tpot_s")),
         "best" if layout is answer.best else f"{_dearer(answer, layout)}{ratio_text(ratio)}",
-        *([layout.hits] if shows_hits(answer) else []),
+        *hits,
         *cut,
         layout.row.binding or "",
     )
@@ -164,15 +151,12 @@ def _dearer(answer: CompareResult, layout: Layout) -> str:
     return f"{100 * (usd / least - 1):+.0f} %; expected "
 
 
-def is_of_several_gpus(answer: CompareResult) -> bool:
-    return len({layout.asked.gpu.name for layout in answer.layouts if layout.asked}) > 1
-
-
-def legend(answer: CompareResult) -> list[str]:
+def _legend(answer: CompareResult) -> list[str]:
     """What the columns mean."""
+    gpus = {layout.asked.gpu.name: layout.asked.gpu for layout in answer.layouts if layout.asked}
     of = "dollars per expected user" if answer.by_cost else "expected users"
     shared = "all layouts of one GPU share them."
-    if is_of_several_gpus(answer):
+    if len(gpus) > 1:
         lead = f" For another GPU, the first figure compares {PER_SAFE_USER}, which ranks the rows and includes them."
         shared = f"they differ between GPUs.{lead if answer.sort == 'cost' else ''}"
     screened = f"screened only: estimated to be more than {FAR_BEHIND:g} times worse, so not simulated; see --all."
@@ -180,16 +164,10 @@ def legend(answer: CompareResult) -> list[str]:
     at = f"with the users {AT_CONFIDENCE}" if is_served else f"with the {BEST}, where they are close to their limits"
     return [
         f"{safe_meaning(COVERED)} {BEST}: the mean. Latencies are simulated {at}. {PER_SAFE_MEANING}",
-        *price_lines(
-            {
-                layout.asked.gpu.name: (layout.asked.gpu, layout.asked.gpu.usd_per_hour)
-                for layout in answer.layouts
-                if layout.asked
-            }.values()
-        ),
+        *price_lines((gpu, gpu.usd_per_hour) for gpu in gpus.values()),
         f"… vs best: {of} compared with the first row, simulated with the same requests, with the 95 % interval over "
         f"replications. It leaves out step-time errors: {shared}",
-        *([GPUS_REMARK] if is_of_several_gpus(answer) else []),
-        *([HITS_LEGEND] if shows_hits(answer) else []),
-        *([screened] if any(layout.is_screened_only for layout in answer.layouts) else []),
+        *[GPUS_REMARK] * (len(gpus) > 1),
+        *[HITS_LEGEND] * _shows_hits(answer),
+        *[screened] * any(layout.is_screened_only for layout in answer.layouts),
     ]

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 from headcount.diagnostics.shipped import takes_times_of_vllm
 from headcount.queries.report_data.disaggregation import disaggregated_parts
 from headcount.queries.sweeps.layout import Layout
+from headcount.text.blocks import Column
 from headcount.text.units import counted, dollars, percent, whole_dollars
 from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, sentence
+from headcount.views.report_data.layouts import layouts_json
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import (
     MOST_OPTIONS,
@@ -16,6 +18,7 @@ from headcount.views.summary.summary import (
     Options,
     Summary,
     if_all_come,
+    options_of,
     risk_of,
     served_summary,
     up_to,
@@ -113,41 +116,45 @@ def compared_options(layouts: Sequence[Layout], best: Layout | None) -> Options 
     rows = layouts[:MOST_OPTIONS]
     if len(rows) < 2:
         return None
-    return Options(
-        title="Options compared" if len(rows) == len(layouts) else f"{len(rows)} of {len(layouts):,} options",
-        columns=("option", "GPUs", "servers", SAFE, BEST, "$ a month", PER_SAFE_USER),
-        rows=tuple(map(_option, rows)),
-        marked=next((place for place, each in enumerate(rows) if each is best), None),
-        note=" ".join(
-            [PER_SAFE_MEANING, *_screened_texts(rows), *_gpus_texts(rows), *_servers_texts(rows), *_speed_texts(rows),
-             *_engines_texts(rows), *_hidden_texts(layouts)]
-        ),
-    )  # fmt: skip
+    title = "Options compared" if len(rows) == len(layouts) else f"{len(rows)} of {len(layouts):,} options"
+    note = [PER_SAFE_MEANING, *_remarks(rows), *_hidden_texts(layouts)]
+    return options_of(title, _OPTION, rows, best, " ".join(note))
 
 
-def _option(each: Layout) -> tuple[str, ...]:
+def _about_users(each: Layout) -> str:
+    return f"about {each.users:,}" if each.is_screened_only else "–"
+
+
+def _per_user(each: Layout) -> str:
     over = "over " if each.is_screened_only and each.users else ""
-    return (
-        spoken(each),
-        f"{each.gpus:,}",
-        f"{each.num_servers:,}" if each.num_servers else "–",
-        "–" if each.is_screened_only else f"{each.users:,}",
-        f"{each.row.users:,}" if each.row else f"about {each.users:,}" if each.is_screened_only else "–",
-        whole_dollars(each.usd_per_month),
-        f"{over}{dollars(each.usd_per_user_month if each.users else None)}",
-    )
+    return f"{over}{dollars(each.usd_per_user_month if each.users else None)}"
 
 
-def _screened_texts(layouts: Sequence[Layout]) -> Iterator[str]:
-    """Why some stand below others that cost more."""
+_OPTION = (
+    Column[Layout]("option", spoken),
+    Column[Layout]("GPUs", lambda each: f"{each.gpus:,}"),
+    Column[Layout]("servers", lambda each: f"{each.num_servers:,}" if each.num_servers else "–"),
+    Column[Layout](SAFE, lambda each: "–" if each.is_screened_only else f"{each.users:,}"),
+    Column[Layout](BEST, lambda each: f"{each.row.users:,}" if each.row else _about_users(each)),
+    Column[Layout]("$ a month", lambda each: whole_dollars(each.usd_per_month)),
+    Column[Layout](PER_SAFE_USER, _per_user),
+)
+
+
+def _remarks(layouts: Sequence[Layout]) -> Iterator[str]:
+    """Why some stand below others that cost more, that another number of GPUs may be ranked otherwise, and the like."""
     if any(each.is_screened_only for each in layouts):
         yield "Figures with 'about' or 'over' are estimates: these options are much worse and were not simulated."
-
-
-def _gpus_texts(layouts: Sequence[Layout]) -> Iterator[str]:
-    """That another number of them may be ranked otherwise."""
     if len({each.asked.gpu.name for each in layouts if each.asked}) > 1:
         yield GPUS_REMARK
+    yield from _servers_texts(layouts)
+    yield from _speed_texts(layouts)
+    plans = [each.looked.plan for each in layouts if each.looked and each.looked.plan]
+    if len({engine_of(plan.args) for plan in plans}) > 1 and any(takes_times_of_vllm(plan) for plan in plans):
+        yield (
+            "SGLang is simulated with vLLM's step times and a wider interval, so it has fewer users at 95 % "
+            "confidence: compare the expected users, and measure one load on both engines."
+        )
 
 
 def _servers_texts(layouts: Sequence[Layout]) -> Iterator[str]:
@@ -189,16 +196,6 @@ def _figure(layout: Layout) -> str:
     return f"{about}${each:,.2f}" if each is not None and layout.users else f"{about}{counted(layout.users, 'user')}"
 
 
-def _engines_texts(layouts: Sequence[Layout]) -> Iterator[str]:
-    """Why SGLang has fewer users at 95 % confidence than its expected users compared with vLLM's suggest."""
-    plans = [each.looked.plan for each in layouts if each.looked and each.looked.plan]
-    if len({engine_of(plan.args) for plan in plans}) > 1 and any(takes_times_of_vllm(plan) for plan in plans):
-        yield (
-            "SGLang is simulated with vLLM's step times and a wider interval, so it has fewer users at 95 % "
-            "confidence: compare the expected users, and measure one load on both engines."
-        )
-
-
 def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
     """Options that cost less in total than the best, up to the users that each of them serves."""
     month, most = best.usd_per_month, 0
@@ -214,23 +211,15 @@ def _cheaper_texts(layouts: Sequence[Layout], best: Layout) -> Iterator[str]:
         yield "Fewer GPUs than compared here may cost even less."
 
 
-def layouts_json(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, object]:
+def layout_bars(layouts: Sequence[Layout], best: Layout | None, *, by_cost: bool) -> dict[str, object]:
     """Bars of all that serve somebody, the best first; the table stands among the answer's figures."""
     served = [layout for layout in layouts if layout.users]
-    is_cost = by_cost and all(layout.usd_per_user_month is not None for layout in served)
-    return {
-        "title": "Cost per user by layout" if is_cost else "Users at 95 % confidence by layout",
-        "axis": "US dollars per user and month" if is_cost else "users at 95 % confidence",
-        "text": "dollars" if is_cost else "count",
-        "bars": [_bar(layout, best, is_cost=is_cost) for layout in served],
-        "columns": [],
-        "rows": [],
-        "text_columns": [],
-        "said": [f"{layout.name}: {sentence(layout.reason)}" for layout in layouts if layout.reason],
-    }
-
-
-def _bar(layout: Layout, best: Layout | None, *, is_cost: bool) -> dict[str, object]:
-    value = (layout.usd_per_user_month or 0.0) if is_cost else layout.users
-    kind = "marked" if layout is best else "plain" if layout.row else "pale"
-    return {"name": layout.name, "value": value, "label": f"${value:,.2f}" if is_cost else f"{value:,}", "kind": kind}
+    kinds = ["marked" if each is best else "plain" if each.row else "pale" for each in served]
+    reasons = [f"{layout.name}: {sentence(layout.reason)}" for layout in layouts if layout.reason]
+    if by_cost and all(layout.usd_per_user_month is not None for layout in served):
+        costs = [(each.name, each.usd_per_user_month or 0.0) for each in served]
+        bars = [(name, usd, f"${usd:,.2f}", kind) for (name, usd), kind in zip(costs, kinds, strict=True)]
+        axis = "US dollars per user and month"
+        return layouts_json("Cost per user by layout", axis, bars, reasons, text="dollars")
+    counts = [(each.name, each.users, f"{each.users:,}", kind) for each, kind in zip(served, kinds, strict=True)]
+    return layouts_json("Users at 95 % confidence by layout", "users at 95 % confidence", counts, reasons)

@@ -6,7 +6,7 @@ from typing import Final
 from headcount.inputs.reading.variations import FORMATS
 from headcount.queries.optimize import OptimizeResult
 from headcount.queries.sweeps.layout import Layout
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.units import counted, dollars, milliseconds, seconds
 from headcount.text.words import (
     AT_CONFIDENCE,
@@ -18,16 +18,20 @@ from headcount.text.words import (
     settings_text,
 )
 from headcount.views.of import compare
-from headcount.views.of.layouts_summary import compared_options, layout_page, layouts_json
+from headcount.views.of.layouts_summary import compared_options, layout_bars, layout_page
 from headcount.views.report_data.study import study_json
 from headcount.views.summary.summary import Summary
 
-FRONTIER_COLUMNS = ("frontier", "servers", SAFE, PER_SAFE_USER, "TTFT p95", "TPOT p95")
-
+FRONTIER = (
+    Column[Layout]("frontier", lambda each: each.name, is_text=True),
+    Column[Layout]("servers", lambda each: each.layout, is_text=True),
+    Column[Layout](SAFE, lambda each: f"{each.users:,}", is_bold=True),
+    Column[Layout](PER_SAFE_USER, lambda each: dollars(each.usd_per_user_month)),
+    Column[Layout]("TTFT p95", lambda each: seconds(each.p95_s("ttft_s"))),
+    Column[Layout]("TPOT p95", lambda each: milliseconds(each.p95_s("tpot_s"))),
+)
 SIMPLEST_REMARK: Final = "The marked row leaves out settings that raise the expected users by 1 % or less."
-
 KEPT_SIMPLE: Final = "best: without settings that do not clearly raise the expected users by more than 1 %"
-
 FRONTIER_MEANING: Final = (
     "frontier (Pareto): no other layout has more users, lower TTFT p95 and lower TPOT p95, within 1 %"
 )
@@ -37,11 +41,6 @@ def _settings(answer: OptimizeResult) -> list[Line]:
     """The values of the arguments as given; a serve line leaves out the defaults."""
     plan = answer.base.looked.plan if answer.base.looked else None
     return [Line(f"as given: {settings_text(plan)}")] if plan else []
-
-
-def _with_defaults(answer: OptimizeResult) -> str:
-    """Why they are more than the listed values make: the default of each argument is one more."""
-    return " (with each default)" if answer.compared.axes else ""
 
 
 def summary(answer: OptimizeResult) -> Summary:
@@ -63,8 +62,9 @@ def head(answer: OptimizeResult) -> list[Block]:
         return [title, Line(f"no users are served; {best.reason or base.reason}")]
     if best is base:
         tried = sum(each.row is not None for each in answer.compared.layouts if each is not base)
+        defaults = " (with each default)" if answer.compared.axes else ""  # each one more than the listed values
         said = (
-            f" users {AT_CONFIDENCE}; {answer.num_looked_at:,} candidates{_with_defaults(answer)} screened and "
+            f" users {AT_CONFIDENCE}; {answer.num_looked_at:,} candidates{defaults} screened and "
             f"{tried:,} simulated, none clearly raises the expected users by more than 1 %"
         )
         return [title, Line(said, bold=f"as given: {base.users:,}"), *_settings(answer), Line(answer.serve_line)]
@@ -79,21 +79,14 @@ def head(answer: OptimizeResult) -> list[Block]:
 
 
 def body(answer: OptimizeResult) -> list[Block]:
-    rows = [frontier_cells(layout) for layout in answer.frontier]
-    table = Table(columns=FRONTIER_COLUMNS, rows=rows, text_columns=(0, 1), bold_column=2)
-    frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if rows else []
+    table = table_of(FRONTIER, answer.frontier)
+    frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if table.rows else []
     values = [replace(each, dim=True) for each in _settings(answer)] if answer.best is not answer.base else []
     is_kept_simple = any(each.users > answer.best.users for each in answer.compared.layouts)
     remark = [Line(KEPT_SIMPLE, dim=True)] if is_kept_simple else []
     return [*frontier, *compare.body(answer.compared), *values, *remark]
 
 
-def frontier_cells(layout: Layout) -> tuple[str, ...]:
-    """A layout in the table of the frontier."""
-    latencies = seconds(layout.p95_s("ttft_s")), milliseconds(layout.p95_s("tpot_s"))
-    return (layout.name, layout.layout, f"{layout.users:,}", dollars(layout.usd_per_user_month), *latencies)
-
-
 def details(answer: OptimizeResult) -> dict[str, object]:
-    bars = layouts_json(answer.compared.layouts, answer.best, by_cost=False)
+    bars = layout_bars(answer.compared.layouts, answer.best, by_cost=False)
     return study_json(answer, answer.study) | {"layouts": bars}

@@ -1,32 +1,57 @@
 """A plan in sentences and tables."""
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from files.names import readable
 from headcount.queries.money import BreakEven, price_lines
+from headcount.queries.plan import PlanResult
 from headcount.queries.plan_progress import gpus_text, nearest_text
 from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.units import counted, milliseconds, percent, seconds
 from headcount.text.words import AT_CONFIDENCE, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
 from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 
-if TYPE_CHECKING:
-    from headcount.queries.plan import PlanResult
-
-
 MOST_PRICES: Final = 2
 RANKED: Final = (
     "Ranked by the monthly cost of the whole fleet for these users; at full load another GPU may cost less per user"
 )
-COLUMNS = (
-    "GPU", "GPUs", "servers", SAFE, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95", "result", "bottleneck",
-)  # fmt: skip
 
 
-def head(answer: "PlanResult") -> list[Block]:
+def _about(row: FleetRow) -> str:
+    return "≈ " if row.state == SCREENED else ""
+
+
+def _evidence(row: FleetRow) -> str:
+    return {SCREENED: "estimated", SCALED: f"scaled from {row.simulated_servers}"}.get(row.state, row.state)
+
+
+FLEETS = (
+    Column[FleetRow]("GPU", lambda row: row.gpu, is_text=True),
+    Column[FleetRow]("GPUs", lambda row: f"{row.gpus:,}"),
+    Column[FleetRow]("servers", lambda row: row.layout, is_text=True),
+    Column[FleetRow](SAFE, lambda row: f"{_about(row)}{row.users_low:,}", is_bold=True),
+    Column[FleetRow]("$/month", lambda row: f"{_about(row)}{row.usd_per_month:,.0f}"),
+    Column[FleetRow](PER_SAFE_USER, lambda row: f"{_about(row)}{row.usd_per_user_month:,.2f}"),
+    Column[FleetRow]("TTFT p95", lambda row: seconds(row.ttft_s["p95"] if row.ttft_s else None)),
+    Column[FleetRow]("TPOT p95", lambda row: milliseconds(row.tpot_s["p95"] if row.tpot_s else None)),
+    Column[FleetRow]("result", _evidence, is_text=True),
+    Column[FleetRow]("bottleneck", lambda row: row.binding or "", is_text=True),
+)
+LAYOUTS = (
+    Column[FleetRow]("GPU", lambda row: row.gpu, is_text=True),
+    Column[FleetRow]("layout", lambda row: row.layout, is_text=True),
+    Column[FleetRow]("GPUs", lambda row: f"{row.gpus:,}" if row.gpus else ""),
+    Column[FleetRow]("users", lambda row: "" if row.users_low is None else f"{row.users_low:,}"),
+    Column[FleetRow]("$/month", lambda row: "" if row.usd_per_month is None else f"{row.usd_per_month:,.0f}"),
+    Column[FleetRow]("state", lambda row: row.state, is_text=True),
+    Column[FleetRow]("why", lambda row: row.reason or row.binding or "", is_text=True),
+)
+
+
+def head(answer: PlanResult) -> list[Block]:
     """What was asked, the cheapest fleet, the next one."""
     asked = answer.race.question
     lines: list[Block] = [
@@ -37,17 +62,13 @@ def head(answer: "PlanResult") -> list[Block]:
     if answer.best and others:
         lines.append(Line(_next_best(answer.best, others[0])))
     lines += [Line(api_text(answer))] if answer.break_even else []
-    return [*lines, *map(Line, _disaggregated_texts(answer))]
-
-
-def _disaggregated_texts(answer: "PlanResult") -> list[str]:
-    """What disaggregated prefill/decode costs on each GPU, compared with servers that do both."""
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
-    return [_disaggregated_text(both, disaggregated) for both, disaggregated in pairs]
+    return [*lines, *(Line(_disaggregated_text(both, disaggregated)) for both, disaggregated in pairs)]
 
 
 def _disaggregated_text(both: FleetRow, disaggregated: FleetRow) -> str:
+    """What disaggregated prefill/decode costs on a GPU, compared with servers that do both."""
     assert both.usd_per_month and disaggregated.usd_per_month, "fleets that run have a cost"
     more = disaggregated.usd_per_month / both.usd_per_month - 1
     cost = "for the same cost" if not more else f"{percent(round(abs(more), 2))} {'more' if more > 0 else 'less'}"
@@ -57,7 +78,7 @@ def _disaggregated_text(both: FleetRow, disaggregated: FleetRow) -> str:
     return f"{disaggregated.kind}: {gpus}; {users}{about}"
 
 
-def headline(answer: "PlanResult") -> str:
+def headline(answer: PlanResult) -> str:
     """The fleet to buy, or that there is none."""
     best, users = answer.best, counted(round(answer.demand.users), "user")
     if best is None:
@@ -68,7 +89,7 @@ def headline(answer: "PlanResult") -> str:
     return f"{users}: {gpus_text(best)}, {best.layout}{spare}"
 
 
-def cost(answer: "PlanResult") -> str:
+def cost(answer: PlanResult) -> str:
     """What the cheapest fleet costs, and how many users it serves."""
     best = answer.best
     if best is None or best.usd_per_month is None or best.usd_per_user_month is None:
@@ -87,46 +108,20 @@ def _next_best(best: FleetRow, other: FleetRow) -> str:
     return f"next best: {gpus_text(other)}, {other.layout}, costs {percent(round(more, 2))} more{estimated}"
 
 
-def body(answer: "PlanResult") -> list[Block]:
+def body(answer: PlanResult) -> list[Block]:
     """The fleets compared, the chain, how to start the best."""
     rows = [row for row in answer.fleets if row.runs]
-    found: list[Block] = [fleets_table(rows)] if rows else []
+    found: list[Block] = [table_of(FLEETS, rows)] if rows else []
     found += [Line(f"{row.kind}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
     found += [Line(nearest_text(each)) for each in answer.nearest]
     found += [Line(), *chain(answer), *_start(answer)]
     found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
     if answer.explain:
-        found += [Line(), Line(bold="every layout"), layouts_table(answer)]
+        found += [Line(), Line(bold="every layout"), table_of(LAYOUTS, answer.layouts, keys=2)]
     return [*found, Line(), *_legend(answer)]
 
 
-def fleets_table(rows: list[FleetRow]) -> Table:
-    return Table(
-        columns=COLUMNS,
-        rows=[_cells(row) for row in rows],
-        text_columns=(0, 2, len(COLUMNS) - 2, len(COLUMNS) - 1),
-        bold_column=COLUMNS.index(SAFE),
-    )
-
-
-def _cells(row: FleetRow) -> tuple[str, ...]:
-    about = "≈ " if row.state == SCREENED else ""
-    how = {SCREENED: "estimated", SCALED: f"scaled from {row.simulated_servers}"}
-    return (
-        row.gpu,
-        f"{row.gpus:,}",
-        row.layout,
-        f"{about}{row.users_low:,}",
-        f"{about}{row.usd_per_month:,.0f}",
-        f"{about}{row.usd_per_user_month:,.2f}",
-        seconds(row.ttft_s["p95"] if row.ttft_s else None),
-        milliseconds(row.tpot_s["p95"] if row.tpot_s else None),
-        how.get(row.state, row.state),
-        row.binding or "",
-    )
-
-
-def chain(answer: "PlanResult") -> list[Line]:
+def chain(answer: PlanResult) -> list[Line]:
     """Users → requests/s → in flight → GPUs."""
     lines = [Line(text) for text in answer.demand.lines()]
     people, best = answer.people, answer.best
@@ -142,19 +137,13 @@ def chain(answer: "PlanResult") -> list[Line]:
         servers = counted(best.servers - spare, "server") + (f" + {spare} spare" if spare else "")
         rates = f"{_figure(best.requests_per_s)} requests/s → {_figure(best.in_flight)} in flight"
         lines.append(Line(f"→ {rates} → {servers} → {counted(best.gpus or 0, 'GPU')}"))
-    return [*lines, *_tokens(answer)]
+    if (peak := answer.peak) is not None:  # of the users to serve
+        both = (_figure(people.factor * each) for each in (peak.input_tokens_per_s, peak.output_tokens_per_s))
+        lines.append(Line("token throughput: {} prompt tokens/s and {} output tokens/s".format(*both)))
+    return lines
 
 
-def _tokens(answer: "PlanResult") -> list[Line]:
-    """Those of the users to serve: prompts and answers."""
-    peak, factor = answer.peak, answer.people.factor
-    if peak is None:
-        return []
-    prompt, output = (_figure(factor * each) for each in (peak.input_tokens_per_s, peak.output_tokens_per_s))
-    return [Line(f"token throughput: {prompt} prompt tokens/s and {output} output tokens/s")]
-
-
-def request_text(answer: "PlanResult") -> str:
+def request_text(answer: PlanResult) -> str:
     """How long a request is on average, and how long it may be where that was said."""
     found, asked = answer.traffic, answer.race.question.variants[0].max_model_len
     prompt = found.prompt_tokens if found else answer.request.input_tokens
@@ -167,7 +156,7 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _start(answer: "PlanResult") -> list[Line]:
+def _start(answer: PlanResult) -> list[Line]:
     best = answer.best
     if best is None or not best.servers:
         return []
@@ -179,7 +168,7 @@ def _start(answer: "PlanResult") -> list[Line]:
     return [Line(f"{each} with: {best.serve_line}")]
 
 
-def api_text(answer: "PlanResult") -> str:
+def api_text(answer: PlanResult) -> str:
     """The cheapest fleet compared with an API, and from which load own GPUs cost less; "" without the API's prices."""
     found = answer.break_even
     if found is None:
@@ -187,7 +176,8 @@ def api_text(answer: "PlanResult") -> str:
     flag = " (assumed; --utilization)" if answer.money.utilization_is_assumed else ""
     at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
     verdict = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
-    tokens = f"{_millions(found.input_tokens_per_month)} input and {_millions(found.output_tokens_per_month)} output"
+    input_tokens, output_tokens = found.input_tokens_per_month / 1e6, found.output_tokens_per_month / 1e6
+    tokens = f"{_figure(input_tokens)} M input and {_figure(output_tokens)} M output"
     each = found.api_usd_per_month / answer.demand.users
     bill = (
         f"the API costs ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} per user asked for, for {tokens} "
@@ -196,12 +186,7 @@ def api_text(answer: "PlanResult") -> str:
     return f"{bill}; {_break_even_text(answer, found)}; discounts for cached input are not counted"
 
 
-def _millions(tokens: float) -> str:
-    """A month's tokens, such as `1,234 M`: exact enough to check a bill by hand."""
-    return f"{_figure(tokens / 1e6)} M"
-
-
-def _break_even_text(answer: "PlanResult", found: BreakEven) -> str:
+def _break_even_text(answer: PlanResult, found: BreakEven) -> str:
     """The load from which own GPUs cost less, as a share of the load asked for and in users."""
     if found.load_share is None or found.users is None:
         return "own GPUs cost more at any load"
@@ -220,29 +205,13 @@ def _break_even_text(answer: "PlanResult", found: BreakEven) -> str:
     return f"{text}, but this fleet serves {fleets[0][2]:,.0f}; {from_on}"
 
 
-def layouts_table(answer: "PlanResult") -> Table:
-    """Every layout, those that were dropped last."""
-    columns = ("GPU", "layout", "GPUs", "users", "$/month", "state", "why")
-    rows = [
-        (
-            row.gpu,
-            row.layout,
-            f"{row.gpus:,}" if row.gpus else "",
-            f"{row.users_low:,}" if row.users_low is not None else "",
-            f"{row.usd_per_month:,.0f}" if row.usd_per_month is not None else "",
-            row.state,
-            row.reason or row.binding or "",
-        )
-        for row in answer.layouts
-    ]
-    return Table(columns=columns, rows=rows, keys=2, text_columns=(0, 1, 5, 6))
-
-
-def _legend(answer: "PlanResult") -> list[Line]:
+def _legend(answer: PlanResult) -> list[Line]:
     if not any(row.runs for row in answer.fleets):
         return []
     asked = answer.race.question
     spare = " with the spare servers down" if asked.spare else ""
+    leading = [row for row in answer.fleets if row.runs][:MOST_PRICES]  # eight kinds of GPU would fill a screen
+    prices = [(find_gpu(row.gpu), row.usd_per_gpu_hour) for row in leading]
     return [
         Line(
             f"{safe_meaning(COVERED + spare)} {PER_SAFE_MEANING} {RANKED}: see headcount compare. "
@@ -250,19 +219,12 @@ def _legend(answer: "PlanResult") -> list[Line]:
             dim=True,
         ),
         Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
-        *(Line(text, dim=True) for text in _prices(answer)),
+        *(Line(f"{text}; see headcount gpus for all prices", dim=True) for text in price_lines(prices)),
         Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer)}", dim=True),
     ]
 
 
-def _prices(answer: "PlanResult") -> list[str]:
-    """Of the fleets that lead; eight kinds of GPU would fill a screen."""
-    leading = [row for row in answer.fleets if row.runs][:MOST_PRICES]
-    found = price_lines((find_gpu(row.gpu), row.usd_per_gpu_hour) for row in leading)
-    return [f"{line}; see headcount gpus for all prices" for line in found]
-
-
-def _routers(answer: "PlanResult") -> str:
+def _routers(answer: PlanResult) -> str:
     """The router of the leading fleet, then others with their GPUs."""
     gpus: dict[str, list[str]] = {}
     for row in answer.fleets:
@@ -272,7 +234,7 @@ def _routers(answer: "PlanResult") -> str:
     return "; ".join([first, *(f"{router} for {joined(gpus[router])}" for router in others)])
 
 
-def servers_meaning(answer: "PlanResult") -> str:
+def servers_meaning(answer: PlanResult) -> str:
     """The first layout in words."""
     row = next(row for row in answer.fleets if row.runs)
     assert row.servers and row.gpus, "a fleet that runs has servers"
@@ -282,7 +244,7 @@ def servers_meaning(answer: "PlanResult") -> str:
     return f"{row.layout}: {counted(row.servers, 'server')} of {counted(row.gpus // row.servers, 'GPU')}{each}."
 
 
-def _estimated(answer: "PlanResult") -> str:
+def _estimated(answer: PlanResult) -> str:
     if all(row.state != SCREENED for row in answer.fleets if row.runs):
         return ""
     return f" estimated: not simulated{', because it costs more' if answer.race.is_over else ' yet'}."

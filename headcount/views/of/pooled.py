@@ -7,7 +7,7 @@ from headcount.queries.autoscaling.pooled import NOBODY, PooledResult
 from headcount.queries.money import usd_per_user_month
 from headcount.text.blocks import Block, Line
 from headcount.text.units import counted
-from headcount.text.words import AT_CONFIDENCE, interval_text, sentence
+from headcount.text.words import AT_CONFIDENCE, interval_text
 from headcount.views.report_data.assumptions import assumptions_of
 from headcount.views.report_data.workload import workload_text
 from headcount.views.summary.confidence import Headroom
@@ -18,6 +18,7 @@ from headcount.views.summary.summary import (
     if_all_come,
     money_figures,
     served_summary,
+    serves_nobody,
     up_to,
 )
 
@@ -44,13 +45,7 @@ def page(
     """For the person who decides; `said` are the users' GPUs in the answer, `bought` the servers and their cost."""
     asked = answer.question
     if not answer.users_low:
-        why = NOBODY if not answer.users else "the interval is too wide"
-        return Summary(
-            question=question,
-            answer="These GPUs serve no users within the limits",
-            risk=sentence(f"{why}."),
-            is_good=False,
-        )
+        return serves_nobody(question, NOBODY if not answer.users else "the interval is too wide")
     return served_summary(
         answer,
         question,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.queries.money import price_sources
+from headcount.text.blocks import Column, Row, cells, titles
 from headcount.text.pools import Part
 from headcount.text.populations import context_text
 from headcount.text.units import counted, percent
-from headcount.text.words import AT_CONFIDENCE, EACH_GETS, precision_text, promise_text
+from headcount.text.words import AT_CONFIDENCE, EACH_GETS, precision_text, promise_text, sentence
 from headcount.views.summary.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
 from workloads.populations.population import Population
 
@@ -55,6 +56,19 @@ class Options:
     marked: int | None = None
     note: str = ""
     """What the table leaves out, and when another row is the better one."""
+
+
+def options_of(
+    title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], best: Row | None, note: str = ""
+) -> Options:
+    """A line for each row; the best is marked, if it is there."""
+    return Options(
+        title=title,
+        columns=titles(columns),
+        rows=tuple(cells(columns, row) for row in rows),
+        marked=next((place for place, row in enumerate(rows) if row is best), None),
+        note=note,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +171,12 @@ def price_figures(priced: Sequence[Priced]) -> tuple[tuple[str, str], ...]:
     listed = "; ".join(price_sources(priced))
     only = f"{priced[0][0].title} " if len(priced) == 1 else ""
     return ((PRICE, listed.removeprefix(only)),) if listed else ()
+
+
+def serves_nobody(question: str, why: str) -> Summary:
+    """Of GPUs that serve nobody."""
+    answer = "These GPUs serve no users within the limits"
+    return Summary(question=question, answer=answer, risk=sentence(f"{why}."), is_good=False)
 
 
 def served_summary(

@@ -14,7 +14,7 @@ import pytest
 
 import headcount as hc
 from headcount.inputs.reading.variations import read_varied, varied
-from headcount.views.of.whatif_summary import _failure_text
+from headcount.views.of.whatif import _failure_text
 from tests.headcount.conftest import SHORT_ANSWERS
 from tests.headcount.told import head_of, summary_of
 from workloads.traffic_changes import Amount
