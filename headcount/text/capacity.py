@@ -1,16 +1,11 @@
 """Users per GPU count in a line, and why nobody is served."""
 
 from headcount.text.units import counted
-from headcount.text.words import (
-    found_text,
-    layout_text,
-)
+from headcount.text.words import found_text, layout_text
 from simulator.deployment import Deployment
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
-from simulator.study.capacity_table import (
-    CapacityRow,
-)
+from simulator.study.capacity_table import CapacityRow
 
 
 def found_line(row: CapacityRow) -> str:

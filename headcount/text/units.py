@@ -18,6 +18,11 @@ def milliseconds(value: float | None) -> str:
     return "–" if value is None else f"{value * 1e3:.1f} ms"
 
 
+def latency_text(name: str, value_s: float | None) -> str:
+    """Of `ttft_s` and `e2e_s` as seconds, of the others, such as `tpot_s`, as milliseconds."""
+    return seconds(value_s) if name in ("ttft_s", "e2e_s") else milliseconds(value_s)
+
+
 def dollars(value: float | None) -> str:
     return "–" if value is None else f"{value:,.2f}"
 

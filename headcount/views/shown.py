@@ -1,24 +1,26 @@
 """A result as text, as HTML for notebooks, and as the data of its report; each question's words are in `views.of`."""
 
+import hashlib
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from headcount.diagnostics import Severity
 from headcount.queries.result import Result
 from headcount.text.blocks import Block, Line, block_json
 from headcount.version import __version__
 from headcount.views.report import document
-from headcount.views.report_data.input_files import inputs_json
 from headcount.views.summary.summary import Summary, risk_of
 from headcount.views.terminal.drawing import as_html, as_text
 
 PACKAGES = ("numpy", "numba", "scipy")
+MOST_TEXT: Final = 256 * 1024  # bytes of a file that is kept whole
+MOST_TOGETHER: Final = 512 * 1024
 ASSUMED = "assumed: "  # how a diagnostic begins that stands above the figures
 
 
@@ -103,3 +105,25 @@ def versions_json() -> dict[str, str]:
         **{name: version(name) for name in PACKAGES},
         "Python": platform.python_version(),
     }
+
+
+def inputs_json(inputs: Iterable[tuple[str, Path]]) -> list[dict[str, object]]:
+    """Each file with its size and SHA-256, and with its text where that is small; names of catalogs are no files."""
+    found, room = [], MOST_TOGETHER
+    for argument, path in dict.fromkeys(inputs):
+        if not path.is_file():
+            continue
+        size = path.stat().st_size
+        text = _text(path.read_bytes()) if size <= min(MOST_TEXT, room) else None
+        room -= size if text is not None else 0
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found.append({"argument": argument, "name": path.name, "bytes": size, "sha256": digest, "text": text})
+    return found
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

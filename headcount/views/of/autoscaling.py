@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from files.documents import Json
+from files.documents import Json, ReadJson
 from headcount.queries.autoscaling.over_time import AutoscalingResult
-from headcount.queries.autoscaling.question import (
-    HOUR_S,
-    FleetOverTime,
-)
+from headcount.queries.autoscaling.question import HOUR_S, FleetOverTime
 from headcount.queries.report_data.loads import MOST_TIMES
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Column, Line, Table, table_of
 from headcount.text.simulated import TENANT_COLUMNS, tenant_row
 from headcount.text.units import dollars, milliseconds, percent, seconds
 from headcount.text.words import sentence, settings_text, step_time_error
@@ -22,6 +19,20 @@ from headcount.views.report_data.deployment import deployment_json
 from headcount.views.report_data.memory import memory_json
 from headcount.views.summary.summary import Summary, risk_of
 from simulator.fleet.startup import STORAGES
+
+COLUMNS = (
+    Column[ReadJson]("fleet", lambda row: str(row["fleet"]), is_text=True),
+    Column[ReadJson]("replicas", lambda row: f"{row['replicas_mean']:.2f}"),
+    Column[ReadJson]("most", lambda row: str(row["replicas_max"])),
+    Column[ReadJson]("attainment", lambda row: percent(round(row["attainment"], 4))),
+    Column[ReadJson]("TTFT p95", lambda row: seconds(row["ttft_s"]["p95"])),
+    Column[ReadJson]("TPOT p95", lambda row: milliseconds(row["tpot_s"]["p95"])),
+    Column[ReadJson]("GPU-hours", lambda row: f"{row['gpu_hours']:,.1f}"),
+    Column[ReadJson]("$/day", lambda row: dollars(row["usd_per_day"])),
+    Column[ReadJson]("interrupted", lambda row: f"{row['requests_interrupted']:,}"),
+    Column[ReadJson]("lost", lambda row: f"{row['requests_lost']:,}"),
+    Column[ReadJson]("rejected", lambda row: f"{row['requests_rejected']:,}"),
+)
 
 
 def head(answer: AutoscalingResult) -> list[Block]:
@@ -49,26 +60,10 @@ def _said(answer: AutoscalingResult) -> str:
 
 
 def body(answer: AutoscalingResult) -> list[Block]:
-    found = answer.rows()
-    rejects = "requests_rejected" in found[0]
-    rows = [
-        (
-            row["fleet"], f"{row['replicas_mean']:.2f}", str(row["replicas_max"]),
-            percent(round(row["attainment"], 4)),
-            seconds(row["ttft_s"]["p95"]), milliseconds(row["tpot_s"]["p95"]), f"{row['gpu_hours']:,.1f}",
-            dollars(row["usd_per_day"]), f"{row['requests_interrupted']:,}", f"{row['requests_lost']:,}",
-            *([f"{row['requests_rejected']:,}"] if rejects else ()),
-        )
-        for row in found
-    ]  # fmt: skip
-    columns = (
-        "fleet", "replicas", "most", "attainment", "TTFT p95", "TPOT p95", "GPU-hours", "$/day", "interrupted",
-        "lost", *(["rejected"] if rejects else ()),
-    )  # fmt: skip
+    rows = answer.rows()
+    columns = COLUMNS if "requests_rejected" in rows[0] else COLUMNS[:-1]
     dim = [Line(text, dim=True) for text in _explained(answer)]
-    return [
-        Table(columns=columns, rows=rows), Line(), *_tenants(answer), *_by_hour(answer), *_events(answer), *dim
-    ]  # fmt: skip
+    return [table_of(columns, rows), Line(), *_tenants(answer), *_by_hour(answer), *_events(answer), *dim]
 
 
 def _tenants(answer: AutoscalingResult) -> list[Block]:
@@ -91,11 +86,17 @@ def _events(answer: AutoscalingResult) -> list[Block]:
     return [
         Line(
             f"{each.event}, {fleet.name}: in the worst minute {percent(round(each.lowest, 3))} of requests meet "
-            f"the SLO, {_recovered(each.recovered_s)}"
+            f"the SLO, and the target {_recovered(each.recovered_s)}"
         )
         for fleet in answer.fleets
         for each in fleet.shown.recoveries
     ]
+
+
+def _recovered(after_s: float | None) -> str:
+    if after_s is None:
+        return "is not met again within the run"
+    return "stays met" if after_s == 0 else f"is met again after {after_s / 60:,.0f} min"
 
 
 def _explained(answer: AutoscalingResult) -> list[str]:
@@ -129,15 +130,9 @@ def summary(answer: AutoscalingResult) -> Summary:
     )
 
 
-def _recovered(after_s: float | None) -> str:
-    if after_s is None:
-        return "and the target is not met again within the run"
-    return "and the target stays met" if after_s == 0 else f"and the target is met again after {after_s / 60:,.0f} min"
-
-
 def details(answer: AutoscalingResult) -> Json:
     """Of the fleets over time."""
-    plan = answer.question.plan
+    plan, storage = answer.question.plan, answer.question.startup.weights_from
     return {
         "deployment": deployment_json(plan, answer.question.max_replicas),
         "memory": memory_json(plan.budget),
@@ -150,14 +145,9 @@ def details(answer: AutoscalingResult) -> Json:
         "assumptions": [
             *of_terms("GPU", gpu_rows(plan.gpu)),
             *of_terms("memory and step times", plan.assumptions),
-            *of_terms("a replica's start", _start_terms(answer)),
+            *of_terms("a replica's start", [("weights are read from", storage, STORAGES[storage].source)]),
         ],
     }
-
-
-def _start_terms(answer: AutoscalingResult) -> list[tuple[str, str, str]]:
-    given = answer.question.startup
-    return [("weights are read from", given.weights_from, STORAGES[given.weights_from].source)]
 
 
 def _held(history: Sequence[Any], start_s: float, end_s: float) -> list[float]:

@@ -1,21 +1,24 @@
 """Simulated compared with measured latencies, in words."""
 
+from collections.abc import Sequence
+from typing import Final
+
+from calibrate.check.doctor import Diagnosis, Explanation, Fit
 from calibrate.check.largest_loads import LargestLoad
 from calibrate.check.runs import Checked, Row
+from files.documents import Json
 from headcount.queries.calibrate.check import CheckResult
+from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.diagnosis import diagnosis_lines
-from headcount.text.units import counted
+from headcount.text.units import counted, latency_text
 from headcount.text.words import model_title, sentence
-from headcount.views.report_data.assumptions import of_terms
-from headcount.views.report_data.deployment import deployment_json
-from headcount.views.report_data.measured import latency_name, measured_json
-from headcount.views.report_data.memory import memory_json
+from headcount.views.report_data.study import server_json
 from headcount.views.summary.summary import LATENCY_WORDS, Summary, risk_of
 
-SHOWN_FIGURES = tuple(
-    f"{latency}.{key}" for latency in ("ttft_s", "tpot_s", "itl_s", "e2e_s") for key in ("mean", "p50", "p90", "p99")
-)
+MOST_DISTRIBUTIONS: Final = 6
+DRAWN: Final = ("ttft_s", "tpot_s", "e2e_s")
+LATENCIES: Final = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
+SHOWN_FIGURES = tuple(f"{latency}.{key}" for latency in LATENCIES for key in ("mean", "p50", "p90", "p99"))
 
 
 def summary(answer: CheckResult) -> Summary:
@@ -112,10 +115,100 @@ def _time(value_s: float) -> str:
 
 
 def details(answer: CheckResult) -> dict[str, object]:
-    plan = answer.first.deployment
+    return {"measured": measured_json(answer.checked), **server_json(answer.first.deployment)}
+
+
+def diagnosis_lines(diagnosis: Diagnosis | None) -> list[str]:
+    """The verdict, then what explains it, one line each; nothing where no verdict is possible."""
+    if diagnosis is None:
+        return []
+    lines = [f"verdict: {_verdict(diagnosis)}", f"  {_figures(diagnosis.fit)}"]
+    if diagnosis.fit.is_expected:
+        return lines
+    if not diagnosis.explanations:
+        return [*lines, f"  none of the {diagnosis.tried} settings tried explains it; check each run below"]
+    first, *others = diagnosis.explanations
+    lines.append(f"  best explanation of {diagnosis.tried} tried: {_explained(first)}")
+    return [*lines, *(f"  equally good: {_explained(each)}" for each in others)]
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
+    fit, gpu = diagnosis.fit, diagnosis.gpu
+    if fit.is_expected:
+        return f"your server is as fast as expected for {gpu}"
+    if not fit.outside:
+        run, name, ratio = fit.worst
+        return (
+            f"your server is as fast as expected in the median, but {name.upper()} of {run} is {ratio:.2f} × simulated"
+        )
+    lead = fit.outside[0]
+    ratio = fit.ratios[lead]
+    speed = "slower" if ratio > 1 else "faster"
+    change = f"{abs(ratio - 1):.0%} {'higher' if ratio > 1 else 'lower'}"
+    if lead == "ttft":
+        return f"your server is {speed} than expected for {gpu}: TTFT is {change}, TPOT is as expected"
+    return f"your server is {speed} than expected for {gpu}: {lead.upper()} is {change}"
+
+
+def _figures(fit: Fit) -> str:
+    limits = " and ".join(f"±{limit - 1:.0%} ({name.upper()})" for name, limit in fit.limits.items())
+    return f"measured / simulated, median over runs: {_ratios(fit)}; 90 % of servers lie within {limits}"
+
+
+def _explained(explanation: Explanation) -> str:
+    rest = "" if explanation.fit.is_expected else "; the rest remains unexplained"
+    return f"{explanation.words}: then {_ratios(explanation.fit)}{rest}"
+
+
+def _ratios(fit: Fit) -> str:
+    return ", ".join(f"{name.upper()} {ratio:.2f} ×" for name, ratio in fit.ratios.items())
+
+
+def latency_name(name: str) -> str:
+    """Such as `mean TTFT` of `ttft_s.mean`."""
+    latency, _, statistic = name.partition(".")
+    return f"{statistic} {LATENCIES.get(latency, latency)}".strip().replace("_", " ")
+
+
+def measured_json(checked: Sequence[Checked]) -> dict[str, object]:
+    """Means of each run, and the distributions of some; overloaded runs are in the table alone."""
+    sound = [item for item in checked if not item.is_overloaded]
     return {
-        "measured": measured_json(answer.checked),
-        "deployment": deployment_json(plan, 1),
-        "memory": memory_json(plan.budget),
-        "assumptions": of_terms("memory and step times", plan.assumptions),
+        "percentiles": list(PERCENTILES),
+        "latencies": [found for name in DRAWN if (found := _latency(sound, name))["measured_s"]],
+        "rows": [row for item in checked for row in _rows(item)],
+        "distributions": [found for item in sound for found in _distributions(item)][:MOST_DISTRIBUTIONS],
     }
+
+
+def _latency(sound: Sequence[Checked], name: str) -> dict[str, object]:
+    rows = [row for item in sound if (row := item.row(f"{name}.mean")) is not None and row.measured and row.simulated]
+    return {
+        "name": LATENCIES[name],
+        "measured_s": [row.measured for row in rows],
+        "simulated_s": [row.simulated for row in rows],
+    }
+
+
+def _rows(item: Checked) -> list[tuple[str, ...]]:
+    name = f"{item.name} (overloaded)" if item.is_overloaded else item.name
+    return [
+        (
+            name,
+            f"mean {said}",
+            latency_text(latency, row.measured),
+            latency_text(latency, row.simulated),
+            error_text(row),
+        )
+        for latency, said in LATENCIES.items()
+        if (row := item.row(f"{latency}.mean")) is not None
+    ]
+
+
+def _distributions(item: Checked) -> list[Json]:
+    found = []
+    for name, (measured, simulated) in item.samples.items():
+        both = percentiles_json(measured), percentiles_json(simulated)
+        if all(both):
+            found.append({"run": item.name, "latency": LATENCIES[name], "measured_s": both[0], "simulated_s": both[1]})
+    return found

@@ -28,14 +28,10 @@ def head(answer: FitResult) -> list[Block]:
 
 
 def body(answer: FitResult) -> list[Block]:
-    saved = (
-        []
-        if answer.saved is None
-        else [Line(), Line(f"wrote {answer.saved}; use it with --latency-profile {answer.saved}")]
-    )
+    saved = [Line(), Line(f"wrote {answer.saved}; use it with --latency-profile {answer.saved}")]
     left_out = [Line(f"left out: {text}", dim=True) for text in answer.fitted.left_out]
     return [_terms(answer), Line("other terms are unchanged", dim=True), Line(), *_errors(answer), *_curve(answer),
-            *_next(answer), *left_out, *saved]  # fmt: skip
+            *_next(answer), *left_out, *([] if answer.saved is None else saved)]  # fmt: skip
 
 
 def _terms(answer: FitResult) -> Table:
@@ -83,14 +79,11 @@ def _curve(answer: FitResult) -> list[Block]:
 
 
 def _next(answer: FitResult) -> list[Block]:
-    found: list[Block] = []
-    for item in answer.fitted.next_runs[:1]:
-        load = f"{item.concurrency:,} clients, {item.input_len:,} tokens in, {item.output_len:,} out"
-        found = [
-            Line(),
-            Line(f"measure next: {load}; it would reduce the remaining variance by {item.reduction:.0%}"),
-        ]
-    return found
+    if not answer.fitted.next_runs:
+        return []
+    item = answer.fitted.next_runs[0]
+    load = f"{item.concurrency:,} clients, {item.input_len:,} tokens in, {item.output_len:,} out"
+    return [Line(), Line(f"measure next: {load}; it would reduce the remaining variance by {item.reduction:.0%}")]
 
 
 def _words(name: str) -> str:

@@ -8,7 +8,7 @@ from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of
 from headcount.text.capacity import no_capacity_reason, row_layout
 from headcount.text.simulated import tenants_table
-from headcount.text.units import counted, dollars, milliseconds, percent, seconds, whole_dollars
+from headcount.text.units import counted, dollars, latency_text, percent, whole_dollars
 from headcount.text.words import (
     AT_CONFIDENCE,
     BEST,
@@ -58,8 +58,7 @@ def _at_safe(shown: Callable[[Point], str]) -> Callable[[CapacityRow], str]:
 
 
 def _latency(name: str, quantile: str) -> Callable[[CapacityRow], str]:
-    unit = seconds if name == "ttft_s" else milliseconds
-    return _at_safe(lambda point: unit(latency_summary(point, name)[quantile]))
+    return _at_safe(lambda point: latency_text(name, latency_summary(point, name)[quantile]))
 
 
 _GPUS = Column[CapacityRow]("GPUs", lambda row: f"{row.gpus}", is_text=True)
@@ -257,11 +256,9 @@ def _reached(answer: CapacityResult) -> Iterator[tuple[str, str]]:
     """Latencies of the users at 95 % confidence beside their limits; nothing where they were not simulated."""
     best, slo = answer.best, answer.question.slo
     if best.safe_point is not None:
-        limits = (slo.ttft_s, seconds), (slo.tpot_s, milliseconds)
-        reached = [
-            f"{column.title} {column.cell(best)}" + ("" if limit is None else f" (limit {unit(limit)})")
-            for column, (limit, unit) in zip(_P95, limits, strict=True)
-        ]
+        limits = [("ttft_s", slo.ttft_s), ("tpot_s", slo.tpot_s)]
+        told = ["" if limit is None else f" (limit {latency_text(name, limit)})" for name, limit in limits]
+        reached = [f"{column.title} {column.cell(best)}{limit}" for column, limit in zip(_P95, told, strict=True)]
         yield f"latency at {counted(best.users_low, 'user')}", ", ".join(reached)
 
 

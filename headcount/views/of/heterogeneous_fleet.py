@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from files.documents import Json
+from files.documents import Json, ReadJson
 from headcount.queries.autoscaling.pooled import NOBODY
 from headcount.queries.heterogeneous_fleet import FleetResult
 from headcount.queries.money import usd_per_month, usd_per_user_month
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.capacity import row_layout
 from headcount.text.units import dollars, milliseconds, percent, seconds, whole_dollars
 from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, model_title
@@ -19,10 +19,19 @@ from simulator.study.fleets.heterogeneous_fleet import PoolAlone
 
 MOST_DOWN = 2  # failures that the summary tells
 
+PoolRow = tuple[PoolAlone, ReadJson]
 COLUMNS = (
-    "pool", "layout", "users alone", "of requests", "miss TTFT", "miss TPOT", "TTFT p95", "TPOT p95", "prefix hits",
-    "$/hour",
-)  # fmt: skip
+    Column[PoolRow]("pool", lambda row: f"{row[1]['gpus']} × {row[1]['gpu']}", is_text=True),
+    Column[PoolRow]("layout", lambda row: row_layout(row[0].row)),
+    Column[PoolRow]("users alone", lambda row: f"{row[1]['users_alone']:,}"),
+    Column[PoolRow]("of requests", lambda row: f"{row[1]['share']:.0%}"),
+    Column[PoolRow]("miss TTFT", lambda row: percent(round(row[1]["ttft_misses"], 3))),
+    Column[PoolRow]("miss TPOT", lambda row: percent(round(row[1]["tpot_misses"], 3))),
+    Column[PoolRow]("TTFT p95", lambda row: seconds(row[1]["ttft_s"]["p95"])),
+    Column[PoolRow]("TPOT p95", lambda row: milliseconds(row[1]["tpot_s"]["p95"])),
+    Column[PoolRow]("prefix hits", lambda row: f"{row[1]['prefix_hit_rate']:.0%}"),
+    Column[PoolRow]("$/hour", lambda row: dollars(row[1]["usd_per_hour"])),
+)
 
 
 def head(answer: FleetResult) -> list[Block]:
@@ -32,20 +41,8 @@ def head(answer: FleetResult) -> list[Block]:
 def body(answer: FleetResult) -> list[Block]:
     if not answer.users:
         return [Line(NOBODY)]
-    rows = [
-        (
-            f"{row['gpus']} × {row['gpu']}", row_layout(pool.row), f"{row['users_alone']:,}", f"{row['share']:.0%}",
-            percent(round(row["ttft_misses"], 3)), percent(round(row["tpot_misses"], 3)),
-            seconds(row["ttft_s"]["p95"]), milliseconds(row["tpot_s"]["p95"]), f"{row['prefix_hit_rate']:.0%}",
-            dollars(row["usd_per_hour"]),
-        )
-        for pool, row in zip(answer.together.pools, answer.rows(), strict=True)
-    ]  # fmt: skip
-    return [
-        Table(columns=COLUMNS, rows=rows, text_columns=(0,)),
-        Line(),
-        *(Line(text, dim=True) for text in _legend(answer)),
-    ]
+    table = table_of(COLUMNS, zip(answer.together.pools, answer.rows(), strict=True))
+    return [table, Line(), *(Line(text, dim=True) for text in _legend(answer))]
 
 
 def _legend(answer: FleetResult) -> Iterator[str]:
@@ -61,11 +58,12 @@ def _legend(answer: FleetResult) -> Iterator[str]:
 def summary(answer: FleetResult) -> Summary:
     pools = answer.together.pools
     gpus = joined([_pool_title(pool) for pool in pools])
+    servers = [f"{servers_text(pool.row.replicas, pool.row.gpus)} ({pool.question.gpu.title})" for pool in pools]
     return page(
         answer,
         f"How many users can {model_title(answer.question.architecture.name)} serve on {gpus} together?",
         f"on {gpus} together",
-        bought=_bought_figures(answer),
+        bought=(("servers", f"{', '.join(servers)}; no spare"), *rent(answer), *price_figures(_priced(answer))),
         priced=_priced(answer),
         risk=f"{_failure_text(answer)} A router other than {answer.router} may serve fewer users.",
         options=_options(answer),
@@ -75,13 +73,6 @@ def summary(answer: FleetResult) -> Summary:
 
 def _priced(answer: FleetResult) -> list[Priced]:
     return [(pool.question.gpu, pool.question.gpu.usd_per_hour) for pool in answer.together.pools]
-
-
-def _bought_figures(answer: FleetResult) -> tuple[tuple[str, str], ...]:
-    """The servers and their cost."""
-    pools = answer.together.pools
-    servers = [f"{servers_text(pool.row.replicas, pool.row.gpus)} ({pool.question.gpu.title})" for pool in pools]
-    return (("servers", f"{', '.join(servers)}; no spare"), *rent(answer), *price_figures(_priced(answer)))
 
 
 def _options(answer: FleetResult) -> Options:

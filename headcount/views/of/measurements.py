@@ -1,15 +1,13 @@
 """What files of measurements say, in words."""
 
-from collections.abc import Callable, Mapping
-
-import pandas as pd
+from collections.abc import Mapping
 
 from calibrate.check.run_figures import LATENCIES, Difference, differences, request_figures
 from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
 from headcount.queries.calibrate.read import ReadResult
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted, milliseconds, seconds
+from headcount.text.units import counted, latency_text, milliseconds
 from headcount.views.summary.summary import Summary
 
 _SHOWN = ("mean", "p50", "p90", "p99")
@@ -62,7 +60,7 @@ def _run_blocks(run: MeasuredRun) -> list[Block]:
         *([_latencies(here, run.aggregates)] if has_latencies else []),
         *_settings("rates", rates),
         *_settings("server", {shown: run.aggregates.get(name) for name, shown in _SERVER.items()}),
-        *(Line("  " + _difference_text(difference)) for difference in differences(run)),
+        *(_difference_line(difference) for difference in differences(run)),
         *(Line(f"  {note}", dim=True) for note in run.notes),
     ]
 
@@ -82,40 +80,38 @@ def _latencies(here: Mapping[str, float], tool: Mapping[str, float]) -> Table:
     columns = [*_SHOWN] if here else []
     rows = []
     for name in LATENCIES:
-        unit = seconds if name in {"ttft_s", "e2e_s"} else milliseconds
-        cells = [unit(here.get(f"{name}.{statistic}")) for statistic in columns]
-        cells += [_tool_cell(unit, tool, f"{name}.{statistic}") for statistic in _SHOWN if tool]
+        cells = [latency_text(name, here.get(f"{name}.{statistic}")) for statistic in columns]
+        cells += [_tool_cell(tool, name, statistic) for statistic in _SHOWN if tool]
         if any(cell != "–" for cell in cells):
             rows.append((f"  {name.removesuffix('_s').upper()}", *cells))
     return Table(columns=("", *columns, *(f"tool's {statistic}" for statistic in _SHOWN if tool)), rows=rows)
 
 
-def _tool_cell(unit: Callable[[float | None], str], tool: Mapping[str, float], name: str) -> str:
+def _tool_cell(tool: Mapping[str, float], name: str, statistic: str) -> str:
     """A figure, or the bounds that a histogram leaves."""
-    if name not in tool and f"{name}.low" in tool:
-        return f"{unit(tool[f'{name}.low'])} to {unit(tool[f'{name}.high'])}"
-    return unit(tool.get(name))
+    key = f"{name}.{statistic}"
+    if key not in tool and f"{key}.low" in tool:
+        return " to ".join(latency_text(name, tool[f"{key}.{end}"]) for end in ("low", "high"))
+    return latency_text(name, tool.get(key))
 
 
-def _difference_text(difference: Difference) -> str:
-    return (
-        f"{difference.name}: {difference.here:.4g} from the requests, {difference.tool:.4g} by the tool "
-        f"({difference.relative:+.1%})" + (_WALL_TIME if _is_wall_time(difference) else "")
+def _difference_line(found: Difference) -> Line:
+    """Two figures of one name, and whether a clock that runs longer explains the difference."""
+    is_wall_time = (
+        found.tool > found.here if found.name == "duration_s" else found.name in _RATES and found.tool < found.here
     )
-
-
-def _is_wall_time(difference: Difference) -> bool:
-    """Whether a clock that runs longer explains it."""
-    if difference.name == "duration_s":
-        return difference.tool > difference.here
-    return difference.name in _RATES and difference.tool < difference.here
+    return Line(
+        f"  {found.name}: {found.here:.4g} from the requests, {found.tool:.4g} by the tool ({found.relative:+.1%})"
+        + _WALL_TIME * is_wall_time
+    )
 
 
 def _recording_blocks(found: Recording) -> list[Block]:
     steps, rows = found.steps, []
     for name in ("sequences", "tokens", "prefill_tokens", "elapsed_s", "cycle_s"):
         if name in steps and steps[name].notna().any():
-            values = [_statistic(steps[name], statistic) for statistic in _SHOWN]
+            quantiles = steps[name].quantile([int(statistic[1:]) / 100 for statistic in _SHOWN[1:]])
+            values = [float(steps[name].mean()), *quantiles.tolist()]
             rows.append((f"  {name}", *(milliseconds(x) if name.endswith("_s") else f"{x:,.1f}" for x in values)))
     return [
         *_settings("settings", found.options),
@@ -124,7 +120,3 @@ def _recording_blocks(found: Recording) -> list[Block]:
         Table(columns=("", *_SHOWN), rows=rows),
         Line("  context lengths are not logged: a step's price cannot be split from this file alone", dim=True),
     ]
-
-
-def _statistic(values: pd.Series, statistic: str) -> float:
-    return float(values.mean()) if statistic == "mean" else float(values.quantile(int(statistic[1:]) / 100))

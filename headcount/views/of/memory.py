@@ -15,7 +15,8 @@ from simulator.engines.memory import Remedy
 
 def summary(answer: MemoryResult) -> Summary:
     budget = answer.budget
-    question = f"Does {model_title(budget.model)} fit on {budget.num_gpus} × {_gpu_title(answer)} ({setting(answer)})?"
+    gpu = budget.gpu if answer.asked_about is None else answer.asked_about.gpu.title
+    question = f"Does {model_title(budget.model)} fit on {budget.num_gpus} × {gpu} ({setting(answer)})?"
     if not answer.fits:
         return unfit_page(budget, answer.asked_about, question)
     return Summary(
@@ -32,10 +33,6 @@ def summary(answer: MemoryResult) -> Summary:
     )  # fmt: skip
 
 
-def _gpu_title(answer: MemoryResult) -> str:
-    return answer.budget.gpu if answer.asked_about is None else answer.asked_about.gpu.title
-
-
 def head(answer: MemoryResult) -> list[Block]:
     return [Line(f" on {answer.budget.gpu}, {setting(answer)}", bold=answer.budget.model), Line(bold=headline(answer))]
 
@@ -49,16 +46,13 @@ def setting(answer: MemoryResult) -> str:
     return f"{answer.budget.split}, {answer.budget.weights_format} weights, {answer.budget.kv_cache_dtype} KV cache"
 
 
-def _pool_unit(answer: MemoryResult) -> str:
-    return "tokens" if answer.budget.engine == "sglang" else "blocks"
-
-
 def _beside_log(answer: MemoryResult) -> list[Block]:
     """The server's start-up log compared with what would have been predicted for it; the log is what counts."""
     if answer.log is None:
         return []
     whose = "SGLang" if answer.log.engine == "sglang" else f"vLLM {answer.log.vllm_version}"
-    title = f"compared with {answer.log.path.name} of {whose}; the KV {_pool_unit(answer)} are the log's"
+    unit = "tokens" if answer.budget.engine == "sglang" else "blocks"
+    title = f"compared with {answer.log.path.name} of {whose}; the KV {unit} are the log's"
     rows = [_term_cells(term) for term in answer.log_terms]
     return [Line(), Line(title), Table(columns=("GiB per GPU", "logged", "modelled", "error"), rows=rows), Line()]
 
@@ -90,23 +84,15 @@ def details(answer: MemoryResult) -> dict[str, object]:
 def headline(answer: MemoryResult) -> str:
     """Whether it fits, by how much, what to change."""
     budget = answer.budget
+    is_sglang = budget.engine == "sglang"  # which starts with whatever is left for the KV cache
     request = f"one request of the full {budget.max_model_len:,} tokens"
-    if budget.engine == "sglang":
-        return _sglang_headline(answer)
-    if budget.fits:
+    if not budget.fits:
+        missing, needed = max(0.1, budget.missing_bytes / GIB), "a KV cache" if is_sglang else request
+        return f"Does not fit: {missing:,.1f} GiB short per GPU for {needed}. {_advice(answer.remedies)}"
+    if not is_sglang:
         doubt = " But it is close: at the low end of the 90 % interval of KV blocks, vLLM would not start."
         spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU are free beyond {request}."
-        return spare + (doubt if is_doubtful(budget) else "")
-    missing = max(0.1, budget.missing_bytes / GIB)
-    return f"Does not fit: {missing:,.1f} GiB short per GPU for {request}. {_advice(answer.remedies)}"
-
-
-def _sglang_headline(answer: MemoryResult) -> str:
-    """Of SGLang, which starts with whatever is left for the KV cache."""
-    budget = answer.budget
-    if not budget.fits:
-        missing = max(0.1, budget.missing_bytes / GIB)
-        return f"Does not fit: {missing:,.1f} GiB short per GPU for a KV cache. {_advice(answer.remedies)}"
+        return spare + doubt * is_doubtful(budget)
     if budget.kv_cache_tokens >= budget.max_model_len:
         return f"Fits: the KV cache holds requests of the full {budget.max_model_len:,} tokens."
     return (
@@ -116,49 +102,34 @@ def _sglang_headline(answer: MemoryResult) -> str:
 
 
 def pool(answer: MemoryResult) -> list[str]:
-    """What the KV cache holds, a sentence per line; nothing where vLLM would not start."""
-    budget = answer.budget
+    """What the KV cache holds, a sentence per line; nothing where the engine would not start."""
+    budget, count = answer.budget, answer.conversations_at_once
     if not budget.fits:
         return []
+    is_sglang, most = budget.engine == "sglang", budget.max_num_seqs
+    size, ranks = budget.block_size, budget.data_parallel_size
     low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
+    if is_sglang:
+        low, high = budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
     interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
-    ranks = budget.data_parallel_size
-    each = f"; each of the {ranks} data-parallel ranks has its own cache of this size" if ranks > 1 else ""
-    count, most = answer.conversations_at_once, budget.max_num_seqs
-    running = f"; at most {most:,} of them run in one step (max_num_seqs)" if count > most else ""
-    parts = [f"{users:,} → {tokens:,}" for users, tokens in answer.tokens_per_user.items()]
-    if budget.engine == "sglang":
-        return _sglang_pool(answer, parts)
+    owners = f"{ranks} {'replicas' if is_sglang else 'data-parallel ranks'}"
+    each = f"; each of the {owners} has its own cache of this size" if ranks > 1 else ""
+    at_once = "run at once (max_running_requests)" if is_sglang else "run in one step (max_num_seqs)"
+    running = f"; at most {most:,} of them {at_once}" if count > most else ""
+    held = f"max_total_num_tokens {budget.kv_cache_tokens:,}{f' in pages of {size}' * (size > 1)} ({interval})"
+    if not is_sglang:
+        blocks = f"{budget.num_gpu_blocks:,} KV blocks of {size} tokens ({interval})"
+        held = f"{blocks}: {budget.kv_cache_tokens:,} tokens"
+    whole = f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once"
+    host = "" if is_sglang else host_text(budget)
+    per_user = ", ".join(f"{users:,} → {tokens:,}" for users, tokens in answer.tokens_per_user.items())
     return [
-        f"{budget.num_gpu_blocks:,} KV blocks of {budget.block_size} tokens ({interval}): "
-        f"{budget.kv_cache_tokens:,} tokens{_bytes_per_token(budget)}{each}",
-        f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once "
-        "(vLLM's 'Maximum concurrency')",
+        f"{held}{_bytes_per_token(budget)}{each}",
+        *[f"{whole} (vLLM's 'Maximum concurrency')"] * (not is_sglang),
         f"{count:,} conversations of {answer.context.tokens:,} tokens ({answer.context.source}) at once, "
-        f"without shared blocks{running}",
-        *([sentence(text)] if (text := host_text(budget)) else []),
-        *([f"context tokens per user if N users are active at once: {', '.join(parts)}"] if parts else []),
-    ]
-
-
-def _sglang_pool(answer: MemoryResult, per_user: Sequence[str]) -> list[str]:
-    """The same of SGLang, in tokens."""
-    budget, count = answer.budget, answer.conversations_at_once
-    low, high = budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
-    interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
-    pages = f" in pages of {budget.block_size}" if budget.block_size > 1 else ""
-    each = (
-        f"; each of the {budget.data_parallel_size} replicas has its own cache of this size"
-        if budget.data_parallel_size > 1
-        else ""
-    )
-    most = budget.max_num_seqs
-    running = f"; at most {most:,} of them run at once (max_running_requests)" if count > most else ""
-    return [
-        f"max_total_num_tokens {budget.kv_cache_tokens:,}{pages} ({interval}){_bytes_per_token(budget)}{each}",
-        f"{count:,} conversations of {answer.context.tokens:,} tokens ({answer.context.source}) at once, "
-        f"without shared prefixes{running}",
-        *([f"context tokens per user if N users are active at once: {', '.join(per_user)}"] if per_user else []),
+        f"without shared {'prefixes' if is_sglang else 'blocks'}{running}",
+        *([sentence(host)] if host else []),
+        *[f"context tokens per user if N users are active at once: {per_user}"] * bool(per_user),
     ]
 
 

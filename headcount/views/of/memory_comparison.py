@@ -52,7 +52,12 @@ def conclusions(answer: MemoryComparison) -> list[str]:
         fits = f"fits from TP {size}" if size is not None else "does not fit at these sizes"
         by_format.setdefault(quantization, {})[kv_cache_dtype] = fits
     own = {row.budget.quantization for row in answer.candidates if row.budget and row.quantization is None}
-    return [f"{_named(name, name in own)}: {_either(found)}" for name, found in by_format.items()]
+    return [
+        f"{_named(name, name in own)}: "
+        + (next(iter(found.values())) if len(set(found.values())) == 1 else
+           ", ".join(f"{text} with KV cache {dtype}" for dtype, text in found.items()))
+        for name, found in by_format.items()
+    ]  # fmt: skip
 
 
 def remarks(answer: MemoryComparison) -> list[str]:
@@ -74,12 +79,6 @@ def remarks(answer: MemoryComparison) -> list[str]:
         *(f"left out: {', '.join(dict.fromkeys(where))}: {reason}" for reason, where in reasons.items()),
         *(f"{name}: {value} ({why})" for name, value, why in common if name not in _BUDGET_TERMS),
     ]
-
-
-def _either(fits: dict[str, str]) -> str:
-    if len(set(fits.values())) == 1:
-        return next(iter(fits.values()))
-    return ", ".join(f"{text} with KV cache {dtype}" for dtype, text in fits.items())
 
 
 def details(answer: MemoryComparison) -> dict[str, object]:

@@ -19,15 +19,7 @@ from headcount.views.report_data.assumptions import of_terms
 from headcount.views.report_data.layouts import layouts_json
 from headcount.views.report_data.study import study_json
 from headcount.views.summary.confidence import Headroom
-from headcount.views.summary.summary import (
-    Bought,
-    Options,
-    Summary,
-    alone_risk,
-    options_of,
-    risk_of,
-    served_summary,
-)
+from headcount.views.summary.summary import Bought, Options, Summary, alone_risk, options_of, risk_of, served_summary
 from kvcache.gpus.gpu import find_gpu
 from workloads.demand import LINKS, Link
 

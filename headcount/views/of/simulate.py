@@ -1,22 +1,14 @@
 """How fast one load is served, in words."""
 
-from collections.abc import Callable
-
 from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.disaggregation import disaggregated_parts, disaggregated_text
-from headcount.queries.report_data.percentiles import (
-    P99_COLUMN,
-    P99_MEANING,
-    PERCENTILES,
-    percentiles_json,
-    runs_text,
-)
+from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING, PERCENTILES, percentiles_json, runs_text
 from headcount.queries.serving import TAILS
 from headcount.queries.simulate import SimulateResult
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.pools import disaggregated_blocks
 from headcount.text.simulated import rates, tenants_table
-from headcount.text.units import milliseconds, seconds
+from headcount.text.units import latency_text, seconds
 from headcount.text.words import (
     host_text,
     layout_text,
@@ -87,12 +79,11 @@ def head(answer: SimulateResult) -> list[Block]:
 
 
 def body(answer: SimulateResult) -> list[Block]:
-    units = {"ttft_s": seconds, "e2e_s": seconds}
     rows = [
-        (row["latency"].removesuffix("_s").upper(),
-         *(units.get(row["latency"], milliseconds)(row[name]) for name in STATISTICS),
-         _p99_range(answer, row["latency"], units.get(row["latency"], milliseconds)))
+        (name.removesuffix("_s").upper(), *(latency_text(name, row[statistic]) for statistic in STATISTICS),
+         _p99_range(answer, name))
         for row in answer.rows()
+        for name in [row["latency"]]
     ]  # fmt: skip
     preempted = words_of(answer.plan.args).preempted
     figures = [Line(f"  {name:<18}{value}") for name, value in rates(answer.result, preempted)]
@@ -108,11 +99,12 @@ def body(answer: SimulateResult) -> list[Block]:
     return [latencies, Line(), *figures, *disaggregated_blocks(answer.served.disaggregated), *tenants, Line(), *dim]
 
 
-def _p99_range(answer: SimulateResult, name: str, shown: Callable[[float | None], str]) -> str:
+def _p99_range(answer: SimulateResult, name: str) -> str:
     if name not in TAILS:
         return ""
-    found = answer.p99_interval(name)
-    return f"needs {fewest_for_error(99):,} requests" if found is None else f"{shown(found[0])} to {shown(found[1])}"
+    if (found := answer.p99_interval(name)) is None:
+        return f"needs {fewest_for_error(99):,} requests"
+    return " to ".join(latency_text(name, end) for end in found)
 
 
 def details(answer: SimulateResult) -> dict[str, object]:

@@ -8,9 +8,7 @@ from headcount.queries.calibrate.check_steps import _COUNTED, StepsCheckResult, 
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, milliseconds
 from headcount.text.words import model_title, sentence
-from headcount.views.report_data.assumptions import of_terms
-from headcount.views.report_data.deployment import deployment_json
-from headcount.views.report_data.memory import memory_json
+from headcount.views.report_data.study import server_json
 from headcount.views.summary.summary import Summary, risk_of
 
 _NAMES: Final = {DECODES: "decodes alone", CHUNKS: "full of prompt tokens"}
@@ -81,20 +79,14 @@ def _body(item: CheckedSteps) -> list[Block]:
 
 
 def _cells(row: ReadJson, count: str) -> tuple[str, ...]:
-    times = (milliseconds(row["measured_s"]), milliseconds(row["simulated_s"]))
+    counts = (row["load"] or "–", f"{row[count]:,}", f"{row['decode_context']:,.0f}")
     return (
-        row["load"] or "–",
-        f"{row[count]:,}",
-        f"{row['decode_context']:,.0f}",
-        *times,
+        *counts,
+        milliseconds(row["measured_s"]),
+        milliseconds(row["simulated_s"]),
         f"{row['error_percent']:+.1f} %",
     )
 
 
 def details(answer: StepsCheckResult) -> dict[str, object]:
-    plan = answer.checked[0].deployment
-    return {
-        "deployment": deployment_json(plan, 1),
-        "memory": memory_json(plan.budget),
-        "assumptions": of_terms("memory and step times", plan.assumptions),
-    }
+    return server_json(answer.checked[0].deployment)

@@ -24,31 +24,20 @@ def summary(answer: TrainingMemoryResult) -> Summary:
     budget, plan = answer.budget, answer.budget.plan
     left = budget.gpu_memory_bytes - budget.total_bytes
     gpus = f"{plan.num_gpus:,} × {find_gpu(budget.gpu).title}"
+    where = _where_it_fits(answer)
+    instead = f"it fits {where[0]}" if where else "shorten --seq-len"
+    fitting = ("it fits", " or ".join(where) or "with none of the options tried")
     memory = f"{gib(budget.total_bytes)} needed, it has {gib(budget.gpu_memory_bytes)}"
     return Summary(
         question=f"Does training {model_title(budget.model)} fit on {gpus}?",
         answer=f"Yes: {gib(left)} of each GPU are left"
         if answer.fits
-        else f"No: each GPU lacks {gib(-left)}; {_told(answer)}",
-        figures=(
-            ("layout", plan.layout),
-            ("memory of each GPU", memory),
-            *(
-                ()
-                if answer.fits
-                else (("it fits", " or ".join(_where_it_fits(answer)) or "with none of the options tried"),)
-            ),
-        ),
+        else f"No: each GPU lacks {gib(-left)}; {instead}",
+        figures=(("layout", plan.layout), ("memory of each GPU", memory), *(() if answer.fits else (fitting,))),
         risk="Fragmentation and libraries may take more memory than the allowance.",
         words=WORDS,
-        is_good=answer.fits or bool(_where_it_fits(answer)),
+        is_good=answer.fits or bool(where),
     )
-
-
-def _told(answer: TrainingMemoryResult) -> str:
-    """What to do instead."""
-    where = _where_it_fits(answer)
-    return f"it fits {where[0]}" if where else "shorten --seq-len"
 
 
 def _where_it_fits(answer: TrainingMemoryResult) -> list[str]:

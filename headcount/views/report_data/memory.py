@@ -12,10 +12,7 @@ from headcount.text.words import joined, longest_name
 from headcount.views.report_data.assumptions import of_terms
 from headcount.views.summary.summary import Summary
 from kvcache.memory.budget import MemoryBudget
-from simulator.engines.vllm.comparison import (
-    TENSOR_PARALLEL_SIZES,
-    Candidate,
-)
+from simulator.engines.vllm.comparison import TENSOR_PARALLEL_SIZES, Candidate
 
 NOWHERE: Final = "it does not fit with any of these options: choose a larger GPU"
 _MEMORY = (

@@ -8,10 +8,11 @@ from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.loads import curve_json
 from headcount.queries.report_data.study import Study
 from headcount.text.words import COVERED
-from headcount.views.report_data.assumptions import assumptions_of
+from headcount.views.report_data.assumptions import assumptions_of, of_terms
 from headcount.views.report_data.deployment import deployment_json
 from headcount.views.report_data.memory import memory_json
 from headcount.views.report_data.workload import workload_text
+from simulator.deployment import Deployment
 from simulator.study.capacity_table import CapacityRow
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ def study_json(answer: "Result", study: Study | None) -> Json:
         "step_causes": row.step_causes,
         "staircase": staircase_json(study),
         **answer.evidence,
+    }
+
+
+def server_json(plan: Deployment) -> Json:
+    """Of one server that was measured."""
+    return {
+        "deployment": deployment_json(plan, 1),
+        "memory": memory_json(plan.budget),
+        "assumptions": of_terms("memory and step times", plan.assumptions),
     }
 
 

@@ -38,7 +38,7 @@ class Chart(ABC):
         return f"{self.title}. {'; '.join(', '.join(row) for row in list(rows)[:8])}. Columns: {', '.join(columns)}."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Series:
     """Points under a name; `low` and `high` make a band around them."""
 
@@ -52,7 +52,7 @@ class Series:
     has_line: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Limit:
     """A line across, with its meaning."""
 
@@ -78,34 +78,29 @@ class Lines(Chart):
 
     def table(self) -> Rows:
         show_x, show_y = TEXTS[self.x_text], TEXTS[self.y_text]
-        together = all(list(each.x) == list(self.series[0].x) for each in self.series)
-        if together:
-            columns = [self.x_name, *(each.name for each in self.series)]
-            every = max(-(-len(self.series[0].x) // MOST_ROWS), 1)
-            rows = [
-                [show_x(x), *(show_y(each.y[place]) for each in self.series)]
-                for place, x in enumerate(self.series[0].x)
-                if place % every == 0
-            ]
-            return columns, rows
+        xs = list(self.series[0].x)
+        if all(list(each.x) == xs for each in self.series):
+            every = max(-(-len(xs) // MOST_ROWS), 1)
+            ys = [each.y[::every] for each in self.series]
+            rows = [[show_x(x), *map(show_y, at)] for x, *at in zip(xs[::every], *ys, strict=True)]
+            return [self.x_name, *(each.name for each in self.series)], rows
         every = max(-(-sum(len(each.x) for each in self.series) // MOST_ROWS), 1)
         return ["what", self.x_name, self.y_name], [
             [each.name, show_x(x), show_y(y)]
             for each in self.series
-            for place, (x, y) in enumerate(zip(each.x, each.y, strict=True))
-            if place % every == 0
+            for x, y in zip(each.x[::every], each.y[::every], strict=True)
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Bar:
     """From one value to another; a `kind` other than plain is drawn with its own pattern."""
 
     name: str
-    begin: float
     end: float
     label: str
     kind: str = "plain"  # plain, marked, pale, warning
+    begin: float = 0
 
 
 @dataclass(frozen=True, kw_only=True)

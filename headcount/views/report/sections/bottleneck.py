@@ -42,7 +42,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
 
 def _step(report: ReadJson) -> Bars:
     causes = sorted(report["step_causes"].items(), key=lambda item: -item[1])
-    bars = [Bar(name=name, begin=0, end=share, label=f"{share:.1%}") for name, share in causes if share > LEAST]
+    bars = [Bar(name, share, f"{share:.1%}") for name, share in causes if share > LEAST]
     return Bars(
         title=f"{causes[0][1]:.0%} of a step's time goes to {causes[0][0]}",
         note="The mean step at the capacity.",

@@ -33,21 +33,14 @@ def parts(answer: ReadJson) -> Iterator[Part]:
             "your server: headcount calibrate record, fit and check.",
             axis_name="users",
             bars=[
-                Bar(
-                    name=said,
-                    begin=0,
-                    end=users,
-                    label=f"{users:,}",
-                    kind="marked" if said == "as simulated" else "plain",
-                )
-                for said, users in known
+                Bar(said, users, f"{users:,}", "marked" if said == "as simulated" else "plain") for said, users in known
             ],
         )
 
 
 def _scatter(found: ReadJson) -> Iterator[Part]:
     series = [
-        Series(name=each["name"], x=each["measured_s"], y=each["simulated_s"], has_line=False, has_points=True)
+        Series(each["name"], each["measured_s"], each["simulated_s"], has_line=False, has_points=True)
         for each in found["latencies"]
     ]
     if series:
@@ -64,6 +57,6 @@ def _scatter(found: ReadJson) -> Iterator[Part]:
         yield Lines(
             title=f"{each['latency']} of {each['run']}", x_name=each["latency"], y_name="requests", x_text="time",
             y_text="percent", note="Share of requests at or below each time.", is_log=True,
-            series=[Series(name=name, x=[max(value, 1e-5) for value in each[f"{name}_s"]], y=shares)
+            series=[Series(name, [max(value, 1e-5) for value in each[f"{name}_s"]], shares)
                     for name in ("measured", "simulated")],
         )  # fmt: skip

@@ -23,7 +23,8 @@ def parts(answer: ReadJson) -> Iterator[Part]:
     ends, target = report["ends"], report["slo"]["attainment"]
     near = [each for each in report["curve"] if SHOWN[0] <= each["users"] / ends["users"] <= SHOWN[1]]
     curve = near if len(near) > 1 else report["curve"]
-    floor = max(min(target, *(each["mean"] for each in curve)) - BELOW, 0.0)
+    users, mean, low, high = ([each[name] for each in curve] for name in ("users", "mean", "low", "high"))
+    floor = max(min(target, *mean) - BELOW, 0.0)
     growing = sum(each["queue_grows"] for each in curve)
     note = (
         f"{report['fleet']}. Each point is a simulated load; all loads use the same random numbers. The band is the "
@@ -39,18 +40,9 @@ def parts(answer: ReadJson) -> Iterator[Part]:
         y_name="requests within the SLO",
         y_text="percent",
         from_zero=False,
-        series=[
-            Series(
-                name="attainment",
-                x=[each["users"] for each in curve],
-                y=[each["mean"] for each in curve],
-                low=[max(each["low"], floor) for each in curve],
-                high=[each["high"] for each in curve],
-                has_points=True,
-            )
-        ],
+        series=[Series("attainment", users, mean, [max(each, floor) for each in low], high, has_points=True)],
         limits=[
-            Limit(value=target, label=f"target {percent(target)}"),
-            *(Limit(value=ends[name], label=said, is_vertical=True) for name, said in LINES),
+            Limit(target, f"target {percent(target)}"),
+            *(Limit(ends[name], said, is_vertical=True) for name, said in LINES),
         ],
     )

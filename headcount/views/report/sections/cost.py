@@ -27,8 +27,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
             y_name="US dollars a month",
             y_text="dollars",
             series=[
-                Series(name="API", x=even["users"], y=even["api_usd"]),
-                Series(name="own GPUs", x=even["users"], y=even["own_usd"]),
+                Series(name, even["users"], even[usd]) for name, usd in (("API", "api_usd"), ("own GPUs", "own_usd"))
             ],
-            limits=[Limit(value=even["today"], label="users now", is_vertical=True)],
+            limits=[Limit(even["today"], "users now", is_vertical=True)],
         )

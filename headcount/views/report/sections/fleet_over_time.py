@@ -22,29 +22,26 @@ def parts(answer: ReadJson) -> Iterator[Part]:
     replicas = first["in_flight"][:MOST_REPLICAS]
     unit, x_name = (3600.0, "hours") if answer["duration_s"] > 7200 else (60.0, "minutes")
     x = [time_s / unit for time_s in first["time_s"]]
-    events = [Limit(value=time_s / unit, label="event", is_vertical=True) for time_s in report["events_s"]]
+    events = [Limit(time_s / unit, "event", is_vertical=True) for time_s in report["events_s"]]
     yield Lines(
         title=f"{answer['fleets'][0]['replicas_mean']:.2f} replicas on average, "
         f"at most {answer['fleets'][0]['replicas_max']}",
         note="Replicas whose GPUs are billed: those that start, are ready or drain.",
         x_name=x_name, y_name="replicas", limits=events,
-        series=[Series(name=line["name"], x=x, y=line["held"], is_step=True) for line in drawn],
+        series=[Series(line["name"], x, line["held"], is_step=True) for line in drawn],
     )  # fmt: skip
-    target = Limit(value=report["target_attainment"], label="target")
+    # where nothing arrives, nothing misses
+    attained = [[1.0 if share is None else share for share in line["attained"]] for line in drawn]
+    target = Limit(report["target_attainment"], "target")
     yield Lines(
         title=f"{percent(round(answer['fleets'][0]['attainment'], 4))} of all requests meet the SLO",
         note="Share of the requests that arrive in an interval. Lost and unanswered requests count as misses.",
         x_name=x_name, y_name="attainment", y_text="percent", limits=[target, *events], from_zero=False,
-        series=[Series(name=line["name"], x=x, y=[_known(value) for value in line["attained"]]) for line in drawn],
+        series=[Series(line["name"], x, shares) for line, shares in zip(drawn, attained, strict=True)],
     )  # fmt: skip
     yield Lines(
         title=f"Requests in each replica, {first['name']}",
         note="Sent there and not answered, those that wait too.",
         x_name=x_name, y_name="requests", limits=events,
-        series=[Series(name=f"replica {number}", x=x, y=values) for number, values in enumerate(replicas)],
+        series=[Series(f"replica {number}", x, values) for number, values in enumerate(replicas)],
     )  # fmt: skip
-
-
-def _known(share: float | None) -> float:
-    """Where nothing arrives, nothing misses."""
-    return 1.0 if share is None else share

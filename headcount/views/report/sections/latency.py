@@ -27,11 +27,11 @@ def _distribution(report: ReadJson, name: str) -> Lines:
     shares = [value / 100 for value in report["percentiles"]]
     spoken, limit_s = name[:4].upper(), report["slo"].get(name)
     series = [
-        Series(name=_load_name(load), x=[max(value, 1e-4) for value in load[name]], y=shares)
+        Series(_load_name(load), [max(value, 1e-4) for value in load[name]], shares)
         for load in report["loads"]
         if load[name]
     ]
-    limit = [] if limit_s is None else [Limit(value=limit_s, label=f"limit {TEXTS['time'](limit_s)}", is_vertical=True)]
+    limit = [] if limit_s is None else [Limit(limit_s, f"limit {TEXTS['time'](limit_s)}", is_vertical=True)]
     return Lines(
         title=f"{spoken}: share of requests at or below each time",
         note="After the warm-up, including queueing. The time axis is logarithmic.",

@@ -22,10 +22,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
             note="The marked bar is the best. Pale bars are estimates; those layouts were not simulated.",
             axis_name=found["axis"],
             text=found["text"],
-            bars=[
-                Bar(name=each["name"], begin=0, end=each["value"], label=each["label"], kind=each["kind"])
-                for each in found["bars"][:MOST]
-            ],
+            bars=[Bar(each["name"], each["value"], each["label"], each["kind"]) for each in found["bars"][:MOST]],
             columns=("layout", found["axis"]),
         )
     if found["rows"]:

@@ -20,17 +20,10 @@ def parts(answer: ReadJson) -> Iterator[Part]:
     total, begin, bars = found["total_bytes"], 0, []
     for part in found["parts"]:
         kind = "warning" if part["is_missing"] else "marked" if part["name"] == KV_CACHE else "plain"
-        bars.append(
-            Bar(
-                name=part["name"],
-                begin=begin / GIB,
-                end=(begin + part["bytes"]) / GIB,
-                label=gib(part["bytes"]),
-                kind=kind,
-            )
-        )
-        begin += part["bytes"]
-    limit = None if found["fits"] else Limit(value=total / GIB, label=f"the GPU's {total / GIB:,.1f} GiB")
+        end = begin + part["bytes"]
+        bars.append(Bar(part["name"], end / GIB, gib(part["bytes"]), kind, begin / GIB))
+        begin = end
+    limit = None if found["fits"] else Limit(total / GIB, f"the GPU's {total / GIB:,.1f} GiB")
     yield Bars(
         title=_title(found), note=_note(found), axis_name="GiB of one GPU", bars=bars, limit=limit,
         columns=("part", "size"),

@@ -1,6 +1,6 @@
 """KV cache, running and waiting requests, preemptions over time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from files.documents import ReadJson
 from headcount.text.units import counted
@@ -28,9 +28,9 @@ def parts(answer: ReadJson) -> Iterator[Part]:
         note="Shares of the KV cache. Live: used by running requests. Cached: free, but kept for prefix reuse until "
         "needed. Shaded: the warm-up, which no figure includes.",
         x_name="minutes of simulated time", y_name="KV cache", y_text="percent",
-        series=[Series(name=name, x=times, y=values) for name, values in shares], shaded=shaded,
+        series=[Series(name, times, values) for name, values in shares], shaded=shaded,
     )  # fmt: skip
-    requests = [Series(name=name, x=times, y=line[name]) for name in ("running", "waiting")]
+    requests = [Series(name, times, line[name]) for name in ("running", "waiting")]
     most = max((line["waiting"][place] for place in measured), default=0.0)
     yield Lines(
         title=f"At most {counted(round(most), 'request')} at once in the queue" if most else "No request waits",
@@ -43,7 +43,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
         yield Lines(
             title=f"{line['preemptions'][-1]:,.0f} {preempted} since the start",
             x_name="minutes of simulated time", y_name=preempted,
-            series=[Series(name=preempted, x=times, y=line["preemptions"], is_step=True)], shaded=shaded,
+            series=[Series(preempted, times, line["preemptions"], is_step=True)], shaded=shaded,
         )  # fmt: skip
     for load in report.get("loads") or []:
         if load["share"] in (None, 1.0):
@@ -51,13 +51,10 @@ def parts(answer: ReadJson) -> Iterator[Part]:
 
 
 def _means(load: ReadJson, preempted: str) -> str:
+    host = load.get("host_hit_rate")
+    offloaded = "" if host is None else f" of the GPU and {host:.0%} in the offloaded KV cache"
     return (
         f"On average: {load['running']:,.1f} running, {load['waiting']:,.1f} waiting, {load['kv_usage']:.0%} of the KV "
-        f"cache used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache{_host_hits(load)}, "
+        f"cache used, {load['prefix_hit_rate']:.0%} of prompt tokens found in the cache{offloaded}, "
         f"{1000 * load['preemptions_per_request']:.3g} {preempted} per 1,000 requests."
     )
-
-
-def _host_hits(load: Mapping[str, object]) -> str:
-    host = load.get("host_hit_rate")
-    return "" if host is None else f" of the GPU and {host:.0%} in the offloaded KV cache"

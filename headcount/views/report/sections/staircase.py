@@ -19,22 +19,18 @@ def parts(answer: ReadJson) -> Iterator[Part]:
     steps = [step for step in found["steps"] if step["users"]]
     bought = next(step for step in steps if step["servers"] == found["bought"])
     spare = f", {counted(found['spare'], 'spare server')} included" if found["spare"] else ""
-    needed = found["users_needed"]
+    needed, gpus = found["users_needed"], [step["gpus"] for step in steps]
+    wanted = [] if needed is None else [Limit(needed, "users to serve", is_vertical=True)]
     # each number of GPUs carries all users up to what it serves
-    xs, ys = [0.0], [float(steps[0]["gpus"])]
-    server = steps[1]["gpus"] - steps[0]["gpus"] if len(steps) > 1 else steps[0]["gpus"]
-    for step in steps:
-        xs.append(float(step["users"]))
-        ys.append(float(step["gpus"] + server))
+    server = gpus[1] - gpus[0] if len(gpus) > 1 else gpus[0]
+    xs = [0.0, *(float(step["users"]) for step in steps)]
+    ys = [float(gpus[0]), *(float(each + server) for each in gpus)]
     yield Lines(
         title=f"Up to {bought['users']:,} users on {counted(bought['gpus'], 'GPU')}{spare}",
         note="Users at 95 % confidence by number of GPUs, in whole servers and in proportion to what was simulated."
         + (" Spare servers are included in the GPUs, but serve no users." if found["spare"] else ""),
         x_name="users",
         y_name="GPUs",
-        series=[Series(name="GPUs needed", x=xs, y=ys, is_step=True)],
-        limits=[
-            *([] if needed is None else [Limit(value=needed, label="users to serve", is_vertical=True)]),
-            Limit(value=bought["gpus"], label="bought"),
-        ],
+        series=[Series("GPUs needed", xs, ys, is_step=True)],
+        limits=[*wanted, Limit(bought["gpus"], "bought")],
     )

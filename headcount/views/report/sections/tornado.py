@@ -16,14 +16,12 @@ def parts(answer: ReadJson) -> Iterator[Part]:
     swings = report.get("tornado")
     if not swings:
         return
-    swing, bars = report["swing"], []
-    for each in swings:
-        for side, sign in (("less", "−"), ("more", "+")):
-            change = each[side] - 1
-            bars.append(
-                Bar(name=f"{each['name']} {sign}{swing:.0%}", begin=0, end=change, label=f"{change:+.0%}",
-                    kind="plain" if side == "less" else "marked")
-            )  # fmt: skip
+    swing = report["swing"]
+    bars = [
+        Bar(f"{each['name']} {sign}{swing:.0%}", each[side] - 1, f"{each[side] - 1:+.0%}", kind)
+        for each in swings
+        for side, sign, kind in (("less", "−", "plain"), ("more", "+", "marked"))
+    ]
     how = "simulated" if report.get("is_tornado_simulated") else "estimated; headcount whatif --tornado simulates them"
     yield Bars(
         title=f"What matters most: {swings[0]['name']}",

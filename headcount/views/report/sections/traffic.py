@@ -24,7 +24,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
             note=rate["note"],
             x_name="minutes from the first request",
             y_name="requests/s",
-            series=[Series(name="requests/s", x=minutes, y=rate["per_s"], is_step=True)],
+            series=[Series("requests/s", minutes, rate["per_s"], is_step=True)],
         )
     if found.get("lengths"):
         lengths = found["lengths"]
@@ -32,10 +32,7 @@ def parts(answer: ReadJson) -> Iterator[Part]:
         yield Lines(
             title="How long prompts and answers are", note="Share of requests up to each length.", x_name="tokens",
             y_name="requests", y_text="percent", is_log=True,
-            series=[
-                Series(name=name, x=[max(value, 1) for value in lengths[name]], y=shares)
-                for name in ("prompt", "answer")
-            ],
+            series=[Series(name, [max(value, 1) for value in lengths[name]], shares) for name in ("prompt", "answer")],
         )  # fmt: skip
     if found.get("reuse"):
         reuse = found["reuse"]
@@ -43,5 +40,5 @@ def parts(answer: ReadJson) -> Iterator[Part]:
             title="What a prefix cache would find",
             note="One cache, requests one after the other; a server's cache also holds what is being answered.",
             x_name="KV cache, tokens", y_name="prompt blocks found", y_text="percent", is_log=True,
-            series=[Series(name="found", x=reuse["tokens"], y=reuse["hit_rate"])],
+            series=[Series("found", reuse["tokens"], reuse["hit_rate"])],
         )  # fmt: skip
