@@ -32,24 +32,17 @@ def tenant_row(tenant: "TenantFigures") -> tuple[str, ...]:
     )
 
 
-def _host_hits(result: "SimulationResult") -> str:
-    host = result.host_hit_rate
-    return "" if host is None else f" in GPU memory, {host:.1%} offloaded"
-
-
 def rates(result: "SimulationResult", preempted: str) -> list[tuple[str, str]]:
     """What a run did, a name and a figure for each; `preempted` is the engine's word."""
     running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
+    offloaded = "" if (host := result.host_hit_rate) is None else f" in GPU memory, {host:.1%} offloaded"
+    ended = f"{result.num_finished:,} finished in {result.end_s - result.start_s:,.1f} s"
     rows = [
-        (
-            "requests",
-            f"{result.num_requests:,} arrived, {result.num_finished:,} finished "
-            f"in {result.end_s - result.start_s:,.1f} s",
-        ),
+        ("requests", f"{result.num_requests:,} arrived, {ended}"),
         ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
         ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
         ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at the peak"),
-        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{_host_hits(result)}"),
+        ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{offloaded}"),
         (preempted, f"{result.num_preemptions:,}"),
     ]
     if result.held_mean is not None:

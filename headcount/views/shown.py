@@ -1,7 +1,6 @@
 """A result as text, as HTML for notebooks, and as the data of its report; each question's words are in `views.of`."""
 
 import hashlib
-import os
 import platform
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -88,14 +87,7 @@ def notebook(result: Result) -> str:
     return as_html([*blocks(result), *(Line(f": {each}", bold=str(each.severity)) for each in result.alerts)])
 
 
-def check_report(option: str, path: str | os.PathLike[str]) -> None:
-    """Refuse what would make a report impossible after the work. Raises HeadcountError."""
-    document.check_report(option, path)
-
-
-def write_report(path: Path, answer: Mapping[str, object]) -> None:
-    """Write what `report_json` is part of in the format that the file's name ends in."""
-    document.write(path, answer)
+check_report, write_report = document.check_report, document.write
 
 
 def versions_json() -> dict[str, str]:

@@ -39,7 +39,6 @@ from headcount.views.summary.summary import (
     Bought,
     Options,
     Summary,
-    if_all_come,
     options_of,
     served_summary,
     serves_nobody,
@@ -226,12 +225,8 @@ def summary(answer: CapacityResult) -> Summary:
     question = f"How many users can {model_title(asked.architecture.name)} serve on {asked.gpu.title} GPUs?"
     if not best.users_low or best.plan is None:
         return serves_nobody(question, no_capacity_reason(best) if best.users else best.reason or "nothing runs")
-    month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
-    bought = Bought(
-        gpu=asked.gpu, gpus=best.gpus, servers=best.replicas, usd_per_gpu_hour=asked.gpu.usd_per_hour,
-        usd_per_month=month, usd_per_head=usd_per_user_month(month, best.users_low),
-        heads=if_all_come(best.users_low),
-    )  # fmt: skip
+    price, low = asked.gpu.usd_per_hour, best.users_low
+    bought = Bought(gpu=asked.gpu, gpus=best.gpus, servers=best.replicas, usd_per_gpu_hour=price, users_low=low)
     several = len(answer.capacity) > 1
     return served_summary(
         answer,
@@ -246,7 +241,7 @@ def summary(answer: CapacityResult) -> Summary:
         headroom=Headroom(needed=None, low=best.users_low, users=best.users, high=best.users_high),
         found=best,
         about=f"On {counted(best.gpus, 'GPU')}: " if several else "",
-        risk=bought.failure(best.users_low),
+        risk=bought.failure,
         options=_options(answer) if several else None,
         words=LATENCY_WORDS[:2] + P95_WORD,
     )

@@ -2,7 +2,6 @@
 
 from headcount.queries.autoscaling.pooled import NOBODY
 from headcount.queries.disaggregation import DisaggregationResult
-from headcount.queries.money import usd_per_user_month
 from headcount.queries.report_data.disaggregation import disaggregated_parts, disaggregated_text
 from headcount.text.blocks import Block, Line
 from headcount.text.pools import disaggregated_blocks
@@ -10,7 +9,7 @@ from headcount.text.units import milliseconds, seconds
 from headcount.text.words import model_title
 from headcount.views.of.pooled import headline, page, pooled_details
 from headcount.views.report_data.assumptions import gpu_rows, of_terms
-from headcount.views.summary.summary import Bought, Summary, if_all_come
+from headcount.views.summary.summary import Bought, Summary
 from simulator.study.served import latency_summary
 
 
@@ -48,7 +47,7 @@ def summary(answer: DisaggregationResult) -> Summary:
         f"on {bought}",
         bought=bought.figures,
         priced=bought.priced,
-        risk=f"{bought.failure(answer.users_low)} Servers that do both may serve more.",
+        risk=f"{bought.failure} Servers that do both may serve more.",
     )
 
 
@@ -56,8 +55,7 @@ def _bought(answer: DisaggregationResult) -> Bought:
     gpu, disaggregated = answer.question.gpu, answer.disaggregated
     return Bought(
         gpu=gpu, gpus=disaggregated.gpus, servers=sum(disaggregated.counts), usd_per_gpu_hour=gpu.usd_per_hour,
-        usd_per_month=answer.usd_per_month, usd_per_head=usd_per_user_month(answer.usd_per_month, answer.users_low),
-        heads=if_all_come(answer.users_low), parts=disaggregated_parts(disaggregated),
+        users_low=answer.users_low, parts=disaggregated_parts(disaggregated),
     )  # fmt: skip
 
 

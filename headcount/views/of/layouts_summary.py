@@ -17,7 +17,6 @@ from headcount.views.summary.summary import (
     Bought,
     Options,
     Summary,
-    if_all_come,
     options_of,
     risk_of,
     served_summary,
@@ -75,7 +74,7 @@ def layout_page(
         headroom=headroom or Headroom(needed=None, low=row.users_low, users=row.users, high=row.users_high),
         found=row,
         about=about,
-        risk=" ".join([*_cheaper_texts(others, layout), bought.failure(layout.users) if risk is None else risk]),
+        risk=" ".join([*_cheaper_texts(others, layout), bought.failure if risk is None else risk]),
         options=options,
         words=words,
         leads=leads,
@@ -104,9 +103,7 @@ def bought_of(layout: Layout) -> Bought:
         gpus=layout.gpus,
         servers=layout.num_servers,
         usd_per_gpu_hour=layout.asked.gpu.usd_per_hour,
-        usd_per_month=layout.usd_per_month,
-        usd_per_head=layout.usd_per_user_month,
-        heads=if_all_come(layout.users),
+        users_low=layout.users,
         parts=disaggregated_parts(layout.looked.disaggregated) if layout.looked and layout.looked.disaggregated else (),
     )
 

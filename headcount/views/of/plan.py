@@ -26,6 +26,7 @@ from workloads.demand import LINKS, Link
 __all__ = ["body", "details", "head", "summary"]
 
 MOST_FLEETS: Final = 4  # in the summary
+OF_TODAY: Final = (0.0, 0.5, 1.0, 1.5, 2.0)  # times the users, where both bills are drawn
 LEAST_LIFT: Final = 1.05  # of the users: less may be chance
 _OWN_FORMATS: Final = {"--quantization": "weights", "--kv-cache-dtype": "KV cache"}
 _NEUTRAL: Final = ("time_zones",)  # nothing is known to be otherwise
@@ -47,10 +48,9 @@ def summary(answer: PlanResult) -> Summary:
     heads = start.value if is_people else answer.demand.users
     bought = Bought(
         gpu=layout.offer.gpu, gpus=best.gpus or 0, servers=best.servers or 0, usd_per_gpu_hour=best.usd_per_gpu_hour,
-        usd_per_month=best.usd_per_month, spare_servers=spare,
-        usd_per_head=usd_per_user_month(best.usd_per_month, heads),
-        heads=f"{'person' if is_people else 'user'} at {heads:,.0f} {'people' if is_people else 'users'}"
-        f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} per user at {counted(low, 'user')}",
+        users_low=low, spare_servers=spare,
+        heads=(heads, f"{'person' if is_people else 'user'} at {heads:,.0f} {'people' if is_people else 'users'}"
+               f", ${usd_per_user_month(best.usd_per_month, low) or 0:,.2f} per user at {counted(low, 'user')}"),
         parts=_parts(best),
         beside=tuple((find_gpu(row.gpu), row.usd_per_gpu_hour) for row in _shown(answer)[0][1:]),
     )  # fmt: skip
@@ -104,7 +104,7 @@ def _shown(answer: PlanResult) -> tuple[list[FleetRow], list[FleetRow]]:
 
 def _failure_text(answer: PlanResult, bought: Bought, low: int, needed: float) -> str:
     if not bought.spare_servers:  # what a spare costs is among the figures, where it may be of another GPU
-        return bought.failure(low) if bought.parts else alone_risk(bought.servers, low, needed)
+        return bought.failure if bought.parts else alone_risk(bought.servers, low, needed)
     tried = answer.spare_tried
     if answer.best is not None and answer.best.prefill_tp is not None:
         spare = counted(answer.race.question.spare, "engine")
@@ -285,7 +285,7 @@ def _cost(answer: PlanResult) -> Json | None:
         "usd_per_million_output_tokens": "per million output tokens", "usd_per_million_tokens": "per million tokens",
     }  # fmt: skip
     utilization = percent(round(answer.money.utilization, 3))
-    even = answer.break_even
+    even, users = answer.break_even, answer.demand.users
     return {
         "title": "" if even is None else "Own GPUs compared with an API",
         "rows": [(said, f"{costs[name]:,.2f}") for name, said in names.items() if costs.get(name) is not None],
@@ -297,16 +297,12 @@ def _cost(answer: PlanResult) -> Json | None:
                 else ["No API was compared; give its prices for input and output tokens."]
             ),
         ],
-        "break_even": None if even is None else _break_even(answer.demand.users, even.api_usd_per_month, best),
-    }
-
-
-def _break_even(users: float, api_usd: float, best: FleetRow) -> Json:
-    """Both bills from no user to twice those of today."""
-    shares = (0.0, 0.5, 1.0, 1.5, 2.0)
-    return {
-        "today": users,
-        "users": [share * users for share in shares],
-        "api_usd": [share * api_usd for share in shares],
-        "own_usd": [best.usd_per_month] * len(shares),
+        "break_even": None
+        if even is None
+        else {
+            "today": users,
+            "users": [share * users for share in OF_TODAY],
+            "api_usd": [share * even.api_usd_per_month for share in OF_TODAY],
+            "own_usd": [best.usd_per_month] * len(OF_TODAY),
+        },
     }

@@ -60,7 +60,10 @@ def head(answer: PlanResult) -> list[Block]:
     ]
     others = [row for row in answer.fleets[1:] if row.runs and answer.best and row.gpu != answer.best.gpu]
     if answer.best and others:
-        lines.append(Line(_next_best(answer.best, others[0])))
+        assert answer.best.usd_per_month and others[0].usd_per_month, "fleets that run have a cost"
+        more = percent(round(others[0].usd_per_month / answer.best.usd_per_month - 1, 2))
+        estimated = ", as estimated" if others[0].state == SCREENED else ""
+        lines.append(Line(f"next best: {gpus_text(others[0])}, {others[0].layout}, costs {more} more{estimated}"))
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
@@ -99,13 +102,6 @@ def cost(answer: PlanResult) -> str:
         f"${best.usd_per_month:,.0f} a month, ${each:,.2f} per user; at full load "
         f"{counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user"
     )
-
-
-def _next_best(best: FleetRow, other: FleetRow) -> str:
-    assert best.usd_per_month and other.usd_per_month, "fleets that run have a cost"
-    more = other.usd_per_month / best.usd_per_month - 1
-    estimated = ", as estimated" if other.state == SCREENED else ""
-    return f"next best: {gpus_text(other)}, {other.layout}, costs {percent(round(more, 2))} more{estimated}"
 
 
 def body(answer: PlanResult) -> list[Block]:

@@ -132,25 +132,15 @@ def head(answer: DescribeResult) -> list[Block]:
 
 
 def body(answer: DescribeResult) -> list[Block]:
-    parts = [*figure_parts(answer), *remark_parts(answer)]
-    return [block for part in parts for block in (*part, Line())][:-1]
-
-
-def figure_parts(answer: DescribeResult) -> list[list[Block]]:
-    """Arrivals, lengths, prefix reuse, as far as they are known."""
-    found, summary = answer.description, answer.exact
-    parts = [
+    found, exact = answer.description, answer.exact
+    remarks = {"What it does not tell": found.untold, "How it was read": answer.how_read}
+    parts: list[list[Block]] = [
         arrival_blocks(found.arrivals) if found.arrivals else [],
-        length_blocks(found, {} if summary is None else exact_means(summary)),
+        length_blocks(found, {} if exact is None else exact_means(exact)),
         reuse_blocks(found.reuse, answer.hit_rates) if found.reuse else [],
     ]
-    return [part for part in parts if part]
-
-
-def remark_parts(answer: DescribeResult) -> list[list[Block]]:
-    """What the workload does not tell, and how it was read."""
-    titles = {"What it does not tell": answer.description.untold, "How it was read": answer.how_read}
-    return [[Line(bold=title), *(Line(f"  {text}") for text in told)] for title, told in titles.items() if told]
+    parts += [[Line(bold=title), *(Line(f"  {text}") for text in told)] for title, told in remarks.items() if told]
+    return [block for part in parts if part for block in (*part, Line())][:-1]
 
 
 def details(answer: DescribeResult) -> dict[str, object]:

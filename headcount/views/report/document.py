@@ -64,14 +64,9 @@ class Report:
         return [part for section in self.shown for part in section.parts if isinstance(part, Chart)]
 
 
-def suffixes() -> tuple[str, ...]:
-    """The endings of a report's name."""
-    return tuple(f".{name}" for name in FORMATS.names())
-
-
 def check_report(option: str, path: str | os.PathLike[str]) -> None:
     """Refuse what would make a report impossible after the work. Raises HeadcountError."""
-    check_out_file(option, Path(path), suffixes(), example="report.html")
+    check_out_file(option, Path(path), tuple(f".{name}" for name in FORMATS.names()), example="report.html")
     missing = FORMATS.load(_format_of(Path(path))).missing()
     if missing:
         raise HeadcountError(f"{option} {path}: {missing}")
@@ -103,15 +98,9 @@ def report_of(answer: ReadJson) -> Report:
             "the answer has no report in it; write it with --json, with --report FILE.json, or with "
             "to_json(report=True)"
         )
-    return Report(answer=answer, sections=tuple(_section(name, answer) for _, name in _in_order()))
-
-
-def _in_order() -> list[tuple[int, str]]:
-    found = []
-    for name in SECTIONS.names():
-        module = SECTIONS.load(name)
-        found.append((typed(module.ORDER, int, str(module.__file__), "ORDER"), name))
-    return sorted(found)
+    modules = [(name, SECTIONS.load(name)) for name in SECTIONS.names()]
+    order = sorted((typed(module.ORDER, int, str(module.__file__), "ORDER"), name) for name, module in modules)
+    return Report(answer=answer, sections=tuple(_section(name, answer) for _, name in order))
 
 
 def _section(name: str, answer: ReadJson) -> Section:

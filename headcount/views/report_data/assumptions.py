@@ -1,7 +1,7 @@
 """What an answer rests on: each figure with its source, and whether it was measured, specified or assumed."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.queries.report_data.evidence_kind import kind_of
 from headcount.text.units import GIB
@@ -17,24 +17,21 @@ if TYPE_CHECKING:
 
 def assumptions_of(question: "CapacityQuestion", plan: Deployment | None) -> list[dict[str, str]]:
     """Of the load, the GPU, memory and step times, those of the load first."""
-    found = [_row("load", *each) for each in [*_asked_rows(question), *workload_rows(question)]]
-    found += [_row("GPU", *each) for each in gpu_rows(question.gpu)]
+    asked = (
+        ("service level (SLO)", slo_text(question.slo), "as asked, or the preset's"),
+        ("router", _router(question), "as asked, or the default"),
+        ("precision of the users", f"±{question.precision:.1%}", "as asked, or the default"),
+    )
+    found = [*of_terms("load", [*asked, *workload_rows(question)]), *of_terms("GPU", gpu_rows(question.gpu))]
     return [*found, *([] if plan is None else of_terms("memory and step times", plan.assumptions))]
 
 
 def of_terms(part: str, terms: Iterable[Assumption]) -> list[dict[str, str]]:
     """Assumptions of one part."""
-    return [_row(part, *each) for each in terms]
-
-
-def _row(part: str, name: str, value: str, source: str) -> dict[str, str]:
-    return {"part": part, "name": name, "value": value, "kind": kind_of(source), "source": source}
-
-
-def _asked_rows(question: "CapacityQuestion") -> Iterator[Assumption]:
-    yield "service level (SLO)", slo_text(question.slo), "as asked, or the preset's"
-    yield "router", _router(question), "as asked, or the default"
-    yield "precision of the users", f"±{question.precision:.1%}", "as asked, or the default"
+    return [
+        {"part": part, "name": name, "value": value, "kind": kind_of(source), "source": source}
+        for name, value, source in terms
+    ]
 
 
 def _router(question: "CapacityQuestion") -> str:
@@ -50,14 +47,12 @@ def gpu_rows(gpu: GPU) -> Iterator[Assumption]:
     """Of the catalog, with the sources there."""
     flops = ", ".join(f"{name} {value / 1e12:,.4g}" for name, value in gpu.flops_per_s.items())
     price = gpu.usd_per_hour
-    values: dict[str, tuple[str, Any]] = {
-        "memory_bytes": ("memory", f"{gpu.memory_bytes / GIB:.2f} GiB"),
-        "memory_bandwidth_bytes_per_s": ("memory bandwidth", f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.3g} TB/s"),
-        "flops_per_s": ("dense Tflop/s by type", flops),
-        "interconnect_bytes_per_s": (
-            f"interconnect ({gpu.interconnect})", f"{gpu.interconnect_bytes_per_s / 1e9:,.4g} GB/s in one direction"
-        ),
-        "usd_per_hour": ("list price", "none known" if price is None else f"${price:,.2f} per GPU and hour"),
-    }  # fmt: skip
-    for field, (name, value) in values.items():
+    for field, name, value in (
+        ("memory_bytes", "memory", f"{gpu.memory_bytes / GIB:.2f} GiB"),
+        ("memory_bandwidth_bytes_per_s", "memory bandwidth", f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.3g} TB/s"),
+        ("flops_per_s", "dense Tflop/s by type", flops),
+        ("interconnect_bytes_per_s", f"interconnect ({gpu.interconnect})",
+         f"{gpu.interconnect_bytes_per_s / 1e9:,.4g} GB/s in one direction"),
+        ("usd_per_hour", "list price", "none known" if price is None else f"${price:,.2f} per GPU and hour"),
+    ):  # fmt: skip
         yield name, value, gpu.source.get(field, "")

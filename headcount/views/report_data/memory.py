@@ -35,34 +35,25 @@ SIZES: Final = (
 )
 
 
-def _needed_text(budget: MemoryBudget) -> str:
-    """What a GPU would have to hold for the engine to start, and what it has."""
-    needed = sum(max(size, 0) for _, size in _parts(budget))
-    return f"{needed / GIB:,.1f} GiB needed, it has {budget.total_bytes / GIB:,.1f}"
-
-
 def unfit_page(budget: MemoryBudget, asked: ModelOnGPU | None, question: str) -> Summary:
     """The summary where it does not fit: what it needs instead."""
     needed = NOWHERE if asked is None else gpus_needed(candidates_of(asked))
     is_longest = asked is not None and budget.max_model_len == asked.architecture.max_position_embeddings
     longest = ": the model's limit (default)" if is_longest else ""
+    flag, held = longest_name(budget.engine).replace("_", "-"), sum(max(size, 0) for _, size in _parts(budget))
     return Summary(
         question=question,
         answer=f"No: {needed}",
         figures=(
-            ("memory of each GPU, as asked", _needed_text(budget)),
+            ("memory of each GPU, as asked", f"{held / GIB:,.1f} GiB needed, it has {budget.total_bytes / GIB:,.1f}"),
             ("longest request", f"{budget.max_model_len:,} tokens{longest}"),
         ),
-        risk=f"The GPUs hold requests of up to {budget.max_model_len:,} tokens. A lower {_longest_flag(budget)} takes "
+        risk=f"The GPUs hold requests of up to {budget.max_model_len:,} tokens. A lower --{flag} takes "
         "less memory. Smaller number formats may change the model's answers: test them on your own prompts. "
         "How many users these GPUs serve is another question.",
         words=(*WORDS, *([SIZES] if asked is not None and asked.args.tensor_parallel_size is None else ())),
         is_good=needed != NOWHERE,
     )
-
-
-def _longest_flag(budget: MemoryBudget) -> str:
-    return "--" + longest_name(budget.engine).replace("_", "-")
 
 
 def memory_json(budget: MemoryBudget) -> dict[str, object]:

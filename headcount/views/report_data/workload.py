@@ -19,7 +19,11 @@ UNITLESS = ("sigma", "sigmas", "shape", "weights")
 def workload_rows(question: "CapacityQuestion") -> list[Assumption]:
     """Of a preset or a population, what its file says; of a trace, its statistics."""
     workload = question.workload
-    return _trace_rows(workload, question.think_time_s) if isinstance(workload, Trace) else _rows(workload)
+    if not isinstance(workload, Trace):
+        return _rows(workload)
+    about = joined([workload.source or workload.name, "counted in the trace"])
+    rows = [(_words(name), f"{value:,.6g}", about) for name, value in workload.statistics().items()]
+    return [*rows, ("think time (s)", f"{question.think_time_s:,.3g}", "--think-time, or the trace's sessions")]
 
 
 def workload_text(question: "CapacityQuestion") -> str:
@@ -62,12 +66,11 @@ def _rows(population: Population) -> list[Assumption]:
 def _bare_rows(population: Population) -> list[Assumption]:
     names = ("system_prompt_tokens", "turns", "user_tokens", "output_tokens", "think_time_s", "retrieved")
     parts = {name: getattr(population, name) for name in (*names, "thinking_share")}
-    return [(_words(name), _told(part), population.source) for name, part in parts.items() if part is not None]
-
-
-def _told(part: object) -> str:
-    """A distribution's mean: changed ones have no name of their own."""
-    return f"mean {part.mean():,.4g}" if hasattr(part, "mean") else str(part)
+    return [  # of a distribution the mean: changed ones have no name of their own
+        (_words(name), f"mean {part.mean():,.4g}" if hasattr(part, "mean") else str(part), population.source)
+        for name, part in parts.items()
+        if part is not None
+    ]
 
 
 def _value(name: str, part: Mapping[str, object]) -> str:
@@ -85,12 +88,6 @@ def _value(name: str, part: Mapping[str, object]) -> str:
         elif key != "source":
             found.append(f"{key.replace('_', ' ')} {text}{'' if key in UNITLESS else unit}")
     return ", ".join(found)
-
-
-def _trace_rows(trace: Trace, think_time_s: float) -> list[Assumption]:
-    about = joined([trace.source or trace.name, "counted in the trace"])
-    rows = [(_words(name), f"{value:,.6g}", about) for name, value in trace.statistics().items()]
-    return [*rows, ("think time (s)", f"{think_time_s:,.3g}", "--think-time, or the trace's sessions")]
 
 
 def _words(name: str) -> str:

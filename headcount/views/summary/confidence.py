@@ -108,14 +108,9 @@ def _covered_text(row: "CapacityRow | None") -> str:
     """Which errors the interval of users covers, in words of the summary."""
     if row is None:
         return "random variation and the usual errors of the simulated speed and memory"
-    error = row.step_time_error
-    speed = [] if error is None else [f"the error of the simulated speed ({_within_text(row, error)})"]
+    error, is_judged = row.step_time_error, row.plan is not None and not row.plan.latency.is_measured
+    whose = ", estimated" if is_judged else " for 90 % of measured servers"
+    speed = [] if error is None else [f"the error of the simulated speed (±{error:.0%}{whose})"]
     waits = [] if row.ttft_error is None else [f"the error of the time to first token (another ±{row.ttft_error:.0%})"]
     memory = [] if row.users_at_kv_cache_low is None else ["the error of the memory size"]
     return joined(["random variation", *speed, *waits, *memory])
-
-
-def _within_text(row: "CapacityRow", error: float) -> str:
-    """How large the error is, and who says so."""
-    is_judged = row.plan is not None and not row.plan.latency.is_measured
-    return f"±{error:.0%}{', estimated' if is_judged else ' for 90 % of measured servers'}"

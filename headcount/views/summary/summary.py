@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headcount.diagnostics import Diagnostic, Severity
-from headcount.queries.money import price_sources
+from headcount.queries.money import price_sources, usd_per_month, usd_per_user_month
 from headcount.text.blocks import Column, Row, cells, titles
 from headcount.text.pools import Part
 from headcount.text.populations import context_text
@@ -105,15 +105,14 @@ Priced = tuple["GPU", float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Bought:
-    """GPUs and what they cost: all of them a month, and each of those they are for, such as `user at 500 users`."""
+    """GPUs and what they cost: all of them a month, and each of those they are for."""
 
     gpu: "GPU"
     gpus: int
     servers: int
     usd_per_gpu_hour: float | None = None
-    usd_per_month: float | None = None
-    usd_per_head: float | None = None
-    heads: str = ""
+    users_low: int = 0
+    heads: tuple[float, str] | None = None  # whom the cost is divided by, if not users_low, such as `user at 500 users`
     beside: tuple[Priced, ...] = ()  # what else there is to choose from
     spare_servers: int = 0
     parts: tuple["Part", ...] = ()  # of servers that compute prompts and servers that compute answers
@@ -121,12 +120,17 @@ class Bought:
     def __str__(self) -> str:
         return f"{self.gpus:,} × {self.gpu.title}"
 
-    def failure(self, users_low: int, needed: float | None = None) -> str:
+    @property
+    def usd_per_month(self) -> float | None:
+        return usd_per_month(self.gpus, self.usd_per_gpu_hour)
+
+    @property
+    def failure(self) -> str:
         """What no spare server means; of servers that depend on each other, what their network does, too."""
         if self.parts:
-            return f"{_part_risk([count for count, _ in self.parts], users_low)} {DISAGGREGATED_RISK}"
-        usd_per_server = None if self.usd_per_month is None else self.usd_per_month / max(self.servers, 1)
-        return alone_risk(self.servers, users_low, needed, usd_per_server)
+            return f"{_part_risk([count for count, _ in self.parts], self.users_low)} {DISAGGREGATED_RISK}"
+        month = self.usd_per_month
+        return alone_risk(self.servers, self.users_low, None, None if month is None else month / max(self.servers, 1))
 
     @property
     def priced(self) -> tuple[Priced, ...]:
@@ -139,7 +143,8 @@ class Bought:
             serving = self.servers - self.spare_servers
             spare = f": {serving:,} for the users, {self.spare_servers:,} spare"
         how = parts_text(self.parts) if self.parts else servers_text(self.servers, self.gpus)
-        money = money_figures(self.usd_per_month, self.usd_per_head, self.heads)
+        heads, named = self.heads or (self.users_low, if_all_come(self.users_low))
+        money = money_figures(self.usd_per_month, usd_per_user_month(self.usd_per_month, heads), named)
         return (("servers", f"{how}{spare}"), *money, *price_figures([(self.gpu, self.usd_per_gpu_hour)]))
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from files.names import printable
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Table
 from headcount.views.terminal.tables import print_table
 
 FILE_WIDTH = 100  # characters, where no terminal says how wide it is
@@ -46,14 +46,14 @@ def as_text(blocks: Iterable[Block]) -> str:
 
 def as_html(blocks: Iterable[Block]) -> str:
     """The same as HTML, for notebooks."""
-    return "\n".join(
-        _html_table(block) if isinstance(block, Table) else _html_line(block) for block in blocks if str(block)
-    )
-
-
-def _html_line(line: Line) -> str:
-    tag = "small" if line.dim else "span"
-    return f"<div><b>{escape(line.bold)}</b><{tag}>{escape(line.text)}</{tag}></div>"
+    found = []
+    for block in filter(str, blocks):
+        if isinstance(block, Table):
+            found.append(_html_table(block))
+        else:
+            tag = "small" if block.dim else "span"
+            found.append(f"<div><b>{escape(block.bold)}</b><{tag}>{escape(block.text)}</{tag}></div>")
+    return "\n".join(found)
 
 
 def _html_table(table: Table) -> str:

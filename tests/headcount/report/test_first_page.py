@@ -96,9 +96,9 @@ def test_a_fleet_without_a_spare_server_says_what_a_failure_leaves(
 )
 def test_servers_that_depend_on_each_other_fail_by_their_part(counts: list[int], told: str) -> None:
     gpu = hc.find_gpu("h100-sxm")
-    bought = Bought(gpu=gpu, gpus=8, servers=sum(counts), parts=tuple((count, 2) for count in counts))
-    assert bought.failure(100).startswith(told)
-    assert "network" in bought.failure(100)
+    bought = Bought(gpu=gpu, gpus=8, servers=sum(counts), users_low=100, parts=tuple((count, 2) for count in counts))
+    assert bought.failure.startswith(told)
+    assert "network" in bought.failure
 
 
 @pytest.mark.parametrize(("ttft_error", "is_said"), [(0.36, True), (None, False)])
