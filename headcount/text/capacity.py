@@ -1,8 +1,9 @@
 """Users per GPU count in a line, and why nobody is served."""
 
 from headcount.text.units import counted
-from headcount.text.words import found_text, layout_text
+from headcount.text.words import found_text, kv_pool, layout_text
 from simulator.deployment import Deployment
+from simulator.engines.engines import SGLANG
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_table import CapacityRow
@@ -29,10 +30,9 @@ def no_capacity_reason(row: CapacityRow) -> str:
 def _no_start_reason(plan: Deployment) -> str:
     """With the fewest KV blocks that are likely; and the longest context that is sure to start."""
     budget = plan.budget
-    is_sglang = budget.engine == "sglang"
-    low = budget.kv_cache_tokens_low if is_sglang else budget.num_gpu_blocks_low
-    end = f"at the low end of the KV {'tokens' if is_sglang else 'blocks'}' interval ({low:,})"
-    if is_sglang or starts_with_fewest(plan):
+    unit, _, low, _ = kv_pool(budget)
+    end = f"at the low end of the KV {unit}' interval ({low:,})"
+    if budget.engine == SGLANG or starts_with_fewest(plan):
         return f"{end}, no users are served; narrow the interval with --startup-log"
     longest = longest_fit(plan.architecture, plan.gpu, budget, plan.given)
     shorter = f"lower --max-model-len to {longest} or " if longest else ""

@@ -1,10 +1,9 @@
 """What a simulated load did, in words."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from files.names import one_line, shortened
-from headcount.text.blocks import Table
+from headcount.text.blocks import Column
 from headcount.text.units import percent, seconds
 from headcount.text.words import cancelled_text
 
@@ -13,23 +12,14 @@ if TYPE_CHECKING:
     from simulator.tenants import TenantFigures
 
 
-TENANT_COLUMNS = ("tenant", "requests", "rejected", "attainment", "TTFT p95")
-
-
-def tenants_table(tenants: "Sequence[TenantFigures]") -> Table:
-    """How each tenant was served."""
-    return Table(columns=TENANT_COLUMNS, rows=list(map(tenant_row, tenants)))
-
-
-def tenant_row(tenant: "TenantFigures") -> tuple[str, ...]:
-    """In TENANT_COLUMNS."""
-    return (
-        shortened(one_line(tenant.name)) or "without a name",
-        f"{tenant.num_requests:,}",
-        f"{tenant.num_rejected:,}",
-        "" if tenant.attainment is None else percent(tenant.attainment),
-        seconds(tenant.ttft_p95_s),
-    )
+TENANTS: "tuple[Column[TenantFigures], ...]" = (
+    Column("tenant", lambda tenant: shortened(one_line(tenant.name)) or "without a name", is_text=True),
+    Column("requests", lambda tenant: f"{tenant.num_requests:,}"),
+    Column("rejected", lambda tenant: f"{tenant.num_rejected:,}"),
+    Column("attainment", lambda tenant: "" if tenant.attainment is None else percent(tenant.attainment)),
+    Column("TTFT p95", lambda tenant: seconds(tenant.ttft_p95_s)),
+)
+"""How each tenant was served."""
 
 
 def rates(result: "SimulationResult", preempted: str) -> list[tuple[str, str]]:

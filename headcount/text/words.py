@@ -52,16 +52,18 @@ def pool_owner(budget: "MemoryBudget") -> str:
     return "data-parallel rank" if budget.data_parallel_size > 1 and budget.engine == "vllm" else "replica"
 
 
+def kv_pool(budget: "MemoryBudget") -> tuple[str, int, int, int]:
+    """What the engine counts its KV cache in, how many of them it has, and the ends of their 90 % interval."""
+    if budget.engine == SGLANG:
+        return "tokens", budget.kv_cache_tokens, budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
+    return "blocks", budget.num_gpu_blocks, budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
+
+
 def pool_text(budget: "MemoryBudget") -> str:
     """The KV blocks that were simulated with, and their interval; of SGLang, tokens."""
-    if budget.engine == "sglang":
-        tokens = f"KV cache at TP {budget.tp}: {budget.kv_cache_tokens:,} tokens per {pool_owner(budget)}"
-        ends = f"{budget.kv_cache_tokens_low:,} to {budget.kv_cache_tokens_high:,}"
-        is_given = budget.num_gpu_blocks_low == budget.num_gpu_blocks_high
-        return f"{tokens}, as given" if is_given else f"{tokens}; 90 % interval: {ends} tokens"
-    blocks = f"KV cache at TP {budget.tp}: {budget.num_gpu_blocks:,} blocks per {pool_owner(budget)}"
-    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
-    return f"{blocks}, as given" if low == high else f"{blocks}; 90 % interval: {low:,} to {high:,} blocks"
+    unit, count, low, high = kv_pool(budget)
+    held = f"KV cache at TP {budget.tp}: {count:,} {unit} per {pool_owner(budget)}"
+    return f"{held}, as given" if low == high else f"{held}; 90 % interval: {low:,} to {high:,} {unit}"
 
 
 def host_text(budget: "MemoryBudget") -> str:

@@ -59,8 +59,7 @@ def summary(result: Result) -> Summary:
 def details(result: Result) -> Mapping[str, object]:
     """What a report shows beyond the summary and the text; `result` is complete."""
     view = view_of(result)
-    found: Mapping[str, object] = view.details(result) if hasattr(view, "details") else {}
-    return found
+    return cast(Mapping[str, object], view.details(result)) if hasattr(view, "details") else {}
 
 
 def report_json(result: Result) -> dict[str, object]:

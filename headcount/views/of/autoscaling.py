@@ -10,8 +10,8 @@ from files.documents import Json, ReadJson
 from headcount.queries.autoscaling.over_time import AutoscalingResult
 from headcount.queries.autoscaling.question import HOUR_S, FleetOverTime
 from headcount.queries.report_data.loads import MOST_TIMES
-from headcount.text.blocks import Block, Column, Line, Table, table_of
-from headcount.text.simulated import TENANT_COLUMNS, tenant_row
+from headcount.text.blocks import Block, Column, Line, Table, cells, table_of, titles
+from headcount.text.simulated import TENANTS
 from headcount.text.units import dollars, milliseconds, percent, seconds
 from headcount.text.words import sentence, settings_text, step_time_error
 from headcount.views.report_data.assumptions import gpu_rows, of_terms
@@ -68,8 +68,8 @@ def body(answer: AutoscalingResult) -> list[Block]:
 
 def _tenants(answer: AutoscalingResult) -> list[Block]:
     """How each fleet served each tenant."""
-    rows = [(fleet.name, *tenant_row(tenant)) for fleet in answer.fleets for tenant in fleet.shown.tenants]
-    return [Table(columns=("fleet", *TENANT_COLUMNS), rows=rows), Line()] if rows else []
+    rows = [(fleet.name, *cells(TENANTS, tenant)) for fleet in answer.fleets for tenant in fleet.shown.tenants]
+    return [Table(columns=("fleet", *titles(TENANTS)), rows=rows), Line()] if rows else []
 
 
 def _by_hour(answer: AutoscalingResult) -> list[Block]:

@@ -7,7 +7,7 @@ from headcount.queries.money import price_lines, usd_per_month, usd_per_user_mon
 from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of
 from headcount.text.capacity import no_capacity_reason, row_layout
-from headcount.text.simulated import tenants_table
+from headcount.text.simulated import TENANTS
 from headcount.text.units import counted, dollars, latency_text, percent, whole_dollars
 from headcount.text.words import (
     AT_CONFIDENCE,
@@ -23,6 +23,7 @@ from headcount.text.words import (
     host_text,
     interval_text,
     joined,
+    kv_pool,
     model_title,
     pool_owner,
     pool_text,
@@ -133,11 +134,10 @@ def _error_lines(row: CapacityRow) -> Iterator[str]:
             f"{row.users_at_ttft_error_high:,} to {row.users_at_ttft_error_low:,} users"
         )
     if row.users_at_kv_cache_low is not None:
-        budget = row.plan.budget
-        kv, size = ("tokens", budget.block_size) if budget.engine == "sglang" else ("blocks", 1)
+        unit, _, fewest, most = kv_pool(row.plan.budget)
+        sizes = f"{fewest:,} to {most:,} {unit} per {pool_owner(row.plan.budget)}"
         yield (
-            f"90 % interval from KV-cache size alone ({budget.num_gpu_blocks_low * size:,} to "
-            f"{budget.num_gpu_blocks_high * size:,} {kv} per {pool_owner(budget)}): "
+            f"90 % interval from KV-cache size alone ({sizes}): "
             f"{row.users_at_kv_cache_low:,} to {row.users_at_kv_cache_high:,} users"
         )
 
@@ -174,7 +174,7 @@ def _tenants(answer: CapacityResult) -> list[Block]:
     if best.point is None or not best.point.tenants:
         return []
     of = f"tenants at {best.users:,} users on {counted(best.gpus, 'GPU')}:"
-    return [Line(), Line(of), tenants_table(best.point.tenants)]
+    return [Line(), Line(of), table_of(TENANTS, best.point.tenants)]
 
 
 def _legend(answer: CapacityResult) -> Iterator[str]:

@@ -31,17 +31,14 @@ def summary(answer: DiffResult) -> Summary:
 
 
 def _table(title: str, changes: tuple[Difference, ...]) -> Table:
-    rows = [(each.name, _shown(each.before), _shown(each.after), _percent(each.change)) for each in changes]
-    return Table(
-        columns=(title, "before", "after", "change"), rows=rows or [("nothing", "", "", "")], text_columns=(0,)
-    )
+    rows = [
+        (each.name, _shown(each.before), _shown(each.after), "" if each.change is None else f"{each.change:+.1%}")
+        for each in changes
+    ]
+    return Table(columns=(title, "before", "after", "change"), rows=rows or [("nothing", "", "", "")])
 
 
 def _shown(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:,.5g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _percent(change: float | None) -> str:
-    return "" if change is None else f"{change:+.1%}"

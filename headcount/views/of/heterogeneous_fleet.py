@@ -12,9 +12,17 @@ from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.capacity import row_layout
 from headcount.text.units import dollars, milliseconds, percent, seconds, whole_dollars
 from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, model_title
-from headcount.views.of.pooled import headline, page, pooled_details, rent
+from headcount.views.of.pooled import headline, page, pooled_details
 from headcount.views.report_data.assumptions import gpu_rows, of_terms
-from headcount.views.summary.summary import Options, Priced, Summary, price_figures, servers_text
+from headcount.views.summary.summary import (
+    Options,
+    Priced,
+    Summary,
+    if_all_come,
+    money_figures,
+    price_figures,
+    servers_text,
+)
 from simulator.study.fleets.heterogeneous_fleet import PoolAlone
 
 MOST_DOWN = 2  # failures that the summary tells
@@ -58,12 +66,14 @@ def _legend(answer: FleetResult) -> Iterator[str]:
 def summary(answer: FleetResult) -> Summary:
     pools = answer.together.pools
     gpus = joined([_pool_title(pool) for pool in pools])
+    each = usd_per_user_month(answer.usd_per_month, answer.users_low)
+    rent = money_figures(answer.usd_per_month, each, if_all_come(answer.users_low))
     servers = [f"{servers_text(pool.row.replicas, pool.row.gpus)} ({pool.question.gpu.title})" for pool in pools]
     return page(
         answer,
         f"How many users can {model_title(answer.question.architecture.name)} serve on {gpus} together?",
         f"on {gpus} together",
-        bought=(("servers", f"{', '.join(servers)}; no spare"), *rent(answer), *price_figures(_priced(answer))),
+        bought=(("servers", f"{', '.join(servers)}; no spare"), *rent, *price_figures(_priced(answer))),
         priced=_priced(answer),
         risk=f"{_failure_text(answer)} A router other than {answer.router} may serve fewer users.",
         options=_options(answer),

@@ -6,7 +6,7 @@ from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful
 from headcount.queries.report_data.waterfall import waterfall
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
-from headcount.text.words import host_text, model_title, pool_text, sentence
+from headcount.text.words import host_text, kv_pool, model_title, pool_text, sentence
 from headcount.views.report_data.memory import WORDS, memory_details, unfit_page
 from headcount.views.summary.summary import Summary, risk_of
 from kvcache.memory.budget import MemoryBudget
@@ -51,8 +51,7 @@ def _beside_log(answer: MemoryResult) -> list[Block]:
     if answer.log is None:
         return []
     whose = "SGLang" if answer.log.engine == "sglang" else f"vLLM {answer.log.vllm_version}"
-    unit = "tokens" if answer.budget.engine == "sglang" else "blocks"
-    title = f"compared with {answer.log.path.name} of {whose}; the KV {unit} are the log's"
+    title = f"compared with {answer.log.path.name} of {whose}; the KV {kv_pool(answer.budget)[0]} are the log's"
     rows = [_term_cells(term) for term in answer.log_terms]
     return [Line(), Line(title), Table(columns=("GiB per GPU", "logged", "modelled", "error"), rows=rows), Line()]
 
@@ -108,9 +107,7 @@ def pool(answer: MemoryResult) -> list[str]:
         return []
     is_sglang, most = budget.engine == "sglang", budget.max_num_seqs
     size, ranks = budget.block_size, budget.data_parallel_size
-    low, high = budget.num_gpu_blocks_low, budget.num_gpu_blocks_high
-    if is_sglang:
-        low, high = budget.kv_cache_tokens_low, budget.kv_cache_tokens_high
+    _, _, low, high = kv_pool(budget)
     interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
     owners = f"{ranks} {'replicas' if is_sglang else 'data-parallel ranks'}"
     each = f"; each of the {owners} has its own cache of this size" if ranks > 1 else ""

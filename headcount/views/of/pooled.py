@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headcount.queries.autoscaling.pooled import NOBODY, PooledResult
-from headcount.queries.money import usd_per_user_month
 from headcount.text.blocks import Block, Line
 from headcount.text.units import counted
 from headcount.text.words import AT_CONFIDENCE, interval_text
@@ -15,8 +14,6 @@ from headcount.views.summary.summary import (
     Options,
     Priced,
     Summary,
-    if_all_come,
-    money_figures,
     served_summary,
     serves_nobody,
     up_to,
@@ -61,12 +58,6 @@ def page(
         options=options,
         words=words,
     )
-
-
-def rent(answer: PooledResult) -> tuple[tuple[str, str], ...]:
-    """What all GPUs cost a month, and each user at 95 % confidence."""
-    each = usd_per_user_month(answer.usd_per_month, answer.users_low)
-    return money_figures(answer.usd_per_month, each, if_all_come(answer.users_low))
 
 
 def pooled_details(answer: PooledResult, fleet: str, terms: Sequence[dict[str, str]]) -> dict[str, object]:

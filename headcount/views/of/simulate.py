@@ -5,9 +5,9 @@ from headcount.queries.report_data.disaggregation import disaggregated_parts, di
 from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING, PERCENTILES, percentiles_json, runs_text
 from headcount.queries.serving import TAILS
 from headcount.queries.simulate import SimulateResult
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Line, Table, table_of
 from headcount.text.pools import disaggregated_blocks
-from headcount.text.simulated import rates, tenants_table
+from headcount.text.simulated import TENANTS, rates
 from headcount.text.units import latency_text, seconds
 from headcount.text.words import (
     host_text,
@@ -87,7 +87,7 @@ def body(answer: SimulateResult) -> list[Block]:
     ]  # fmt: skip
     preempted = words_of(answer.plan.args).preempted
     figures = [Line(f"  {name:<18}{value}") for name, value in rates(answer.result, preempted)]
-    tenants: list[Block] = [Line(), tenants_table(answer.served.tenants)] if answer.served.tenants else []
+    tenants: list[Block] = [Line(), table_of(TENANTS, answer.served.tenants)] if answer.served.tenants else []
     router = f"router: {answer.served.router}" if answer.plan.data_parallel_size > 1 else ""
     held = f"flow control: {answer.served.flow_control}" if answer.served.flow_control else ""
     slo = f"attainment by tenant: {answer.served.slo}" if tenants else ""

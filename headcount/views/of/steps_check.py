@@ -5,7 +5,7 @@ from typing import Final
 from calibrate.check.steps import CHUNKS, DECODES, CheckedSteps
 from files.documents import ReadJson
 from headcount.queries.calibrate.check_steps import _COUNTED, StepsCheckResult, _rows_json
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.units import counted, milliseconds
 from headcount.text.words import model_title, sentence
 from headcount.views.report_data.study import server_json
@@ -40,16 +40,12 @@ def body(answer: StepsCheckResult) -> list[Block]:
 
 
 def _verdict_lines(item: CheckedSteps) -> list[str]:
-    if item.is_expected is None or item.decode_ratio is None:
-        return []
     ratio, gpu = item.decode_ratio, item.deployment.gpu.name
-    if item.is_expected:
-        verdict = f"decode steps are as fast as expected for {gpu}"
-    else:
-        speed = f"{ratio:.2f} × slower" if ratio > 1 else f"{1 / ratio:.2f} × faster"
-        verdict = f"decode steps are {speed} than expected for {gpu}"
+    if item.is_expected is None or ratio is None:
+        return []
+    speed = f"{ratio:.2f} × slower than" if ratio > 1 else f"{1 / ratio:.2f} × faster than"
     return [
-        f"verdict: {verdict}",
+        f"verdict: decode steps are {'as fast as' if item.is_expected else speed} expected for {gpu}",
         f"measured / simulated, median of the rows below: {ratio:.2f} ×; 90 % of servers lie within "
         f"±{item.limit - 1:.0%}",
     ]
@@ -66,9 +62,8 @@ def _body(item: CheckedSteps) -> list[Block]:
     blocks: list[Block] = []
     for name, errors in item.summary().items():
         rows = [row for row in _rows_json(item) if row["steps"] == name]
-        columns = (_NAMES[name], _COUNTED[name], "decode context", "measured", "simulated", "error")
         blocks += [
-            Table(columns=columns, rows=[_cells(row, _COUNTED[name]) for row in rows]),
+            table_of(_columns(name), rows),
             Line(
                 f"error, median: {errors['bias_percent']:+.1f} %; its size: median {errors['median_percent']:.1f} %, "
                 f"largest {errors['largest_percent']:.1f} %"
@@ -78,14 +73,17 @@ def _body(item: CheckedSteps) -> list[Block]:
     return [*blocks, *(Line(f"left out: {count:,} {reason}", dim=True) for reason, count in item.excluded.items())]
 
 
-def _cells(row: ReadJson, count: str) -> tuple[str, ...]:
-    counts = (row["load"] or "–", f"{row[count]:,}", f"{row['decode_context']:,.0f}")
-    return (
-        *counts,
-        milliseconds(row["measured_s"]),
-        milliseconds(row["simulated_s"]),
-        f"{row['error_percent']:+.1f} %",
-    )
+def _columns(name: str) -> list[Column[ReadJson]]:
+    """Of the rows of one kind of step."""
+    counted_as = _COUNTED[name]
+    return [
+        Column(_NAMES[name], lambda row: row["load"] or "–", is_text=True),
+        Column(counted_as, lambda row: f"{row[counted_as]:,}"),
+        Column("decode context", lambda row: f"{row['decode_context']:,.0f}"),
+        Column("measured", lambda row: milliseconds(row["measured_s"])),
+        Column("simulated", lambda row: milliseconds(row["simulated_s"])),
+        Column("error", lambda row: f"{row['error_percent']:+.1f} %"),
+    ]
 
 
 def details(answer: StepsCheckResult) -> dict[str, object]:

@@ -26,8 +26,9 @@ def print_table(out: Console, table: Table) -> None:
     if table.bars:
         out.print(_bar_table(table, bar_width(out.width, [row[0] for row in table.rows])))
         return
-    widths = [_width(table, place, max(map(cell_len, name.split()), default=0)) for place, name in _named(table)]
-    natural = sum(_width(table, place, cell_len(name)) + GAP for place, name in _named(table))
+    named = list(enumerate(table.columns))
+    widths = [_width(table, place, max(map(cell_len, name.split()), default=0)) for place, name in named]
+    natural = sum(_width(table, place, cell_len(name)) + GAP for place, name in named)
     if natural <= out.width or not out.is_terminal:
         wide = Console(file=out.file, highlight=False, width=max(out.width, natural), no_color=out.no_color)
         (out if natural <= out.width else wide).print(_part(table, range(len(table.columns))))
@@ -41,10 +42,6 @@ def print_table(out: Console, table: Table) -> None:
 def bar_width(room: int, names: Sequence[str]) -> int:
     """Characters of the longest bar beside names and figures."""
     return max(0, min(BAR_WIDTH, room - max(map(len, names)) - ROOM_BESIDE_BARS))
-
-
-def _named(table: Table) -> list[tuple[int, str]]:
-    return list(enumerate(table.columns))
 
 
 def _width(table: Table, place: int, header: int) -> int:
@@ -80,7 +77,7 @@ def _part(table: Table, chosen: Sequence[int], widths: Sequence[int] | None = No
 
 def _bar_table(table: Table, width: int) -> RichTable:
     made = _empty()
-    for place, name in [*_named(table), (0, "")]:
+    for place, name in [*enumerate(table.columns), (0, "")]:
         made.add_column(Text(name), justify=_side(table, place), no_wrap=True)
     for row, (begin, end) in zip(table.rows, table.bars, strict=True):
         blanks = round(begin * width)

@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from headcount.views.report.charts.chart import Chart
-from headcount.views.report.charts.draw import draw
-from headcount.views.report.charts.headroom import headroom
+from headcount.views.report.charts.draw import draw, headroom
 from headcount.views.report.document import Report
 from headcount.views.report.parts import Command, File, Folded, Part, Table, Text
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from files.documents import ReadJson
-from headcount.text.pools import COLUMNS, handover_text, pool_cells
+from headcount.text.blocks import table_of
+from headcount.text.pools import POOLS, handover_text
 from headcount.views.report.parts import Part, Table, Text
 
 TITLE = "Disaggregated prefill/decode"
@@ -15,7 +16,8 @@ def parts(answer: ReadJson) -> Iterator[Part]:
     handover_s = answer.get("handover_s")
     if handover_s is None:
         return
-    yield Table(title="Each pool over the whole run", columns=COLUMNS, rows=pool_cells(answer["pools"]))
+    table = table_of(POOLS, answer["pools"])
+    yield Table(title="Each pool over the whole run", columns=table.columns, rows=table.rows)
     dispatch = f"It includes {1e3 * answer['dispatch_s']:.3g} ms of dispatch. KV moves at "
     if answer.get("kv_transfer") == "push":
         dispatch = "Prefill engines push the KV, so there is no dispatch. KV moves at "
