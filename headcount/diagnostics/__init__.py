@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from files.errors import HeadcountError
@@ -101,7 +102,7 @@ class RefusedError(HeadcountError):
     exit_code = 4
 
 
-def diagnostics() -> dict[str, Any]:
+def diagnostics() -> dict[str, ModuleType]:
     """Each by its name, in the order of the names; of two with one name the user's own."""
     shipped = import_module(f"{__name__}.shipped").SHIPPED  # by name: it imports what is defined here
     return dict(sorted((shipped | {name: DIAGNOSTICS.load(name) for name in DIAGNOSTICS.names()}).items()))
@@ -117,7 +118,7 @@ def find_diagnostics(facts: Facts, *, strict: bool = False) -> tuple[Diagnostic,
     return found
 
 
-def _of(name: str, kind: Any, facts: Facts) -> Iterator[Diagnostic]:
+def _of(name: str, kind: ModuleType, facts: Facts) -> Iterator[Diagnostic]:
     code, remedy, file = name.replace("_", "-"), getattr(kind, "REMEDY", ""), getattr(kind, "__file__", None)
     with nullcontext() if file is None else DIAGNOSTICS.running(name):
         for each in kind.find(facts):

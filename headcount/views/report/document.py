@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from files.documents import ReadJson
 from files.errors import HeadcountError
@@ -12,12 +15,15 @@ from files.registry import Registry
 from files.schema import typed
 from headcount.views.report.charts.chart import Chart
 from headcount.views.report.parts import Part
+from headcount.views.report.sections import SHIPPED, Shipped
 
+GROUPS = ("fleet", "load", "evidence")  # files of shipped sections, imported once a report is made
 SECTIONS = Registry(
     what="report section",
     section="report_sections",
     needs=("TITLE", "ORDER", "SHOWN_BY", "parts"),
     folder=Path(__file__).parent / "sections",
+    ignored=tuple(f"{group}.py" for group in GROUPS),
     package="headcount.views.report.sections",
 )
 FORMATS = Registry(
@@ -98,16 +104,24 @@ def report_of(answer: ReadJson) -> Report:
             "the answer has no report in it; write it with --json, with --report FILE.json, or with "
             "to_json(report=True)"
         )
-    modules = [(name, SECTIONS.load(name)) for name in SECTIONS.names()]
-    order = sorted((typed(module.ORDER, int, str(module.__file__), "ORDER"), name) for name, module in modules)
-    return Report(answer=answer, sections=tuple(_section(name, answer) for _, name in order))
+    kinds = sections()
+    for name, kind in kinds.items():
+        typed(kind.ORDER, int, str(getattr(kind, "__file__", name)), "ORDER")
+    order = sorted(kinds.items(), key=lambda item: (item[1].ORDER, item[0]))
+    return Report(answer=answer, sections=tuple(_section(name, kind, answer) for name, kind in order))
 
 
-def _section(name: str, answer: ReadJson) -> Section:
-    module = SECTIONS.load(name)
-    with SECTIONS.running(name):
-        parts = tuple(module.parts(answer))
-    return Section(name=name.replace("_", "-"), title=str(module.TITLE), shown_by=str(module.SHOWN_BY), parts=parts)
+def sections() -> dict[str, Shipped | ModuleType]:
+    """Each by its name; of two with one name the user's own."""
+    for group in GROUPS:
+        import_module(f"{SECTIONS.package}.{group}")
+    return SHIPPED | {name: SECTIONS.load(name) for name in SECTIONS.names()}
+
+
+def _section(name: str, kind: Shipped | ModuleType, answer: ReadJson) -> Section:
+    with nullcontext() if isinstance(kind, Shipped) else SECTIONS.running(name):
+        parts = tuple(kind.parts(answer))
+    return Section(name=name.replace("_", "-"), title=str(kind.TITLE), shown_by=str(kind.SHOWN_BY), parts=parts)
 
 
 def _format_of(path: Path) -> str:
