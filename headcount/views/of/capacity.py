@@ -43,7 +43,6 @@ from headcount.views.summary.summary import (
     options_of,
     served_summary,
     serves_nobody,
-    up_to,
 )
 from simulator.deployment import Deployment
 from simulator.study.capacity_table import CapacityRow
@@ -234,7 +233,6 @@ def summary(answer: CapacityResult) -> Summary:
         _said(answer),
         figures=(*bought.figures, *_reached(answer)),
         priced=bought.priced,
-        serves=up_to(best.users_low),
         load=asked.workload,
         slo=asked.slo,
         plan=best.plan,

@@ -12,16 +12,7 @@ from headcount.text.units import counted, dollars, percent, whole_dollars
 from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, sentence
 from headcount.views.report_data.layouts import layouts_json
 from headcount.views.summary.confidence import Headroom
-from headcount.views.summary.summary import (
-    MOST_OPTIONS,
-    Bought,
-    Options,
-    Summary,
-    options_of,
-    risk_of,
-    served_summary,
-    up_to,
-)
+from headcount.views.summary.summary import MOST_OPTIONS, Bought, Options, Summary, options_of, risk_of, served_summary
 from simulator.engines.engines import engine_of
 
 if TYPE_CHECKING:
@@ -67,7 +58,6 @@ def layout_page(
         said or use_text(layout),
         figures=(*bought.figures, *also),
         priced=bought.priced,
-        serves=up_to(layout.users),
         load=looked.question.workload,
         slo=slo,
         plan=looked.plan,

@@ -10,14 +10,7 @@ from headcount.text.words import AT_CONFIDENCE, interval_text
 from headcount.views.report_data.assumptions import assumptions_of
 from headcount.views.report_data.workload import workload_text
 from headcount.views.summary.confidence import Headroom
-from headcount.views.summary.summary import (
-    Options,
-    Priced,
-    Summary,
-    served_summary,
-    serves_nobody,
-    up_to,
-)
+from headcount.views.summary.summary import Options, Priced, Summary, served_summary, serves_nobody
 
 
 def headline(answer: PooledResult, gpus: str, behind: str) -> list[Block]:
@@ -49,7 +42,6 @@ def page(
         f"{counted(answer.users_low, 'user')} at once {said}",
         figures=bought,
         priced=priced,
-        serves=up_to(answer.users_low),
         load=asked.workload,
         slo=asked.slo,
         plan=answer.plans[0],

@@ -191,11 +191,11 @@ def served_summary(
     *,
     figures: Sequence[tuple[str, str]],
     priced: Sequence[Priced],
-    serves: tuple[str, str],
     load: "Population | Trace",
     slo: "SLO",
     plan: "Deployment",
     headroom: Headroom,
+    serves: tuple[str, str] | None = None,
     found: "CapacityRow | None" = None,
     about: str = "",
     links: Sequence[str] = (),
@@ -206,11 +206,12 @@ def served_summary(
 ) -> Summary:
     """Of an answer that serves somebody with servers such as `plan`.
 
-    `figures` are the servers and their cost, `priced` the GPUs of the page; `serves` is a label and the users; `found`
-    is the row of the numbers; `about` begins the confidence text; `leads` is the assumption to confirm first.
+    `figures` are the servers and their cost, `priced` the GPUs of the page; `serves` is a label and the users, without
+    it the low end of the headroom; `found` is the row of the numbers; `about` begins the confidence text; `leads` is
+    the assumption to confirm first.
     """
     name = Path(load.name).name
-    label, whom = serves
+    label, whom = serves or (f"capacity {AT_CONFIDENCE}", f"up to {counted(headroom.low, 'user')} at once")
     return Summary(
         question=question,
         answer=said,
@@ -297,11 +298,6 @@ def money_figures(
         return ()
     each = "" if usd_per_head is None else f": ${usd_per_head:,.2f} per {heads}"
     return (("rent", f"${usd_per_month:,.0f} a month with all GPUs running{each}"),)
-
-
-def up_to(users: int) -> tuple[str, str]:
-    """Whom GPUs serve where nobody asked for so many."""
-    return f"capacity {AT_CONFIDENCE}", f"up to {counted(users, 'user')} at once"
 
 
 def if_all_come(users: int) -> str:
