@@ -9,7 +9,7 @@ from calibrate.check.runs import Checked, Row
 from files.documents import Json
 from headcount.queries.calibrate.check import CheckResult
 from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json
-from headcount.text.blocks import Block, Line, Table
+from headcount.text.blocks import Block, Column, Line, Table, table_of
 from headcount.text.units import counted, latency_text
 from headcount.text.words import model_title, sentence
 from headcount.views.report_data.study import server_json
@@ -62,8 +62,7 @@ def _together(answer: CheckResult) -> list[Block]:
         why = "their latencies are mostly queueing"
         lines.append(Line(f"{overloaded} overloaded and excluded from the averages: {why}"))
     if answer.largest_loads:
-        columns = ("largest load within a mean latency", "measured", "simulated", "90 % interval", "error")
-        lines.append(Table(columns=columns, rows=[_load_cells(item) for item in answer.largest_loads]))
+        lines.append(table_of(LARGEST_LOADS, answer.largest_loads))
     return lines
 
 
@@ -91,19 +90,10 @@ def error_text(row: Row | LargestLoad) -> str:
     return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
 
 
-def _load_cells(item: LargestLoad) -> tuple[str, ...]:
-    lengths = [
-        f"{item.of[name]:g} {word}" for name, word in (("input_len", "in"), ("output_len", "out")) if name in item.of
-    ]
-    limit = f"{item.unit}, {item.latency.removesuffix('_s').upper()} ≤ {_time(item.limit_s)}"
-    what = ", ".join([limit, *lengths])
-    return (
-        what,
-        _load(item.measured),
-        _load(item.simulated),
-        f"{_load(item.low)} – {_load(item.high)}",
-        error_text(item),
-    )
+def _load_name(item: LargestLoad) -> str:
+    named = (("input_len", "in"), ("output_len", "out"))
+    lengths = [f"{item.of[name]:g} {word}" for name, word in named if name in item.of]
+    return ", ".join([f"{item.unit}, {LATENCIES[item.latency]} ≤ {_time(item.limit_s)}", *lengths])
 
 
 def _load(value: float | None) -> str:
@@ -112,6 +102,15 @@ def _load(value: float | None) -> str:
 
 def _time(value_s: float) -> str:
     return f"{value_s * 1e3:.1f} ms" if value_s < 1 else f"{value_s:.2f} s"
+
+
+LARGEST_LOADS = (
+    Column("largest load within a mean latency", _load_name, is_text=True),
+    Column[LargestLoad]("measured", lambda item: _load(item.measured)),
+    Column[LargestLoad]("simulated", lambda item: _load(item.simulated)),
+    Column[LargestLoad]("90 % interval", lambda item: f"{_load(item.low)} – {_load(item.high)}"),
+    Column[LargestLoad]("error", error_text),
+)
 
 
 def details(answer: CheckResult) -> dict[str, object]:

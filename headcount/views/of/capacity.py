@@ -30,8 +30,7 @@ from headcount.text.words import (
     ratio_text,
     safe_meaning,
 )
-from headcount.views.report_data.layouts import layouts_json
-from headcount.views.report_data.study import study_json
+from headcount.views.report_data.study import layouts_json, study_json
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import (
     LATENCY_WORDS,

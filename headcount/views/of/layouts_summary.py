@@ -10,7 +10,7 @@ from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Column
 from headcount.text.units import counted, dollars, percent, whole_dollars
 from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, sentence
-from headcount.views.report_data.layouts import layouts_json
+from headcount.views.report_data.study import layouts_json
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import MOST_OPTIONS, Bought, Options, Summary, options_of, risk_of, served_summary
 from simulator.engines.engines import engine_of

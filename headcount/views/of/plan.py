@@ -16,8 +16,7 @@ from headcount.text.words import AT_CONFIDENCE, PRECISION_REMARK, SAFE, joined, 
 from headcount.views.of import plan_text
 from headcount.views.of.plan_text import body, head
 from headcount.views.report_data.assumptions import of_terms
-from headcount.views.report_data.layouts import layouts_json
-from headcount.views.report_data.study import study_json
+from headcount.views.report_data.study import layouts_json, study_json
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import Bought, Options, Summary, alone_risk, options_of, risk_of, served_summary
 from kvcache.gpus.gpu import find_gpu

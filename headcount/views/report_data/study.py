@@ -1,12 +1,14 @@
 """What a report shows of the deployment that leads a result."""
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from files.documents import Json
 from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.loads import curve_json
 from headcount.queries.report_data.study import Study
+from headcount.text.blocks import Table
 from headcount.text.words import COVERED
 from headcount.views.report_data.assumptions import assumptions_of, of_terms
 from headcount.views.report_data.deployment import deployment_json
@@ -24,6 +26,8 @@ _ENDS: Final = (
     "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
     "users_at_ttft_error_low", "users_at_kv_cache_low", "users_at_kv_cache_high", "replications", "precision",
 )  # fmt: skip
+Bar = tuple[str, float | None, str, str]
+"""Name, value, label, and a kind of bar: plain, marked or pale."""
 
 
 def study_json(answer: "Result", study: Study | None) -> Json:
@@ -98,3 +102,20 @@ def _limits(row: CapacityRow) -> list[str]:
         "failures beyond the spare servers.",
         "The quality of answers is not evaluated: a smaller weight or KV-cache format may change it.",
     ]
+
+
+def layouts_json(
+    title: str, axis: str, bars: Iterable[Bar], said: Sequence[str], *, text: str = "count", table: Table | None = None
+) -> Json:
+    """What the section of the layouts draws; `text` says how the axis writes its figures."""
+    shown = table or Table(columns=(), rows=[], text_columns=())
+    return {
+        "title": title,
+        "axis": axis,
+        "text": text,
+        "bars": [dict(zip(("name", "value", "label", "kind"), bar, strict=True)) for bar in bars],
+        "columns": shown.columns,
+        "rows": shown.rows,
+        "text_columns": list(shown.text_columns),
+        "said": said,
+    }
