@@ -32,8 +32,8 @@ class Served:
     output_len: int | None = None  # of every answer, instead
     tokenizer: Path | None = None
     seed: int = 0
-    most: int = 10_000  # requests in flight
-    most_bytes: int = 32_000_000  # of one request's body
+    max_concurrent: int = 10_000  # requests in flight
+    max_body: int = 32_000_000  # bytes of one request
     api_key: str | None = None
 
     def lengths(self) -> Distribution:
@@ -64,7 +64,7 @@ def endpoint(
     fleet = plan.fleet(served.replicas, served.router)
     answers = Answers(tokenizer, served.lengths(), seed=served.seed)
     _compile(fleet)
-    clock = Clock(Emulation(fleet, most=served.most, seed=served.seed), speed=served.speed)
+    clock = Clock(Emulation(fleet, most=served.max_concurrent, seed=served.seed), speed=served.speed)
     made = Endpoint(
         plan=plan,
         clock=clock,
@@ -72,7 +72,7 @@ def endpoint(
         answers=answers,
         alias=model,
         api_key=served.api_key,
-        most_bytes=served.most_bytes,
+        most_bytes=served.max_body,
     )
     return made, diagnostics
 

@@ -3,100 +3,76 @@
 Names and buckets are those of vLLM 0.33 (`vllm/v1/metrics/loggers.py`, `buckets.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headcount.endpoint.metrics.own import own_metrics
+from headcount.endpoint.clock import Clock
+from headcount.endpoint.figures import Histogram
+from headcount.endpoint.metrics.own import Samples, Table, families, own_metrics
 from headcount.endpoint.metrics.vllm_steps import HISTOGRAMS
 from simulator.deployment import Deployment
 
-if TYPE_CHECKING:
-    from headcount.endpoint.clock import Clock
-
-_LABELS = ("model_name", "engine")
 _FINISHED = ("stop", "length", "abort", "error", "repetition")
-_Family = GaugeMetricFamily | CounterMetricFamily
+_SLEEP = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
 
 
+@dataclass(frozen=True, eq=False)
 class VLLMMetrics(Collector):
     """Reads a running emulation whenever it is scraped."""
 
-    def __init__(self, clock: "Clock", plan: Deployment, model: str) -> None:
-        self._clock, self._plan, self._model = clock, plan, model
+    clock: Clock
+    plan: Deployment
+    model: str
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._gauges()
-        yield from self._counters()
-        yield from self._histograms()
-        yield self._cache_config()
-        yield from own_metrics(self._clock)
-
-    def _gauges(self) -> Iterator[Metric]:
-        engines = self._clock.emulation.live.simulation.arrays.replicas
-        usable = engines["num_usable_blocks"]
-        values = {
-            "num_requests_running": ("Requests that steps compute.", engines["num_running"]),
-            "num_requests_waiting": ("Requests that wait to be scheduled.", engines["num_waiting"]),
-            "kv_cache_usage_perc": ("Share of KV blocks that are held.", 1 - engines["num_free_blocks"] / usable),
+        figures = self.clock.emulation.figures.histograms
+        histograms = {
+            name: (what, self._each([[found[name]] for found in figures])) for name, (what, _) in HISTOGRAMS.items()
         }
-        for name, (what, column) in values.items():
-            yield self._each(GaugeMetricFamily(f"vllm:{name}", what, labels=_LABELS), column.tolist())
-        yield self._labelled(
-            GaugeMetricFamily(
-                "vllm:num_requests_waiting_by_reason", "Waiting requests by reason.", labels=(*_LABELS, "reason")
-            ),
-            [{"capacity": count, "deferred": 0} for count in engines["num_waiting"].tolist()],
-        )
-        states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
-        yield self._labelled(
-            GaugeMetricFamily(
-                "vllm:engine_sleep_state", "An engine never sleeps here.", labels=(*_LABELS, "sleep_state")
-            ),
-            [states] * len(engines),
-        )
+        yield from families(GaugeMetricFamily, "vllm", self._gauges())
+        yield from families(CounterMetricFamily, "vllm", self._counters())
+        yield from families(HistogramMetricFamily, "vllm", histograms)
+        yield from families(GaugeMetricFamily, "vllm", {"cache_config_info": ("Of the KV cache.", self._settings())})
+        yield from own_metrics(self.clock)
 
-    def _counters(self) -> Iterator[Metric]:
-        totals, figures = self._clock.emulation.live.simulation.totals, self._clock.emulation.figures
-        values = {
-            "prefix_cache_queries": ("Tokens looked up in the prefix cache.", totals["queried_tokens"].tolist()),
-            "prefix_cache_hits": ("Tokens found there.", totals["hit_tokens"].tolist()),
-            "num_preemptions": ("Preemptions.", totals["preemptions"].tolist()),
-            "prompt_tokens": ("Prompt tokens processed.", figures.prompt_tokens),
-            "prompt_tokens_cached": ("Prompt tokens that were cached.", figures.cached_tokens),
-            "generation_tokens": ("Generated tokens.", figures.tokens),
+    def _gauges(self) -> Table:
+        engines = self.clock.emulation.live.simulation.arrays.replicas
+        waiting, held = engines["num_waiting"].tolist(), 1 - engines["num_free_blocks"] / engines["num_usable_blocks"]
+        reasons = [{"capacity": count, "deferred": 0} for count in waiting]
+        return {
+            "num_requests_running": ("Requests that steps compute.", self._each(engines["num_running"].tolist())),
+            "num_requests_waiting": ("Requests that wait to be scheduled.", self._each(waiting)),
+            "kv_cache_usage_perc": ("Share of KV blocks that are held.", self._each(held.tolist())),
+            "num_requests_waiting_by_reason": ("Waiting requests by reason.", self._by("reason", reasons)),
+            "engine_sleep_state": ("An engine never sleeps here.", self._by("sleep_state", [_SLEEP] * len(engines))),
         }
-        for name, (what, column) in values.items():
-            yield self._each(CounterMetricFamily(f"vllm:{name}", what, labels=_LABELS), column)
+
+    def _counters(self) -> Table:
+        totals, figures = self.clock.emulation.live.simulation.totals, self.clock.emulation.figures
         sources = [
             {"local_compute": prompt - cached, "local_cache_hit": cached, "external_kv_transfer": 0}
             for prompt, cached in zip(figures.prompt_tokens, figures.cached_tokens, strict=True)
         ]
-        yield self._labelled(
-            CounterMetricFamily(
-                "vllm:prompt_tokens_by_source", "Prompt tokens by source.", labels=(*_LABELS, "source")
+        reasons = [{reason: found[reason] for reason in _FINISHED} for found in figures.successes]
+        return {
+            "prefix_cache_queries": (
+                "Tokens looked up in the prefix cache.",
+                self._each(totals["queried_tokens"].tolist()),
             ),
-            sources,
-        )
-        yield self._labelled(
-            CounterMetricFamily(
-                "vllm:request_success", "Requests that were answered.", labels=(*_LABELS, "finished_reason")
-            ),
-            [{reason: found[reason] for reason in _FINISHED} for found in figures.successes],
-        )
+            "prefix_cache_hits": ("Tokens found there.", self._each(totals["hit_tokens"].tolist())),
+            "num_preemptions": ("Preemptions.", self._each(totals["preemptions"].tolist())),
+            "prompt_tokens": ("Prompt tokens processed.", self._each(figures.prompt_tokens)),
+            "prompt_tokens_cached": ("Prompt tokens that were cached.", self._each(figures.cached_tokens)),
+            "generation_tokens": ("Generated tokens.", self._each(figures.tokens)),
+            "prompt_tokens_by_source": ("Prompt tokens by source.", self._by("source", sources)),
+            "request_success": ("Requests that were answered.", self._by("finished_reason", reasons)),
+        }
 
-    def _histograms(self) -> Iterator[Metric]:
-        for name, (what, _) in HISTOGRAMS.items():
-            family = HistogramMetricFamily(f"vllm:{name}", what, labels=_LABELS)
-            for engine, found in enumerate(self._clock.emulation.figures.histograms):
-                samples = found[name].samples()
-                family.add_metric((self._model, str(engine)), buckets=samples, sum_value=found[name].sum)
-            yield family
-
-    def _cache_config(self) -> Metric:
-        plan = self._plan
+    def _settings(self) -> Samples:
+        plan = self.plan
         settings = {
             "block_size": plan.vllm_engine.block_size,
             "num_gpu_blocks": plan.num_gpu_blocks,
@@ -104,19 +80,16 @@ class VLLMMetrics(Collector):
             "gpu_memory_utilization": plan.budget.gpu_memory_utilization,
             "cache_dtype": plan.budget.kv_cache_dtype,
         }
-        family = GaugeMetricFamily("vllm:cache_config_info", "Of the KV cache.", labels=(*settings, "engine"))
-        for engine in range(len(self._clock.emulation.figures.tokens)):
-            family.add_metric((*map(str, settings.values()), str(engine)), 1)
-        return family
+        return [({**settings, "engine": engine}, 1) for engine in range(len(self.clock.emulation.figures.tokens))]
 
-    def _labelled(self, family: _Family, values: Iterable[Mapping[str, float]]) -> _Family:
+    def _each(self, values: Iterable[float | Sequence[Histogram]]) -> Samples:
+        """One value for each engine."""
+        return [({"model_name": self.model, "engine": engine}, value) for engine, value in enumerate(values)]
+
+    def _by(self, label: str, values: Iterable[Mapping[str, float]]) -> Samples:
         """One value for each engine and each value of the last label."""
-        for engine, found in enumerate(values):
-            for label, value in found.items():
-                family.add_metric((self._model, str(engine), label), value)
-        return family
-
-    def _each(self, family: _Family, values: Iterable[float]) -> _Family:
-        for engine, value in enumerate(values):
-            family.add_metric((self._model, str(engine)), value)
-        return family
+        return [
+            ({"model_name": self.model, "engine": engine, label: name}, value)
+            for engine, found in enumerate(values)
+            for name, value in found.items()
+        ]

@@ -10,30 +10,16 @@ from headcount.endpoint.figures import Figures
 _TTFT: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
 )  # fmt: skip
-
-
 _ITL: Final = (
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
 )  # fmt: skip
-
-
 _LATENCY: Final = (
     0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680,
 )  # fmt: skip
-
-
 _STEP_TOKENS: Final = tuple(2.0**power for power in (0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14))
-
-
 _PREEMPTIONS: Final = (1, 2, 3, 4, 5, 10, 20)
-
-
 _COUNTS: Final = (1, 2, 5, 10, 20)
-
-
 _TOKENS: Final = ()  # 1, 2, 5, 10, … up to max_model_len
-
-
 HISTOGRAMS: Final[dict[str, tuple[str, tuple[float, ...]]]] = {
     "time_to_first_token_seconds": ("Time to first token.", _TTFT),
     "inter_token_latency_seconds": ("Time between two outputs of a request.", _ITL),

@@ -344,7 +344,7 @@ def test_a_client_that_hangs_up_aborts_its_request(port: int) -> None:
 
 
 def test_a_key_a_body_and_a_crowd_have_their_limits() -> None:
-    guarded = replace(started(most=1, speed=1.0), api_key="secret", most_bytes=1000)
+    guarded = replace(started(max_concurrent=1, speed=1.0), api_key="secret", most_bytes=1000)
     long: Any = {"prompt": "hi", "max_tokens": 4000, "ignore_eos": True, "stream": True}
     with running(guarded) as port:
         assert sent(port, "/v1/models")[0] == 401
