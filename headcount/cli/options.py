@@ -15,6 +15,7 @@ from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from headcount.cli.option_types import Option, ReportPath, flag, json_option, option
 from headcount.inputs.fields import Described, Inputs, described
 from headcount.inputs.run import RunInput, SeedInput
+from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from simulator.engines.argument import COLD_START, MEMORY, SCHEDULER, STEP_TIME, Argument, arguments_of, flags_of
 from simulator.engines.engines import VLLM
@@ -211,15 +212,20 @@ vllm_args_option = section(
 strict_option = inputs(RunInput, "strict")
 
 
-def deployment_options(**default_text: str) -> Option:
+def deployment_options(*, has_log: bool = True, always_none: bool = False, **default_text: str) -> Option:
     """What is served, and on what, under vLLM or SGLang; `default_text` as in `argument_options`."""
-    return all_of(model_options, engine_argument_options(**default_text))
+    engine = engine_argument_options(has_log=has_log, always_none=always_none, without=(), **default_text)
+    return all_of(model_options, engine)
 
 
-def engine_argument_options(**default_text: str) -> Option:
-    """The same without model and GPU."""
-    arguments = section("Deployment", argument_options(MEMORY, default_text=default_text))
-    return all_of(arguments, _startup_log_option, vllm_args_option, engine_options(), strict_option)
+def engine_argument_options(
+    *, has_log: bool = True, always_none: bool = False, without: tuple[str, ...] = (), **default_text: str
+) -> Option:
+    """The same without model and GPU; with `has_log` a start-up log may give them."""
+    arguments = argument_options(MEMORY, always_none=always_none, without=without, default_text=default_text)
+    log = (_startup_log_option,) if has_log else ()
+    engine = engine_options(always_none=always_none)
+    return all_of(section("Deployment", arguments), *log, vllm_args_option, engine, strict_option)
 
 
 def scheduler_options(*routers: Option, always_none: bool = False) -> Option:
@@ -268,6 +274,7 @@ traffic_options = all_of(
     ),
     inputs(TrafficInput),
 )
+slo_options = inputs(SLOInput)
 running_options = inputs(RunInput, "store", "executor", "workers")
 report_options = section(
     "Output",
@@ -288,3 +295,5 @@ output_options = all_of(
         **EARLY,
     ),
 )
+answer_options = all_of(report_options, output_options)
+study_options = all_of(running_options, answer_options)

@@ -15,6 +15,8 @@ from headcount.cli.given import Given
 from headcount.cli.progress import listener, watched
 from headcount.cli.rendered_output import Shown, json_text, shown
 from headcount.cli.saved_answers import repeatable
+from headcount.inputs.question import input_groups
+from headcount.inputs.run import RunInput
 from headcount.queries.result import Result
 from headcount.text.blocks import Table
 from headcount.version import SCHEMA_VERSION
@@ -28,24 +30,17 @@ def print_json(value: dict[str, object]) -> None:
     print(json_text(value))
 
 
-def show(answer: Result, *, as_json: bool) -> int:
-    """Print an answer, or hand it to who listens; its exit code."""
-    return finish(answer, None, as_json=as_json)
-
-
 def finish(
-    answer: Result,
-    report: Path | None,
-    *,
-    as_json: bool,
-    told: Sequence[str] = (),
-    kept: Callable[[Shown], Shown] = lambda found: found,
+    answer: Result, given: Given, *, told: Sequence[str] = (), kept: Callable[[Shown], Shown] = lambda found: found
 ) -> int:
-    """The same, with the report that was asked for, if any; `kept` keeps what is shown for the next time."""
+    """Print an answer, or hand it to who listens, with the report that was asked for, if any; its exit code.
+
+    `kept` keeps what is shown for the next time.
+    """
     if (heard := listener()) is not None:
         heard.answered(answer)
         return int(answer.verdict)
-    asked = replace(answer, asked=command_line())
+    report, as_json, asked = given.path("report"), given.is_on("as_json"), replace(answer, asked=command_line())
     found = kept(shown(asked, is_whole=as_json or report is not None, told=told))
     return show_with_report(found, found.show, report, as_json=as_json)
 
@@ -70,30 +65,25 @@ def show_interrupted(answer: Result, *, as_json: bool) -> None:
         draw(blocks(answer))
 
 
-def ask(
-    question: Callable[..., Result], given: Given, answered: Callable[[Callable[..., None]], Result], *, counts: str
-) -> int:
-    """Ask a question with what a command was given; the exit code.
+def ask(question: Callable[..., Result], given: Given, *, counts: str, **more: object) -> int:
+    """Ask a question with what a command was given, and `more`; the exit code.
 
-    `answered` asks it, and hands progress to its argument, which counts what `counts` says. A question that simulates
-    a study and was asked before is answered from the cache folder, as JSON and as a report if it was one of both then.
-    Ctrl-C shows what was found by then.
+    Progress counts what `counts` says. A question that simulates a study and was asked before is answered from the
+    cache folder, as JSON and as a report if it was one of both then. Ctrl-C shows what was found by then.
     """
     report, as_json = given.path("report"), given.is_on("as_json")
     is_whole, told = as_json or report is not None, list[str]()
     saved = None
-    if given.has("no_store") and not given.is_on("no_store") and listener() is None:
+    if RunInput in input_groups(question).values() and not given.is_on("no_store") and listener() is None:
         saved = repeatable(click.get_current_context(), question.__name__, given)
     if saved and (known := saved.find()) and (known.whole is not None or not is_whole):
         return show_with_report(known, known.show_again, report, as_json=as_json)
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched(counts, interrupted=interrupted, told=told) as progress, saved.watched() if saved else nullcontext():
-        answer = answered(progress)
+        answer = question(**given.arguments(question, progress=progress, **more))
         if is_whole:
             answer.complete()
-    if saved is None:
-        return finish(answer, report, as_json=as_json)
-    return finish(answer, report, as_json=as_json, told=told, kept=saved.kept)
+    return finish(answer, given, told=told, kept=saved.kept) if saved else finish(answer, given)
 
 
 def command_line(arguments: list[str] | None = None) -> str:

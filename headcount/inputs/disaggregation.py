@@ -35,34 +35,39 @@ PoolSizesAsked = Mapping[str, Sequence[int]] | str
 _HEADING: Final = "Disaggregated prefill/decode"
 
 
+def _kv_transfer(*, is_many: bool = False) -> Any:
+    help = (
+        "How KV moves. pull: decode engines read it (vLLM's NixlConnector). push: prefill engines write it "
+        "(NixlPushConnector)."
+    )
+    return given(Text(), help, default_text="pull", is_many=is_many)
+
+
+def _kv_transfer_rate() -> Any:
+    return given(Number("GB/s"), "KV-transfer rate between engines, per GPU, one way.", default_text="35.5")
+
+
+def _dispatch() -> Any:
+    help = "Time from the end of a prefill until its decode engine receives the request."
+    return given(Duration(), help, default_text="25ms", flag="dispatch")
+
+
+def _decider(*, is_many: bool = False) -> Any:
+    help = (
+        "Policy that lets decode engines compute prompts themselves. llm-d: "
+        "prefix-based-pd-decider:nonCachedTokens=512. Dynamo: isl_bounding, prefill_load, isl_or_load."
+    )
+    return given(Text(), help, default_text="none", is_many=is_many)
+
+
 @dataclass(frozen=True, kw_only=True)
-class LinkInput(Inputs):
+class LinkInput(Inputs, heading="Disaggregated prefill/decode"):
     """What lies between prefill and decode engines."""
 
-    kv_transfer: str | None = given(
-        Text(),
-        "How KV moves. pull: decode engines read it (vLLM's NixlConnector). push: prefill engines write it "
-        "(NixlPushConnector).",
-        heading=_HEADING,
-        default_text="pull",
-    )
-    kv_transfer_rate: float | None = given(
-        Number("GB/s"), "KV-transfer rate between engines, per GPU, one way.", heading=_HEADING, default_text="35.5"
-    )
-    dispatch_s: float | None = given(
-        Duration(),
-        "Time from the end of a prefill until its decode engine receives the request.",
-        heading=_HEADING,
-        default_text="25ms",
-        flag="dispatch",
-    )
-    decider: str | None = given(
-        Text(),
-        "Policy that lets decode engines compute prompts themselves. llm-d: "
-        "prefix-based-pd-decider:nonCachedTokens=512. Dynamo: isl_bounding, prefill_load, isl_or_load.",
-        heading=_HEADING,
-        default_text="none",
-    )
+    kv_transfer: str | None = _kv_transfer()
+    kv_transfer_rate: float | None = _kv_transfer_rate()
+    dispatch_s: float | None = _dispatch()
+    decider: str | None = _decider()
 
     def between(self) -> PoolLink:
         """As pools need it. Raises HeadcountError for what cannot be."""
@@ -90,41 +95,16 @@ class PoolsInput(Inputs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedPoolsInput(Inputs):
+class ComparedPoolsInput(Inputs, heading="Disaggregated prefill/decode"):
     """Pools that are compared, each with what lies between them."""
 
     pools: str | Sequence[str] | None = given(
-        ComparedPools(),
-        "prefill=1,decode=3, or together for --gpus that do both. May be repeated.",
-        heading=_HEADING,
-        is_many=True,
+        ComparedPools(), "prefill=1,decode=3, or together for --gpus that do both. May be repeated.", is_many=True
     )
-    kv_transfer: str | Sequence[str] | None = given(
-        Text(),
-        "How KV moves. pull: decode engines read it (vLLM's NixlConnector). push: prefill engines write it "
-        "(NixlPushConnector).",
-        heading=_HEADING,
-        default_text="pull",
-        is_many=True,
-    )
-    kv_transfer_rate: float | None = given(
-        Number("GB/s"), "KV-transfer rate between engines, per GPU, one way.", heading=_HEADING, default_text="35.5"
-    )
-    dispatch_s: float | None = given(
-        Duration(),
-        "Time from the end of a prefill until its decode engine receives the request.",
-        heading=_HEADING,
-        default_text="25ms",
-        flag="dispatch",
-    )
-    decider: str | Sequence[str] | None = given(
-        Text(),
-        "Policy that lets decode engines compute prompts themselves. llm-d: "
-        "prefix-based-pd-decider:nonCachedTokens=512. Dynamo: isl_bounding, prefill_load, isl_or_load.",
-        heading=_HEADING,
-        default_text="none",
-        is_many=True,
-    )
+    kv_transfer: str | Sequence[str] | None = _kv_transfer(is_many=True)
+    kv_transfer_rate: float | None = _kv_transfer_rate()
+    dispatch_s: float | None = _dispatch()
+    decider: str | Sequence[str] | None = _decider(is_many=True)
 
     def axes(self) -> dict[str, str | Sequence[str] | None]:
         """What may be a list, by name; an empty list is none."""
@@ -133,11 +113,26 @@ class ComparedPoolsInput(Inputs):
 
     def between(self, gpus: int | Sequence[int]) -> PoolLink:
         """What lies between pools that are compared. Raises HeadcountError for what cannot be."""
-        values = [() if value is None else values_of(name, value) for name, value in self.axes().items()]
-        return check_compared(
-            values[0], values[1], values[2], gpus=gpus, kv_transfer_rate=self.kv_transfer_rate,
-            dispatch_s=self.dispatch_s,
-        )  # fmt: skip
+        pools, deciders, transfers = (
+            () if value is None else values_of(name, value) for name, value in self.axes().items()
+        )
+        for each in pools:
+            ComparedPools().read(each)
+        for decider in deciders:
+            _read_decider(decider)
+        rate, dispatch_s = self.kv_transfer_rate, self.dispatch_s
+        if not any(each != TOGETHER for each in pools):
+            check_alone(rate, dispatch_s, next(iter(transfers), None), *(each for each in deciders if each))
+        elif TOGETHER in pools and any(deciders):
+            raise HeadcountError(f"--pools {TOGETHER} has no decider; leave --decider or {TOGETHER} out")
+        elif TOGETHER in pools and len(transfers) > 1:
+            raise HeadcountError(f"--pools {TOGETHER} moves no KV; give one --kv-transfer, or leave {TOGETHER} out")
+        elif not isinstance(gpus, int) and len(gpus) > 1:
+            raise HeadcountError(
+                "--gpus is a list, and --pools says how many engines there are; give one number of --gpus"
+            )
+        check_names([each for each in transfers if each is not None], CONNECTORS, "KV transfer")
+        return _between(rate, dispatch_s, kv_transfer=PUSH if {*transfers} == {PUSH} else PULL)
 
 
 def asked_disaggregated(
@@ -184,32 +179,6 @@ def compared_pools(
     return resolve_disaggregated(
         asked.architecture, asked.gpu, _vllm_args(asked), (found[PREFILL], found[DECODE]), between
     )
-
-
-def check_compared(
-    pools: Sequence[str],
-    deciders: Sequence[str | None],
-    kv_transfers: Sequence[str | None],
-    *,
-    gpus: int | Sequence[int],
-    kv_transfer_rate: float | None,
-    dispatch_s: float | None,
-) -> PoolLink:
-    """What lies between pools that are compared. Raises HeadcountError for what cannot be."""
-    for each in pools:
-        ComparedPools().read(each)
-    for decider in deciders:
-        _read_decider(decider)
-    if not any(each != TOGETHER for each in pools):
-        check_alone(kv_transfer_rate, dispatch_s, next(iter(kv_transfers), None), *(each for each in deciders if each))
-    elif TOGETHER in pools and any(deciders):
-        raise HeadcountError(f"--pools {TOGETHER} has no decider; leave --decider or {TOGETHER} out")
-    elif TOGETHER in pools and len(kv_transfers) > 1:
-        raise HeadcountError(f"--pools {TOGETHER} moves no KV; give one --kv-transfer, or leave {TOGETHER} out")
-    elif not isinstance(gpus, int) and len(gpus) > 1:
-        raise HeadcountError("--gpus is a list, and --pools says how many engines there are; give one number of --gpus")
-    check_names([each for each in kv_transfers if each is not None], CONNECTORS, "KV transfer")
-    return _between(kv_transfer_rate, dispatch_s, kv_transfer=PUSH if {*kv_transfers} == {PUSH} else PULL)
 
 
 def check_alone(

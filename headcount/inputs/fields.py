@@ -1,9 +1,8 @@
 """A field of an input: how it is read, what it does, what it is where nothing is given; each said once."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from files.arguments import check_argument
 from simulator.engines.values import Kind, Switch
@@ -36,8 +35,8 @@ class Described:
         return isinstance(self.kind, Switch) and not self.kind.has_opposite
 
 
-def given(kind: Kind, help: str, *, heading: str, default: Any = None, **more: Any) -> Any:
-    """A field of a frozen dataclass of inputs."""
+def given(kind: Kind, help: str, *, heading: str = "", default: Any = None, **more: Any) -> Any:
+    """A field of a frozen dataclass of inputs; its heading is the class's, unless it has one of its own."""
     return field(
         default=default,
         metadata={"input": Described(kind=kind, help=help, heading=heading, default=default, **more)},
@@ -46,7 +45,15 @@ def given(kind: Kind, help: str, *, heading: str, default: Any = None, **more: A
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a question is asked with: each value of its field's type, or HeadcountError."""
+    """What a question is asked with: each value of its field's type, or HeadcountError.
+
+    `heading` of a class is the one of --help under which its fields stand.
+    """
+
+    heading: ClassVar[str] = ""
+
+    def __init_subclass__(cls, heading: str = "") -> None:
+        cls.heading = heading or cls.heading
 
     def __post_init__(self) -> None:
         kind: object = type(self)
@@ -64,9 +71,5 @@ def _hints(kind: object) -> dict[str, object]:
 
 def described(kind: type[Inputs]) -> dict[str, Described]:
     """The fields of an input by name, in order."""
-    return {item.name: item.metadata["input"] for item in fields(kind) if "input" in item.metadata}
-
-
-def headings(kind: type[Inputs]) -> Iterator[str]:
-    """Under which --help lists its fields, each once."""
-    return iter(dict.fromkeys(each.heading for each in described(kind).values()))
+    found = {item.name: item.metadata["input"] for item in fields(kind) if "input" in item.metadata}
+    return {name: each if each.heading else replace(each, heading=kind.heading) for name, each in found.items()}

@@ -25,7 +25,6 @@ from workloads.traffic import changed, changed_trace
 
 MAX_USERS: Final = 1_000_000
 LENGTH_SPREAD: Final = Number("1 for exact lengths, 0.8 for 80 % to 100 % of them")
-_HEADING: Final = "Traffic"
 _LENGTHS: Final = ("input_len", "output_len", "length_spread")
 _BELONGS: Final = {  # what makes a load, what belongs to it
     "users": ("workload", "think_time", "traffic", *_LENGTHS),
@@ -36,44 +35,34 @@ _BELONGS: Final = {  # what makes a load, what belongs to it
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadInput(Inputs):
+class LoadInput(Inputs, heading="Traffic"):
     """Exactly one of `workload`, `users`, `concurrency` and `rate` makes the load; a preset needs `users`, too."""
 
     workload: Source | None = given(
-        Text(may_be_path=True), "A trace to replay. With --users: a preset or a population's TOML file.",
-        heading=_HEADING,
-    )  # fmt: skip
-    users: int | None = given(
-        WholeNumber(1), "Closed-loop users; needs --think-time or a preset.", heading=_HEADING
-    )  # fmt: skip
-    concurrency: int | None = given(
-        WholeNumber(1), "Clients without think time, all starting at 0 s.", heading=_HEADING
-    )  # fmt: skip
-    rate: float | None = given(Number("requests per second, or inf"), "Open-loop arrival rate.", heading=_HEADING)
+        Text(may_be_path=True), "A trace to replay. With --users: a preset or a population's TOML file."
+    )
+    users: int | None = given(WholeNumber(1), "Closed-loop users; needs --think-time or a preset.")
+    concurrency: int | None = given(WholeNumber(1), "Clients without think time, all starting at 0 s.")
+    rate: float | None = given(Number("requests per second, or inf"), "Open-loop arrival rate.")
     arrivals: str | Arrivals | None = given(
-        ArrivalProcess(), f"Arrival process of open requests: {', '.join(map(usage, PROCESSES))}.", heading=_HEADING,
+        ArrivalProcess(),
+        f"Arrival process of open requests: {', '.join(map(usage, PROCESSES))}.",
         default_text="poisson",
-    )  # fmt: skip
+    )
     burstiness: float | None = given(
-        Number("1 for Poisson, less for bursts"), "Burstiness of open arrivals, as in vLLM.", heading=_HEADING,
-        default_text="1, Poisson",
-    )  # fmt: skip
-    input_len: int | None = given(TokenCount(), "Prompt tokens.", heading=_HEADING)
-    output_len: int | None = given(TokenCount(), "Output tokens.", heading=_HEADING)
+        Number("1 for Poisson, less for bursts"), "Burstiness of open arrivals, as in vLLM.", default_text="1, Poisson"
+    )
+    input_len: int | None = given(TokenCount(), "Prompt tokens.")
+    output_len: int | None = given(TokenCount(), "Output tokens.")
     length_spread: float | None = given(
-        LENGTH_SPREAD,
-        "Spread of lengths. 0.8: uniform from 0.8 to 1 × the given lengths.",
-        heading=_HEADING,
-        default_text="1",
+        LENGTH_SPREAD, "Spread of lengths. 0.8: uniform from 0.8 to 1 × the given lengths.", default_text="1"
     )
-    num_requests: int | None = given(
-        COUNT, "Number of requests.", heading=_HEADING, default_text="10 × concurrency, or the whole file"
-    )
+    num_requests: int | None = given(COUNT, "Number of requests.", default_text="10 × concurrency, or the whole file")
     runs: int = given(
         WholeNumber(1, 1000),
-            "Number of runs, each with its own seed. More runs narrow the interval of the p99.", heading=_HEADING,
+        "Number of runs, each with its own seed. More runs narrow the interval of the p99.",
         default=1,
-    )  # fmt: skip
+    )
 
     def asked(self, traffic: TrafficInput, tenants: Given | None, seed: int) -> "AskedLoad":
         """With its traffic, tenants and random numbers. Raises HeadcountError for a combination that is no load."""

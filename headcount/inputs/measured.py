@@ -1,7 +1,6 @@
 """Measured runs, and what wins over what their files say of the server."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.fields import Inputs, given
@@ -9,17 +8,14 @@ from headcount.inputs.load import LENGTH_SPREAD
 from headcount.inputs.reading.deployments import given_arguments
 from simulator.engines.values import Duration, Text
 
-_MEASUREMENTS: Final = "Measurements"
-
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredInput(Inputs):
+class MeasuredInput(Inputs, heading="Measurements"):
     """How files of measurements are read; the deployment, where they do not say it."""
 
     format_name: str | None = given(
         Text(names_code=True),
         "Format of all files: a name, or module:Name.",
-        heading=_MEASUREMENTS,
         default_text="found from their content",
         flag="format",
     )
@@ -27,13 +23,11 @@ class MeasuredInput(Inputs):
         LENGTH_SPREAD,
         "Spread of lengths, for files with mean lengths only. 0.8: lengths are drawn around the mean, the shortest "
         "0.8 × the longest.",
-        heading=_MEASUREMENTS,
         default_text="1",
     )
     warmup_s: float | None = given(
         Duration(),
         "Leave out requests sent within this time after the first, when the server is cold.",
-        heading=_MEASUREMENTS,
         default_text="0s",
         flag="warmup",
     )

@@ -1,7 +1,8 @@
 """How many users a fleet is planned for: the chain from people, then growth and headroom."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from files.errors import HeadcountError
@@ -21,101 +22,66 @@ _NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else 
 
 
 _PEOPLE: Final = WholeNumber(1, MOST_PEOPLE)
-_HEADING: Final = "People"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeopleInput(Inputs):
+class PeopleInput(Inputs, heading="People"):
     """Exactly one of `users`, `employees`, `requests_per_s` and `tokens_per_day` says how many people there are."""
 
-    users: int | None = given(_PEOPLE, "Users with an open session at the peak, thinking or waiting.", heading=_HEADING)
-    employees: int | None = given(_PEOPLE, "Registered people. Shares of them give the users.", heading=_HEADING)
-    active_share: float | None = given(
-        Share(), "Share of employees who use it on a working day.", heading=_HEADING, default_text="34%"
-    )
+    users: int | None = given(_PEOPLE, "Users with an open session at the peak, thinking or waiting.")
+    employees: int | None = given(_PEOPLE, "Registered people. Shares of them give the users.")
+    active_share: float | None = given(Share(), "Share of employees who use it on a working day.", default_text="34%")
     peak_share: float | None = given(
-        Share(), "Share of these with an open session at the peak minute.", heading=_HEADING, default_text="10%"
+        Share(), "Share of these with an open session at the peak minute.", default_text="10%"
     )
     requests_per_s: float | None = given(
-        Number("requests per second, such as 12.5"), "Requests per second at the peak.", heading=_HEADING
+        Number("requests per second, such as 12.5"), "Requests per second at the peak."
     )
     tokens_per_day: float | None = given(
-        TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens per day, such as 300M.", heading=_HEADING
+        TokenCount(most=10**15, is_decimal=True), "Prompt and output tokens per day, such as 300M."
     )
     peak_hour_share: float | None = given(
-        Share(), "Share of a day's requests in its busiest hour.", heading=_HEADING, default_text="14.4%"
+        Share(), "Share of a day's requests in its busiest hour.", default_text="14.4%"
     )
     daily_profile: str | Profile | None = given(
         Text(),
         "Requests by hour: 24 numbers for a day or 168 for a week, separated by commas.",
-        heading=_HEADING,
         default_text="RAGPulse's day",
     )
     time_zones: str | Mapping[float, float] | None = given(
-        Text(),
-        "Share of people by time zone, in hours ahead of UTC, such as +1=60%,-5=40%.",
-        heading=_HEADING,
-        default_text="all in one",
+        Text(), "Share of people by time zone, in hours ahead of UTC, such as +1=60%,-5=40%.", default_text="all in one"
     )
     tokens_per_request: float | None = given(
-        TokenCount(),
-        "Mean prompt and output tokens of a request.",
-        heading=_HEADING,
-        default_text="the workload's mean",
+        TokenCount(), "Mean prompt and output tokens of a request.", default_text="the workload's mean"
     )
     response_time_s: float | None = given(
-        Duration(),
-        "Mean time from a request to the end of its answer.",
-        heading=_HEADING,
-        default_text="estimated",
-        flag="response-time",
+        Duration(), "Mean time from a request to the end of its answer.", default_text="estimated", flag="response-time"
     )
-    growth: float = given(
-        Extra(), "Expected growth in users, such as 30%.", heading=_HEADING, default=0.0, default_text="0%"
-    )
+    growth: float = given(Extra(), "Expected growth in users, such as 30%.", default=0.0, default_text="0%")
     headroom: float = given(
-        Extra(),
-        "Safety margin in users on top of the growth, such as 10%.",
-        heading=_HEADING,
-        default=0.0,
-        default_text="0%",
+        Extra(), "Safety margin in users on top of the growth, such as 10%.", default=0.0, default_text="0%"
     )
     spare: int = given(
         WholeNumber(0, 1000),
         "Spare servers. The fleet still serves all users with this many down. With --pools: this many of each pool.",
-        heading=_HEADING,
         default=0,
     )
 
-    def found(self) -> "People":
-        """The same, the day and the time zones read. Raises HeadcountError for what is out of range."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        profile, zones = self.daily_profile, self.time_zones
-        values["daily_profile"] = read_profile(profile) if isinstance(profile, str) else profile
-        values["time_zones"] = read_zones(zones) if isinstance(zones, str) else zones
-        return People(**values)
+    @cached_property
+    def profile(self) -> Profile | None:
+        """The day or week, read. Raises HeadcountError for what is none."""
+        given = self.daily_profile
+        return read_profile(given) if isinstance(given, str) else given
 
+    @cached_property
+    def zones(self) -> Mapping[float, float] | None:
+        """Share of people by hours ahead of UTC. Raises HeadcountError for what is none."""
+        given = self.time_zones
+        return read_zones(given) if isinstance(given, str) else given
 
-@dataclass(frozen=True, kw_only=True)
-class People:
-    """What is known of the people; None is not given. Raises HeadcountError for what is out of range."""
-
-    users: float | None = None
-    employees: float | None = None
-    requests_per_s: float | None = None
-    tokens_per_day: float | None = None
-    active_share: float | None = None
-    peak_share: float | None = None
-    peak_hour_share: float | None = None
-    tokens_per_request: float | None = None
-    response_time_s: float | None = None
-    daily_profile: Profile | None = None
-    time_zones: Mapping[float, float] | None = None  # share of people by hours ahead of UTC
-    growth: float = 0.0
-    headroom: float = 0.0
-    spare: int = 0
-
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise HeadcountError for what is out of range, or does not go together."""
+        self.profile, self.zones  # noqa: B018  read, or refused
         for name in ("growth", "headroom"):
             if not 0 <= getattr(self, name) <= MOST_EXTRA:
                 raise HeadcountError(
@@ -137,30 +103,30 @@ class People:
     @property
     def mean_over_peak(self) -> float | None:
         """Load of a mean hour over that of the peak; None where nothing was said of either."""
-        if self.daily_profile is None and self.time_zones is None:
+        if self.profile is None and self.zones is None:
             return None
-        return (self.daily_profile or WORKING_DAY).mean_over_peak(self.time_zones or ONE_ZONE)
+        return (self.profile or WORKING_DAY).mean_over_peak(self.zones or ONE_ZONE)
 
     @property
     def _peak(self) -> tuple[float, float]:
         """The peak of people in several time zones over that of all in one, and its hour in UTC."""
-        return (self.daily_profile or WORKING_DAY).peak(self.time_zones or ONE_ZONE)
+        return (self.profile or WORKING_DAY).peak(self.zones or ONE_ZONE)
 
     @property
     def peak_text(self) -> str:
         """When the peak is, such as `Tuesday 15:30 UTC`; "" where nothing was said of the day."""
-        if self.daily_profile is None and self.time_zones is None:
+        if self.profile is None and self.zones is None:
             return ""
         hour = self._peak[1]
-        day = (self.daily_profile or WORKING_DAY).day_of(hour)
-        return " ".join(filter(None, (day, clock(hour), "local time" if self.time_zones is None else "UTC")))
+        day = (self.profile or WORKING_DAY).day_of(hour)
+        return " ".join(filter(None, (day, clock(hour), "local time" if self.zones is None else "UTC")))
 
     def _hours(self, start: str) -> dict[str, StandIn]:
         """The links that the day's profile and the time zones tell."""
-        found, profile = {}, self.daily_profile
+        found, profile = {}, self.profile
         if profile is not None and "peak_hour_share" in CHAINS[start]:
             found["peak_hour_share"] = StandIn(profile.busiest_hour_share, "the daily profile", "given")
-        if self.time_zones is not None:
+        if self.zones is not None:
             source = "the daily profile and the time zones" if profile else _ZONES
             found["time_zones"] = StandIn(self._peak[0], source, "given")
         return found

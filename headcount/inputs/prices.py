@@ -8,26 +8,17 @@ from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import Number, PriceList, Share
 
 _USD: Final = Number("US dollars, such as 2.5", "USD")
-_HEADING: Final = "Money"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriceInput(Inputs):
+class PriceInput(Inputs, heading="Money"):
     """US dollars per GPU and hour, and per million tokens of an API to compare with."""
 
     price: float | Mapping[str, float] | None = given(
-        PriceList(),
-        "Price per GPU and hour: one for all, or GPU=USD,GPU=USD.",
-        heading=_HEADING,
-        default_text="the catalog's",
+        PriceList(), "Price per GPU and hour: one for all, or GPU=USD,GPU=USD.", default_text="the catalog's"
     )
-    api_input_price: float | None = given(
-        _USD, "Price of a million input tokens of an API to compare with.", heading=_HEADING
-    )
-    api_output_price: float | None = given(_USD, "Price of a million output tokens of that API.", heading=_HEADING)
+    api_input_price: float | None = given(_USD, "Price of a million input tokens of an API to compare with.")
+    api_output_price: float | None = given(_USD, "Price of a million output tokens of that API.")
     utilization: float | None = given(
-        Share(),
-        "Mean load as a share of the peak load.",
-        heading=_HEADING,
-        default_text="29%, from the peak-hour share",
+        Share(), "Mean load as a share of the peak load.", default_text="29%, from the peak-hour share"
     )

@@ -39,7 +39,7 @@ class Question(Protocol[P, R_co]):
 
 
 @cache
-def _groups(function: Callable[..., object]) -> dict[str, type]:
+def input_groups(function: Callable[..., object]) -> dict[str, type]:
     """The parameters that are inputs, with their classes."""
     hints = get_type_hints(function)
     found = {name: _group(hint) for name, hint in hints.items() if name != "return"}
@@ -56,7 +56,7 @@ def with_groups(function: Callable[..., object], given: Mapping[str, object]) ->
 
     Raises HeadcountError for a name that neither the function nor an input has, with the nearest that one has.
     """
-    groups, own = _groups(function), signature(function).parameters
+    groups, own = input_groups(function), signature(function).parameters
     field_of = {item.name: name for name, kind in groups.items() for item in fields(kind) if item.name != "arguments"}
     named = {key: name for name, kind in groups.items() for key in _NAMED.get(kind, ((), ""))[0]}
     plain: dict[str, object] = {}
@@ -120,7 +120,7 @@ def question(function: Callable[P, R]) -> Question[P, R]:
         asked = f"hc.{function.__name__}({', '.join(said)})"
         return cast(R, replace(cast(Any, found), asked=asked, inputs=tuple(read)))
 
-    vars(ask)["__signature__"] = _flat(own, _groups(function))
+    vars(ask)["__signature__"] = _flat(own, input_groups(function))
     vars(ask)["checks_arguments"] = True
     return cast(Question[P, R], ask)
 

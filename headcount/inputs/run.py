@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import LARGEST_TEXT, Switch, Text, WholeNumber
@@ -12,66 +12,48 @@ from simulator.study.running import DEFAULT_EXECUTOR
 if TYPE_CHECKING:
     from simulator.study.running.simulations import Simulations
 
-_RUNNING = "Running"
-
 
 def unwatched(_: object) -> None:
     """Nobody watches."""
-
-
-def _seed() -> Any:
-    return given(
-        WholeNumber(0, LARGEST_TEXT),
-        "Random seed. The same seed gives the same result.",
-        heading="Other options",
-        default=0,
-    )
-
-
-def _strict() -> Any:
-    return given(
-        Switch(has_opposite=False),
-        "Refuse answers that depend on assumptions, such as an unknown architecture or an unmeasured GPU.",
-        heading="Deployment",
-        default=False,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedInput(Inputs):
     """Of a question with one run: its random numbers, whether assumptions are refused, who hears of progress."""
 
-    seed: int = _seed()
-    strict: bool = _strict()
+    seed: int = given(
+        WholeNumber(0, LARGEST_TEXT),
+        "Random seed. The same seed gives the same result.",
+        heading="Other options",
+        default=0,
+    )
+    strict: bool = given(
+        Switch(has_opposite=False),
+        "Refuse answers that depend on assumptions, such as an unknown architecture or an unmeasured GPU.",
+        heading="Deployment",
+        default=False,
+    )
     progress: Callable[..., None] = unwatched
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunInput(Inputs):
+class RunInput(SeedInput, heading="Running"):
     """How a question that simulates many loads runs, and where."""
 
-    seed: int = _seed()
-    strict: bool = _strict()
     store: bool = given(
         Switch(has_opposite=False),
         "Do not read or write saved simulations in the cache folder.",
-        heading=_RUNNING,
         default=True,
         flag="no-store",
     )
     executor: str = given(
         Text(names_code=True),
         "Where simulations run: threads, processes, ray (at RAY_ADDRESS, if set), or your own as module:Name.",
-        heading=_RUNNING,
         default=DEFAULT_EXECUTOR,
     )
     workers: int | None = given(
-        WholeNumber(1, 10_000),
-        "Simulations that run in parallel.",
-        heading=_RUNNING,
-        default_text="one per processor",
+        WholeNumber(1, 10_000), "Simulations that run in parallel.", default_text="one per processor"
     )
-    progress: Callable[..., None] = unwatched
 
     def check(self) -> None:
         """Raise HeadcountError for an executor that is none, before anything is read."""

@@ -48,13 +48,11 @@ class Outputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputsInput(Inputs):
+class OutputsInput(Inputs, heading="Output"):
     """Which files are asked for."""
 
-    requests_out: Path | None = given(OutPath(), "Write a CSV file with the times of each request.", heading="Output")
-    steps_out: Path | None = given(
-        OutPath(), "Write a JSON Lines file with the decisions of each step.", heading="Output"
-    )
+    requests_out: Path | None = given(OutPath(), "Write a CSV file with the times of each request.")
+    steps_out: Path | None = given(OutPath(), "Write a JSON Lines file with the decisions of each step.")
 
     def files(self) -> Outputs:
         return Outputs(requests=self.requests_out, steps=self.steps_out)

@@ -25,12 +25,12 @@ _MORE_GAIN: Final = (
 def _precision(
     default: float,
     help: str = "Half-width of the simulation-noise interval, as a share of the users.",
-    heading: str = "Search",
+    heading: str = "",
 ) -> Any:
     return given(Share(), help, heading=heading, default=default, default_text=f"{default:.0%}")
 
 
-def _replications(heading: str = "Search") -> Any:
+def _replications(heading: str = "") -> Any:
     return given(
         WholeNumber(2, 10_000), "Independent runs per load.", heading=heading,
         default_text="as many as --precision takes",
@@ -38,25 +38,22 @@ def _replications(heading: str = "Search") -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CapacitySearch(Inputs):
+class CapacitySearch(Inputs, heading="Search"):
     """GPU counts to answer for, and how exactly."""
 
-    gpus: Sequence[int] = given(
-        IntegerList(), "GPU counts to evaluate.", heading="Search", default=(1, 2, 4, 8), default_text="1,2,4,8"
-    )
+    gpus: Sequence[int] = given(IntegerList(), "GPU counts to evaluate.", default=(1, 2, 4, 8), default_text="1,2,4,8")
     precision: float = _precision(PRECISION)
     replications: int | None = _replications()
     hours_met: float | None = given(
         Share(),
         "Hourly SLO compliance: share of clock hours that must meet the SLO, such as 95%. Runs are one hour long.",
-        heading="Search",
         default_text="the SLO holds over the whole run",
     )
-    suggest: bool = given(Switch(has_opposite=False), _MORE_GAIN, heading="Search", default=False)
+    suggest: bool = given(Switch(has_opposite=False), _MORE_GAIN, default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolsSearch(Inputs):
+class PoolsSearch(Inputs, heading="Search"):
     """How exactly the users of several pools are to be known, and the router before them."""
 
     precision: float = _precision(PRECISION)
@@ -65,7 +62,7 @@ class PoolsSearch(Inputs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeterogeneousSearch(Inputs):
+class HeterogeneousSearch(Inputs, heading="Search"):
     """What a search of pools of different GPUs looks for, behind a router that knows how fast each is."""
 
     precision: float = _precision(PRECISION)
@@ -74,73 +71,79 @@ class HeterogeneousSearch(Inputs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareSearch(Inputs):
+class CompareSearch(Inputs, heading="Ranking"):
     """How layouts are ranked, and which of them are simulated."""
 
-    sort: str = given(
-        Text(), "Rank by cost (per user), users, ttft, tpot or month (cost per month).", heading="Ranking",
-        default="cost",
-    )  # fmt: skip
+    sort: str = given(Text(), "Rank by cost (per user), users, ttft, tpot or month (cost per month).", default="cost")
     simulate_all: bool = given(
-        Switch(has_opposite=False), "Also simulate layouts that are estimated to be much worse.", heading="Ranking",
-        default=False, flag="all",
-    )  # fmt: skip
-    precision: float = _precision(COMPARED_PRECISION, heading="Ranking")
-    replications: int | None = _replications("Ranking")
+        Switch(has_opposite=False),
+        "Also simulate layouts that are estimated to be much worse.",
+        default=False,
+        flag="all",
+    )
+    precision: float = _precision(COMPARED_PRECISION)
+    replications: int | None = _replications()
     router: str | RouterFactory | Sequence[str | RouterFactory] | None = given(
-        Listed(ROUTER), ROUTERS, heading="Scheduler",
-        default_text="least-outstanding; vllm-dp for one server with -dp",
-    )  # fmt: skip
+        Listed(ROUTER), ROUTERS, heading="Scheduler", default_text="least-outstanding; vllm-dp for one server with -dp"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepInput(Inputs):
+class SweepInput(Inputs, heading="What if"):
     """What is varied over the base, and whose users are asked for."""
 
-    vary: Mapping[str, object] | None = None
+    vary: Mapping[str, object] | Sequence[str] | None = given(
+        Text("NAME=VALUE,VALUE,…"),
+        "What to vary: context, output, think-time, turns, system-prompt, retrieved or long-prompts; users, gpu, "
+        "gpus, router, ttft, tpot, step-times; any engine option. May be repeated.",
+        is_many=True,
+    )
     tornado: bool = given(
         Switch(has_opposite=False),
-            "Add a sensitivity analysis: each assumption 20 % lower and 20 % higher, largest effect first.",
-        heading="What if", default=False,
-    )  # fmt: skip
-    users: int | None = given(COUNT, "Answer with the GPUs and the cost that this many users need.", heading="What if")
-    gpus: int | None = given(
-        COUNT, "GPUs to simulate.", heading="What if", default_text="the fewest that hold the model"
+        "Add a sensitivity analysis: each assumption 20 % lower and 20 % higher, largest effect first.",
+        default=False,
     )
-    precision: float = _precision(COMPARED_PRECISION, heading="What if")
-    replications: int | None = _replications("What if")
+    users: int | None = given(COUNT, "Answer with the GPUs and the cost that this many users need.")
+    gpus: int | None = given(COUNT, "GPUs to simulate.", default_text="the fewest that hold the model")
+    precision: float = _precision(COMPARED_PRECISION)
+    replications: int | None = _replications()
     router: str | RouterFactory | None = router_field()
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizeSearch(Inputs):
+class OptimizeSearch(Inputs, heading="Search"):
     """What is searched, and how many choices are estimated and simulated."""
 
-    gpus: int = given(COUNT, "GPUs to serve on.", heading="Search", default=1)
-    search: Mapping[str, object] | None = None
+    gpus: int = given(COUNT, "GPUs to serve on.", default=1)
+    search: Mapping[str, object] | Sequence[str] | None = given(
+        Text("NAME=VALUE,VALUE,…"),
+        "Argument to search: any engine option, or router. May be repeated.",
+        default_text="max-num-batched-tokens, max-num-seqs, kv-cache-dtype, quantization, gpu-memory-utilization and "
+        "router; for SGLang chunked-prefill-size, max-running-requests, enable-mixed-chunk, kv-cache-dtype, "
+        "quantization, schedule-policy, schedule-conservativeness and router; without those that you give",
+        is_many=True,
+    )
     trials: int = given(
-        WholeNumber(1, 10_000), "Candidates to screen by an estimate, which takes milliseconds each.", heading="Search",
-        default=TRIALS,
-    )  # fmt: skip
-    finalists: int = given(WholeNumber(1, 100), "Candidates to simulate.", heading="Search", default=FINALISTS)
+        WholeNumber(1, 10_000), "Candidates to screen by an estimate, which takes milliseconds each.", default=TRIALS
+    )
+    finalists: int = given(WholeNumber(1, 100), "Candidates to simulate.", default=FINALISTS)
     router: str | RouterFactory | None = router_field(
         "Router to use for all candidates.", default_text="searched, starting with compare's"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanSearch(Inputs):
+class PlanSearch(Inputs, heading="Choice"):
     """GPUs, formats, routers and pools to choose from."""
 
     gpu: str | Sequence[str] | None = given(
-        Listed(Text()), "GPUs to choose from.", heading="Choice",
-        default_text="all that have a price and measured runs or kernels",
-    )  # fmt: skip
+        Listed(Text()), "GPUs to choose from.", default_text="all that have a price and measured runs or kernels"
+    )
     quantization: str | Sequence[str] | None = given(
-        Listed(Text()), "Weight formats to choose from.", heading="Choice", default_text="the checkpoint's", short="q"
+        Listed(Text()), "Weight formats to choose from.", default_text="the checkpoint's", short="q"
     )
     kv_cache_dtype: str | Sequence[str] | None = given(
-        Listed(Text()), "KV-cache formats to choose from.", heading="Choice", default_text="auto"
+        Listed(Text()), "KV-cache formats to choose from.", default_text="auto"
     )
     router: str | RouterFactory | None = router_field(
         default_text="least-outstanding, or session-affinity where that is estimated to cost less"
@@ -152,13 +155,11 @@ class PlanSearch(Inputs):
         heading="Disaggregated prefill/decode",
     )
     precision: float = _precision(
-        layouts.PRECISION, "Half-width of the simulation-noise interval of the best fleet's users."
+        layouts.PRECISION, "Half-width of the simulation-noise interval of the best fleet's users.", "Search"
     )
     replications: int = given(
-        WholeNumber(2, 10_000), "Most independent runs per load.", heading="Search",
-        default=layouts.MAX_REPLICATIONS,
-    )  # fmt: skip
+        WholeNumber(2, 10_000), "Most independent runs per load.", heading="Search", default=layouts.MAX_REPLICATIONS
+    )
     explain: bool = given(
-        Switch(has_opposite=False), "Also show every layout and why it was dropped.", heading="Output",
-        default=False,
-    )  # fmt: skip
+        Switch(has_opposite=False), "Also show every layout and why it was dropped.", heading="Output", default=False
+    )

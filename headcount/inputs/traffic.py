@@ -18,7 +18,6 @@ from workloads.traces.trace_file import Source, TraceFile
 from workloads.traffic import changed, changed_trace
 from workloads.traffic_changes import Amount
 
-_HEADING: Final = "Traffic"
 _OF_TRACE: Final = {
     "trace_format": "format", "columns": "columns", "log_pattern": "log_pattern", "spread_ticks": "spread_ticks",
     "splice": "splice", "stretch": "stretch", "rate_scale": "rate_scale",
@@ -30,84 +29,58 @@ CHANGE_FIELDS: Final = ("system_prompt", "context_scale", "output_scale", "turns
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrafficInput(Inputs):
+class TrafficInput(Inputs, heading="Traffic"):
     """Of a trace, how it is read and at which times; of every workload, what differs from it."""
 
     trace_block_size: int | None = given(
-        TokenCount(), "Tokens per block id of a trace.", heading=_HEADING, default_text="the format's own"
+        TokenCount(), "Tokens per block id of a trace.", default_text="the format's own"
     )
-    trace_format: str | None = given(
-        Text(), "Trace format, by name.", heading=_HEADING, default_text="found from its content"
-    )
+    trace_format: str | None = given(Text(), "Trace format, by name.", default_text="found from its content")
     columns: str | Mapping[str, str] | None = given(
         Text("NAME=COLUMN,…"),
         "Columns of a CSV, Parquet or JSON Lines trace in an unknown format: prompt, output and, if present, time, "
         "session, think, priority, tenant. Example: "
         "time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens.",
-        heading=_HEADING,
     )
     log_pattern: str | None = given(
-        Text("REGEX"),
-        "Regular expression for the lines of a log. Groups are named like --columns: (?P<prompt>\\d+) …",
-        heading=_HEADING,
+        Text("REGEX"), "Regular expression for the lines of a log. Groups are named like --columns: (?P<prompt>\\d+) …"
     )
     spread_ticks: bool = given(
         Switch(has_opposite=False),
         "Spread rounded times of a trace evenly over the rounding interval, such as 3 s.",
-        heading=_HEADING,
         default=False,
     )
-    splice: Sequence[str | Path] = given(
-        FilePath(), "Append another trace. May be repeated.", heading=_HEADING, default=(), is_many=True
-    )
+    splice: Sequence[str | Path] = given(FilePath(), "Append another trace. May be repeated.", default=(), is_many=True)
     stretch: float | None = given(
-        Number("a factor"),
-        "Multiply all times of a trace, including think times. 2 means half the speed.",
-        heading=_HEADING,
+        Number("a factor"), "Multiply all times of a trace, including think times. 2 means half the speed."
     )
     rate_scale: float | None = given(
-        Number("a factor"),
-        "Multiply the number of a trace's sessions in the same time, such as 2 or 0.5.",
-        heading=_HEADING,
+        Number("a factor"), "Multiply the number of a trace's sessions in the same time, such as 2 or 0.5."
     )
     think_time_s: float | None = given(
         Duration(),
         "Time from the end of an answer to the next request.",
-        heading=_HEADING,
         default_text="the workload's",
         flag="think-time",
     )
     system_prompt: str | None = given(
-        Text("TOKENS"),
-        "Tokens of the system prompt that all conversations share.",
-        heading=_HEADING,
-        default_text="the workload's",
+        Text("TOKENS"), "Tokens of the system prompt that all conversations share.", default_text="the workload's"
     )
-    context_scale: float | None = given(
-        Number("a factor"), "Multiply the mean tokens of prompt and answer together.", heading=_HEADING
-    )
-    output_scale: float | None = given(Number("a factor"), "Multiply the tokens of answers.", heading=_HEADING)
-    turns: str | None = given(
-        Text("NUMBER"), "Mean turns of a conversation.", heading=_HEADING, default_text="the workload's"
-    )
+    context_scale: float | None = given(Number("a factor"), "Multiply the mean tokens of prompt and answer together.")
+    output_scale: float | None = given(Number("a factor"), "Multiply the tokens of answers.")
+    turns: str | None = given(Text("NUMBER"), "Mean turns of a conversation.", default_text="the workload's")
     traffic: TrafficChanges = given(
         TRAFFIC_CHANGES,
         "Changes to the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
         "long-prompts=10%:32K. Separate several by commas.",
-        heading=_HEADING,
     )
     patience: str | None = given(
-        Text("TIME"),
-        "Mean time that users wait for the first token before they give up.",
-        heading=_HEADING,
-        default_text="forever",
+        Text("TIME"), "Mean time that users wait for the first token before they give up.", default_text="forever"
     )
     client_timeout: str | None = given(
-        Text("TIME"), "Time after which clients cancel an unfinished answer.", heading=_HEADING, default_text="none"
+        Text("TIME"), "Time after which clients cancel an unfinished answer.", default_text="none"
     )
-    retries: str | None = given(
-        Text("N"), "Retries after a time-out.", heading=_HEADING, default_text="2, openai-python's default"
-    )
+    retries: str | None = given(Text("N"), "Retries after a time-out.", default_text="2, openai-python's default")
 
     @property
     def changes(self) -> dict[str, Amount]:

@@ -224,7 +224,7 @@ class _Run:
         )
 
 
-def space(search: Mapping[str, object] | None, given: Choice) -> list[Axis]:
+def space(search: Mapping[str, object] | Sequence[str] | None, given: Choice) -> list[Axis]:
     """What is searched: what is asked for, else everything in the engine's tuning, and routers, that is not given.
 
     Raises HeadcountError for what is no argument of the engine, or is given as well.

@@ -10,7 +10,7 @@ from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_choices
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import length_facts, trace_notes
-from headcount.inputs.people import People, PeopleInput
+from headcount.inputs.people import PeopleInput
 from headcount.inputs.prices import PriceInput
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import engine_json
@@ -60,7 +60,7 @@ class PlanResult(Result):
     view = "plan"
     race: FleetSearch
     demand: Demand
-    people: People
+    people: PeopleInput
     request: Request
     workload: str
     money: Money
@@ -217,8 +217,9 @@ def plan(
     if search.router is not None:
         check_router(search.router)
     run.check()
-    demand, progress = people.found(), run.progress
-    money = money_of(prices.api_input_price, prices.api_output_price, prices.utilization, demand.mean_over_peak)
+    people.check()
+    progress = run.progress
+    money = money_of(prices.api_input_price, prices.api_output_price, prices.utilization, people.mean_over_peak)
     args, architecture = engine_args(engine.arguments), load_model(model)
     offers = read_offers(names_of(search.gpu, "gpu"), prices.price)
     formats = names_of(search.quantization, "quantization"), names_of(search.kv_cache_dtype, "kv_cache_dtype")
@@ -232,7 +233,7 @@ def plan(
         workload=found,
         think_time_s=mean_s,
         users=1,  # until the chain is known
-        spare=demand.spare,
+        spare=people.spare,
         disaggregated=disaggregated,
         slo=limits,
         router=search.router,
@@ -246,16 +247,16 @@ def plan(
         progress(Progress(done=done, total=total, note=about, is_estimate=True, what=SCREENING))
 
     mean = cache(lambda: mean_request(asked, estimated))
-    chain = demand.chain(
+    chain = people.chain(
         think_time=think_time_link(traffic, found, mean_s), tokens=partial(tokens_link, found), slo=limits, request=mean
     )
     request = mean()
-    asked = replace(asked, users=chain.users * demand.factor)
+    asked = replace(asked, users=chain.users * people.factor)
     if run.strict:
         searched, _ = every_layout(asked)
         find_diagnostics(_facts(asked, [layout.plan for layout in searched]), strict=True)
     planning = _Planning(
-        question=asked, demand=chain, people=demand, request=request, workload=traffic.named(workload), money=money,
+        question=asked, demand=chain, people=people, request=request, workload=traffic.named(workload), money=money,
         explain=search.explain,
     )  # fmt: skip
     with run.simulations() as simulations:
@@ -268,7 +269,7 @@ class _Planning:
 
     question: FleetQuestion
     demand: Demand
-    people: People
+    people: PeopleInput
     request: Request
     workload: str
     money: Money

@@ -52,10 +52,6 @@ SCREENING: Final = "layouts screened"  # what progress counts before anything is
 Watch = Callable[[Progress], None]
 
 
-def unwatched(_: Progress) -> None:
-    """Nobody watches."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Result(ABC):
     """Plain figures with diagnostics and a verdict; text, JSON, tables and reports only show it."""

@@ -277,7 +277,9 @@ def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, o
     return {"shared_load": load_name(size, layouts.unit), "under_shared_load": under}
 
 
-def _grid(vary: Mapping[str, object], users: int | None) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:
+def _grid(
+    vary: Mapping[str, object] | Sequence[str], users: int | None
+) -> tuple[list[Axis], tuple[int, ...], list[Choice]]:
     """Axes, numbers of users to answer for, the choices to simulate. Raises ValueError where the cells are too many."""
     axes = varied(vary)
     choices(axes, most=MOST_CELLS, what="cells")  # users counted

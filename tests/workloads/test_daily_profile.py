@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from files.reading import InputError
-from headcount.inputs.people import People
+from headcount.inputs.people import PeopleInput
 from simulator.study.slo import SLO
 from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile, read_profile, read_zones
 from workloads.demand import StandIn
@@ -61,7 +61,7 @@ def test_the_shipped_day_sums_to_the_published_mean_day() -> None:
 
 def test_time_zones_and_a_profile_change_the_chain() -> None:
     def users(**given: object) -> float:
-        people = People(**given)  # type: ignore[arg-type]
+        people = PeopleInput(**given)  # type: ignore[arg-type]
         return people.chain(
             think_time=StandIn(80.0, "", "given"),
             tokens=lambda _: pytest.fail("not needed"),

@@ -62,7 +62,7 @@ def _simulate_command(setting: Setting, more: Sequence[str]) -> tuple[float, flo
         given = Given(simulate_command.make_context("simulate", [*command_line(setting)[1:], *more]).params)
     except click.ClickException as problem:
         raise ValueError(problem.format_message()) from None
-    asked, deployed = given.engine.on(given.text("model"), given.text("gpu")), given.input(DeployedInput)
+    asked, deployed = given.engine.on(str(given.values["model"]), str(given.values["gpu"])), given.input(DeployedInput)
     deployment = resolve(asked.architecture, asked.gpu, asked.args)
     load = given.input(LoadInput).asked(given.input(TrafficInput), None, 0)
     found = serve(deployment, deployed.replicas, deployed.router, load).result.to_json()

@@ -9,13 +9,14 @@ from headcount.cli.command import QuestionCommand, all_of, section
 from headcount.cli.given import Given
 from headcount.cli.option_types import Reads, flag, option
 from headcount.cli.options import (
+    answer_options,
     cold_start_option,
     engine_argument_options,
     inputs,
-    output_options,
-    report_options,
     scheduler_options,
 )
+from headcount.cli.output import ask, finish
+from headcount.cli.progress import watched
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.out_path import OutPath
@@ -40,30 +41,20 @@ _measured = all_of(
     option("--name", Text(), "Name of the profile.  [default: the file's]"),
     flag("--force", "Write the profile even if it does not match the data that it was fitted to."),
 )
-@report_options
-@output_options
+@answer_options
 def fit_command(given: Given) -> int:
     """Fit step times to measurements of a deployment; writes a profile for --latency-profile.
 
     PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
     them. Options given here override the server settings in the files. Overloaded runs are left out.
     """
-    from headcount.cli.output import finish  # noqa: PLC0415
-    from headcount.cli.progress import watched  # noqa: PLC0415
     from headcount.queries.calibrate.fit import fit  # noqa: PLC0415  imported once the command runs
 
     out = given.path("out") or Path()
     with watched("fit") as progress:
-        answer = fit(
-            given.paths("paths"),
-            name=given.text("name") if given.is_on("name") else out.stem,
-            out=out,
-            measured=given.input(MeasuredInput),
-            engine=_engine(given),
-            force=given.is_on("force"),
-            progress=progress,
-        )
-    return finish(answer.save(out), given.path("report"), as_json=given.is_on("as_json"))
+        name = given.values["name"] or out.stem
+        answer = fit(**given.arguments(fit, name=name, engine=_engine(given), progress=progress))
+    return finish(answer.save(out), given)
 
 
 @click.command("check", cls=QuestionCommand)
@@ -77,8 +68,7 @@ def fit_command(given: Given) -> int:
     ),
     option("--tpot", Duration(), "Limit on the mean time per output token.  [default: 50ms]"),
 )
-@report_options
-@output_options
+@answer_options
 def check_command(given: Given) -> int:
     """Simulate measured runs as they were sent, and check whether the server is as fast as expected.
 
@@ -91,21 +81,10 @@ def check_command(given: Given) -> int:
     Overloaded runs (failed requests, a growing queue, a rate that was not reached) are listed separately and excluded
     from the averages.
     """
-    from headcount.cli.output import finish  # noqa: PLC0415
-    from headcount.cli.progress import watched  # noqa: PLC0415
     from headcount.queries.calibrate.check import check  # noqa: PLC0415  imported once the command runs
 
-    with watched("runs") as progress:
-        answer = check(
-            given.paths("paths"),
-            measured=given.input(MeasuredInput),
-            engine=_engine(given),
-            ttft_s=given.seconds("ttft"),
-            tpot_s=given.seconds("tpot"),
-            strict=given.is_on("strict"),
-            progress=progress,
-        )
-    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))
+    limits = {"ttft_s": given.values["ttft"], "tpot_s": given.values["tpot"]}
+    return ask(check, given, counts="runs", engine=_engine(given), **limits)
 
 
 def _engine(given: Given) -> EngineInput:

@@ -10,18 +10,17 @@ from headcount.cli.given import Given
 from headcount.cli.options import (
     deployment_options,
     inputs,
-    output_options,
-    report_options,
-    running_options,
     scheduler_options,
+    slo_options,
+    study_options,
     traffic_options,
 )
+from headcount.cli.output import ask
 from headcount.inputs.disaggregation import LinkInput, PoolsInput
 from headcount.inputs.routing import RoutingInput
-from headcount.inputs.run import RunInput
-from headcount.inputs.search import CapacitySearch, PoolsSearch
-from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic import TrafficInput
+from headcount.inputs.search import CapacitySearch
+from headcount.queries.capacity import capacity
+from headcount.queries.disaggregation import disaggregated_capacity
 
 
 @click.command("capacity", cls=QuestionCommand)
@@ -31,11 +30,9 @@ from headcount.inputs.traffic import TrafficInput
 @inputs(LinkInput)
 @traffic_options
 @inputs(RoutingInput, "flow_control", "tenants")
-@inputs(SLOInput)
+@slo_options
 @scheduler_options(inputs(RoutingInput, "router"))
-@running_options
-@report_options
-@output_options
+@study_options
 def command(given: Given) -> int:
     """Find how many concurrent users each GPU count serves within the SLO.
 
@@ -45,47 +42,11 @@ def command(given: Given) -> int:
 
     With --pools the answer is for disaggregated prefill/decode: some engines compute prompts, others compute answers.
     """
-    from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
-    from headcount.queries.capacity import capacity  # noqa: PLC0415
-    from headcount.queries.disaggregation import disaggregated_capacity  # noqa: PLC0415
-
-    model, gpu, pools, link = given.text("model"), given.text("gpu"), given.input(PoolsInput).pools, LinkInput
-    if pools is None:
-        given.input(link).check_alone()
-        return ask(
-            capacity,
-            given,
-            lambda progress: capacity(
-                model,
-                gpu,
-                workload=given.text("workload"),
-                traffic=given.input(TrafficInput),
-                slo=given.input(SLOInput),
-                engine=given.engine,
-                routing=given.input(RoutingInput),
-                search=given.input(CapacitySearch),
-                run=given.input(RunInput, progress=progress),
-            ),
-            counts="users per GPU count",
-        )
+    if given.input(PoolsInput).pools is None:
+        given.input(LinkInput).check_alone()
+        return ask(capacity, given, counts="users per GPU count")
     _check_pools(given)
-    return ask(
-        disaggregated_capacity,
-        given,
-        lambda progress: disaggregated_capacity(
-            model,
-            gpu,
-            pools,
-            link=given.input(link),
-            workload=given.text("workload"),
-            traffic=given.input(TrafficInput),
-            slo=given.input(SLOInput),
-            engine=given.engine,
-            search=given.input(PoolsSearch),
-            run=given.input(RunInput, progress=progress),
-        ),
-        counts="the search",
-    )
+    return ask(disaggregated_capacity, given, counts="the search")
 
 
 def _check_pools(given: Given) -> None:

@@ -15,13 +15,11 @@ from headcount.cli.option_types import option
 from headcount.cli.options import cold_start_option, deployment_options, inputs, output_options, scheduler_options
 from headcount.cli.output import print_json
 from headcount.inputs.routing import ReplicasInput
-from headcount.inputs.run import SeedInput
 from headcount.version import SCHEMA_VERSION
 from simulator.engines.values import FilePath, Number, Text, TokenCount, WholeNumber
 
 if TYPE_CHECKING:
     from headcount.endpoint.clock import Clock
-    from headcount.endpoint.start import Served
 
 API_KEY = "VLLM_API_KEY"  # vLLM's own variable
 _NEEDS = ("fastapi", "uvicorn", "prometheus_client")
@@ -68,20 +66,18 @@ def command(given: Given) -> int:
     """
     if missing := [name for name in _NEEDS if find_spec(name) is None]:
         raise HeadcountError(f"the endpoint needs {', '.join(missing)}; install headcount[web]")
-    host, port, as_json = given.text("host"), given.number("port"), given.is_on("as_json")
-    assert port is not None, "it has a default"
-    key = given.maybe_text("api_key") or os.environ.get(API_KEY) or None
+    host, port, as_json = str(given.values["host"]), given.values["port"], given.is_on("as_json")
+    assert isinstance(port, int), "it has a default"
+    key = given.values["api_key"] or os.environ.get(API_KEY) or None
     if host not in LOOPBACK and key is None:
         raise HeadcountError(f"--host {host} lets others in; give --api-key or {API_KEY}, or leave --host out")
     import uvicorn  # noqa: PLC0415  an optional extra
 
     from headcount.endpoint.app import make_app  # noqa: PLC0415
-    from headcount.endpoint.start import endpoint  # noqa: PLC0415
+    from headcount.endpoint.start import Served, endpoint  # noqa: PLC0415
 
     place = taken(host, port)
-    made, notes = endpoint(
-        given.text("model"), given.text("gpu"), _served(given, key), given.engine, strict=given.is_on("strict")
-    )
+    made, notes = endpoint(**given.arguments(endpoint, served=Served(**given.arguments(Served, api_key=key))))
     for note in notes:
         click.echo(f"headcount: {note.severity}: {note}", err=True)
     click.echo(f"{made.model} at {url(host, port)}/v1, as {made.plan.serve_line}", err=as_json)
@@ -94,26 +90,6 @@ def command(given: Given) -> int:
     finally:
         _tell(made.clock, as_json=as_json)
     return 0
-
-
-def _served(given: Given, key: str | None) -> "Served":
-    from headcount.endpoint.start import Served  # noqa: PLC0415  as above
-
-    deployed, speed = given.input(ReplicasInput), given.seconds("speed")
-    most, most_bytes = given.number("max_concurrent"), given.number("max_body")
-    assert speed is not None and most is not None and most_bytes is not None, "they have defaults"
-    return Served(
-        replicas=deployed.replicas,
-        router=deployed.router,
-        speed=speed,
-        workload=given.text("workload"),
-        output_len=given.number("output_len"),
-        tokenizer=given.path("tokenizer"),
-        seed=given.input(SeedInput).seed,
-        most=most,
-        most_bytes=most_bytes,
-        api_key=key,
-    )
 
 
 def _tell(clock: "Clock", *, as_json: bool) -> None:

@@ -9,18 +9,16 @@ from headcount.cli.options import (
     argument_options,
     inputs,
     model_option,
-    output_options,
-    report_options,
-    running_options,
     scheduler_options,
+    slo_options,
     strict_option,
+    study_options,
     traffic_options,
     vllm_args_option,
 )
-from headcount.inputs.run import RunInput
+from headcount.cli.output import ask
 from headcount.inputs.search import HeterogeneousSearch
-from headcount.inputs.slo import SLOInput
-from headcount.inputs.traffic import TrafficInput
+from headcount.queries.heterogeneous_fleet import fleet
 from simulator.engines.argument import MEMORY
 from simulator.engines.values import GPUCounts
 
@@ -38,32 +36,13 @@ from simulator.engines.values import GPUCounts
 @strict_option
 @inputs(HeterogeneousSearch, "precision", "replications")
 @traffic_options
-@inputs(SLOInput)
+@slo_options
 @scheduler_options(inputs(HeterogeneousSearch, "router"))
-@running_options
-@report_options
-@output_options
+@study_options
 def command(given: Given) -> int:
     """Find how many users a heterogeneous fleet serves: pools of different GPUs, such as old and new servers.
 
     Each pool is searched alone first, as with `headcount capacity`, then all of them behind one router. The default
     router sends a request to the engine with the fewest outstanding requests relative to its capacity.
     """
-    from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
-    from headcount.queries.heterogeneous_fleet import fleet  # noqa: PLC0415
-
-    return ask(
-        fleet,
-        given,
-        lambda progress: fleet(
-            given.text("model"),
-            given.counts("pools"),
-            workload=given.text("workload"),
-            traffic=given.input(TrafficInput),
-            slo=given.input(SLOInput),
-            engine=given.engine,
-            search=given.input(HeterogeneousSearch),
-            run=given.input(RunInput, progress=progress),
-        ),
-        counts="searches",
-    )
+    return ask(fleet, given, counts="searches")

@@ -7,7 +7,10 @@ from files.errors import HeadcountError
 from headcount.cli.command import QuestionCommand, section
 from headcount.cli.given import Given
 from headcount.cli.option_types import flag, option
-from headcount.cli.options import deployment_options, output_options, report_options
+from headcount.cli.options import answer_options, deployment_options
+from headcount.cli.output import finish
+from headcount.queries.memory import memory
+from headcount.queries.memory_comparison import memory_comparison
 from simulator.engines.values import IntegerList, TokenCount
 
 MAX_USERS = 1_000_000
@@ -37,29 +40,16 @@ MAX_USERS = 1_000_000
         "fixed.",
     ),
 )
-@report_options
-@output_options
+@answer_options
 def command(given: Given) -> int:
     """Show whether a model fits on a GPU, what uses the memory, and how many conversations the KV cache holds.
 
     If it does not fit, the output says what is missing and what to change, and the exit code is 2.
     """
-    from headcount.cli.output import finish  # noqa: PLC0415  imported once the command runs
-    from headcount.queries.memory import memory  # noqa: PLC0415
-    from headcount.queries.memory_comparison import memory_comparison  # noqa: PLC0415
-
     if given.is_on("compare"):
         _check_users()
     question = memory_comparison if given.is_on("compare") else memory
-    answer = question(
-        given.text("model"),
-        given.text("gpu"),
-        users=given.numbers("users"),
-        mean_context=given.number("mean_context"),
-        engine=given.engine,
-        strict=given.is_on("strict"),
-    )
-    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))
+    return finish(question(**given.arguments(question)), given)
 
 
 def _check_users() -> None:

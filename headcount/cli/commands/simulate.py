@@ -6,22 +6,23 @@ from files.errors import HeadcountError
 from headcount.cli.command import QuestionCommand
 from headcount.cli.given import Given
 from headcount.cli.options import (
+    answer_options,
     cold_start_option,
     deployment_options,
     inputs,
-    output_options,
-    report_options,
     scheduler_options,
+    slo_options,
 )
+from headcount.cli.output import ask
 from headcount.inputs.autoscaling import AutoscalingInput
 from headcount.inputs.disaggregation import LinkInput
 from headcount.inputs.fields import described
 from headcount.inputs.load import LoadInput
-from headcount.inputs.routing import DeployedInput, ReplicasInput
-from headcount.inputs.run import SeedInput
+from headcount.inputs.routing import DeployedInput
 from headcount.inputs.run_files import OutputsInput
-from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.autoscaling.over_time import simulate_autoscaling
+from headcount.queries.simulate import simulate
 
 
 @click.command("simulate", cls=QuestionCommand)
@@ -34,12 +35,11 @@ from headcount.inputs.traffic import TrafficInput
 @inputs(LoadInput, without=("workload",))
 @inputs(DeployedInput, "flow_control", "tenants")
 @inputs(AutoscalingInput)
-@inputs(SLOInput)
+@slo_options
 @scheduler_options(inputs(DeployedInput, "router"))
 @cold_start_option
 @inputs(OutputsInput)
-@report_options
-@output_options
+@answer_options
 def command(given: Given) -> int:
     """Simulate one load and report latency percentiles, throughput and KV-cache use.
 
@@ -54,46 +54,10 @@ def command(given: Given) -> int:
             --workload chat --users 1000 --daily-profile day --autoscaler hpa --min-replicas 1 --max-replicas 4
             --workload chat --users 1000 --replicas 3 --event crash@10min
     """
-    from headcount.cli.output import ask  # noqa: PLC0415  imported once the command runs
-    from headcount.queries.autoscaling.over_time import simulate_autoscaling  # noqa: PLC0415
-    from headcount.queries.simulate import simulate  # noqa: PLC0415
-
-    model, gpu, scaling = given.text("model"), given.text("gpu"), given.input(AutoscalingInput)
-    if scaling == AutoscalingInput():
-        return ask(
-            simulate,
-            given,
-            lambda progress: simulate(
-                model,
-                gpu,
-                load=given.input(LoadInput),
-                traffic=given.input(TrafficInput),
-                slo=given.input(SLOInput),
-                engine=given.engine,
-                deployed=given.input(DeployedInput),
-                link=given.input(LinkInput),
-                outputs=given.input(OutputsInput),
-                run=given.input(SeedInput, progress=progress),
-            ),
-            counts="one load",
-        )
+    if given.input(AutoscalingInput) == AutoscalingInput():
+        return ask(simulate, given, counts="one load")
     _check_alone(given)
-    return ask(
-        simulate_autoscaling,
-        given,
-        lambda progress: simulate_autoscaling(
-            model,
-            gpu,
-            load=given.input(LoadInput),
-            traffic=given.input(TrafficInput),
-            slo=given.input(SLOInput),
-            engine=given.engine,
-            deployed=given.input(ReplicasInput),
-            scaling=scaling,
-            run=given.input(SeedInput, progress=progress),
-        ),
-        counts="one load",
-    )
+    return ask(simulate_autoscaling, given, counts="one load")
 
 
 def _check_alone(given: Given) -> None:

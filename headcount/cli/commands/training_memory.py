@@ -6,7 +6,7 @@ from click.core import ParameterSource
 from headcount.cli.command import QuestionCommand, section
 from headcount.cli.given import Given
 from headcount.cli.option_types import Option, option
-from headcount.cli.options import model_options, output_options, report_options
+from headcount.cli.options import answer_options, model_options
 from headcount.cli.output import finish
 from headcount.queries.training_memory import DEFAULT, option_of, training_memory
 from kvcache.training.states import LORA_TARGETS, optimizer_names, precision_names
@@ -64,16 +64,11 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
         "given.",
     ),
 )
-@report_options
-@output_options
+@answer_options
 def command(given: Given) -> int:
     """Show the memory per GPU in training, whether the run fits, and the smallest cluster that is large enough."""
-    training = given.training
-    left_open = [name for name in training.arguments if not _was_given(name)]
-    answer = training_memory(
-        given.text("model"), given.text("gpu"), num_gpus=given.number("num_gpus"), searched=left_open, training=training
-    )
-    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))
+    left_open = [name for name in given.training.arguments if not _was_given(name)]
+    return finish(training_memory(**given.arguments(training_memory, searched=left_open)), given)
 
 
 def _was_given(name: str) -> bool:

@@ -1,6 +1,5 @@
 """`headcount workload convert` and `generate`: traces in the formats of benchmark clients."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -42,17 +41,8 @@ def convert_command(given: Given) -> int:
     """Write a trace in another format, and report what that format cannot hold."""
     from headcount.queries.workloads.convert import convert  # noqa: PLC0415  imported once the command runs
 
-    trace, out, traffic = given.path("trace") or Path(), given.path("out") or Path(), given.input(TrafficInput)
-    found = convert(
-        traffic.source(trace) or trace,
-        out,
-        to=given.maybe_text("to"),
-        block_size=given.number("block_size") or 512,
-        trace_block_size=traffic.trace_block_size,
-        num_requests=given.number("num_requests"),
-    )
-    tell_written(found, out)
-    return 0
+    trace = given.input(TrafficInput).source(given.path("trace"))
+    return _tell(convert(**given.arguments(convert, workload=trace)), given)
 
 
 @click.command("generate", cls=QuestionCommand)
@@ -74,29 +64,14 @@ def generate_command(given: Given) -> int:
     """Write a trace of a preset's or a population's users, which a benchmark client can replay."""
     from headcount.queries.workloads.generate import generate  # noqa: PLC0415  imported once the command runs
 
-    out = given.path("out") or Path()
-    found = generate(
-        given.text("workload"),
-        out,
-        users=given.number("users"),
-        duration_s=given.seconds("duration_s"),
-        rate=given.seconds("rate"),
-        num_requests=given.number("num_requests"),
-        arrivals=given.arrivals("arrivals"),
-        traffic=given.input(TrafficInput),
-        max_model_len=given.number("max_model_len"),
-        seed=given.number("seed") or 0,
-        to=given.maybe_text("to"),
-        block_size=given.number("block_size") or 512,
-    )
-    tell_written(found, out)
-    return 0
+    return _tell(generate(**given.arguments(generate)), given)
 
 
-def tell_written(found: "Written", out: Path) -> None:
-    """What was written, what was lost, how to replay it: on stderr, since the answer is the file."""
-    click.echo(f"wrote {found.num_requests:,} requests to {out} ({found.format})", err=True)
+def _tell(found: "Written", given: Given) -> int:
+    """What was written, what was lost, how to replay it: on stderr, since the answer is the file; the exit code."""
+    click.echo(f"wrote {found.num_requests:,} requests to {given.path('out')} ({found.format})", err=True)
     for lost in found.lost:
         click.echo(f"headcount: not held by {found.format}: {lost}", err=True)
     if found.replay:
         click.echo(f"replay: {found.replay}", err=True)
+    return 0

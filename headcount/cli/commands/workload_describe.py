@@ -6,6 +6,7 @@ from headcount.cli.command import QuestionCommand, all_of
 from headcount.cli.given import Given
 from headcount.cli.option_types import Reads, json_option, option
 from headcount.cli.options import inputs, report_options
+from headcount.cli.output import finish
 from headcount.inputs.traffic import CHANGE_FIELDS, TRACE_FIELDS, TrafficInput
 from simulator.engines.values import LARGEST_TEXT, Listed, Text, TokenCount, WholeNumber
 
@@ -35,15 +36,6 @@ cache_options = all_of(
 @json_option
 def describe_command(given: Given) -> int:
     """Show rates, bursts, lengths, sessions and prefix reuse of a trace or a population, and what it leaves open."""
-    from headcount.cli.output import finish  # noqa: PLC0415
     from headcount.queries.workloads.describe import describe  # noqa: PLC0415  imported once the command runs
 
-    answer = describe(
-        given.text("workload"),
-        traffic=given.input(TrafficInput),
-        block_size=given.number("block_size"),
-        kv_cache_tokens=given.numbers("kv_cache_tokens"),
-        users=given.number("users") or 0,
-        seed=given.number("seed") or 0,
-    )
-    return finish(answer, given.path("report"), as_json=given.is_on("as_json"))
+    return finish(describe(**given.arguments(describe)), given)

@@ -1,7 +1,5 @@
 """`headcount workload fit`: a small model of a trace, which can be shared where the trace cannot."""
 
-from pathlib import Path
-
 import click
 
 from headcount.cli.command import OTHER, QuestionCommand
@@ -9,6 +7,7 @@ from headcount.cli.commands.workload_describe import cache_options
 from headcount.cli.given import Given
 from headcount.cli.option_types import Reads, json_option, option
 from headcount.cli.options import inputs
+from headcount.cli.output import finish
 from headcount.inputs.out_path import OutPath
 from headcount.inputs.traffic import TRACE_FIELDS, TrafficInput
 from simulator.engines.values import COUNT, FilePath
@@ -26,16 +25,7 @@ def fit_command(given: Given) -> int:
 
     Use it as --workload OUT.toml, like a trace.
     """
-    from headcount.cli.output import show  # noqa: PLC0415
     from headcount.queries.workloads.fit import fit_trace  # noqa: PLC0415  imported once the command runs
 
-    trace, traffic = given.path("trace") or Path(), given.input(TrafficInput)
-    answer = fit_trace(
-        traffic.source(trace) or trace,
-        given.path("out"),
-        num_requests=given.number("num_requests"),
-        trace_block_size=traffic.trace_block_size,
-        block_size=given.number("block_size"),
-        kv_cache_tokens=given.numbers("kv_cache_tokens"),
-    )
-    return show(answer, as_json=given.is_on("as_json"))
+    trace = given.input(TrafficInput).source(given.path("trace"))
+    return finish(fit_trace(**given.arguments(fit_trace, workload=trace)), given)

@@ -122,12 +122,15 @@ def choices(axes: Sequence[Axis], *, most: int, what: str) -> Iterator[Choice]:
     )
 
 
-def varied(given: Mapping[str, object]) -> list[Axis]:
+def varied(given: Mapping[str, object] | Sequence[str]) -> list[Axis]:
     """The axes of a grid, their values read: traffic, users, GPUs, engine arguments, limits, `step_times`.
+
+    By name, or as `--vary` takes them.
 
     Raises HeadcountError for a name or a value that is none, with what is known.
     """
-    return [_axis(name, value) for name, value in given.items()]
+    named = given if isinstance(given, Mapping) else read_varied(given)
+    return [_axis(name, value) for name, value in named.items()]
 
 
 def read_varied(texts: Iterable[str]) -> dict[str, str]:

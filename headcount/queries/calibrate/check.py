@@ -15,8 +15,9 @@ from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.question import question
+from headcount.inputs.run import unwatched
 from headcount.queries.calibrate.check_steps import StepsCheckResult, steps_answer
-from headcount.queries.result import Progress, Result, Watch, unwatched
+from headcount.queries.result import Progress, Result, Watch
 from simulator.study.slo import find_slo
 
 

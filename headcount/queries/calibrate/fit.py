@@ -15,7 +15,8 @@ from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.question import question
-from headcount.queries.result import Progress, Result, Watch, unwatched
+from headcount.inputs.run import unwatched
+from headcount.queries.result import Progress, Result, Watch
 from simulator.engines.argument import Settings
 from simulator.latency.profile_file import profile_text
 

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,7 +51,7 @@ class SmallView(ModuleType):
         return [Line(), table]
 
 
-@dataclass
+@dataclass(eq=False)
 class Asked:
     """Answers, and counts how often."""
 
@@ -73,8 +74,8 @@ class Asked:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    found = Asked()
-    monkeypatch.setattr(module, "capacity", found)
+    found = wraps(module.capacity)(Asked())
+    monkeypatch.setattr("headcount.cli.commands.capacity.capacity", found)
     monkeypatch.setitem(sys.modules, "headcount.views.of.small", SmallView("small"))
     return found
 

@@ -1,6 +1,7 @@
 """`headcount emulate` from its command line to an endpoint that is about to listen."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ def asked_by(monkeypatch: pytest.MonkeyPatch, headcount: Callable[..., Any]) -> 
     asked: list[start.Served] = []
     built = start.endpoint
 
+    @wraps(built)
     def endpoint(model: str, gpu: str, served: start.Served, *given: Any, **more: Any) -> object:
         asked.append(served)
         return built(model, gpu, served, *given, **more)
@@ -41,6 +43,6 @@ def test_options_reach_the_endpoint(asked_by: Callable[..., start.Served]) -> No
         "--api-key", "k", "--router", "round-robin", "--workload", "code",
     )  # fmt: skip
     assert served == start.Served(
-        replicas=2, seed=7, speed=10, output_len=20, most=5, most_bytes=1_000_000, api_key="k", router="round-robin",
-        workload="code",
+        replicas=2, seed=7, speed=10, output_len=20, max_concurrent=5, max_body=1_000_000, api_key="k",
+        router="round-robin", workload="code",
     )  # fmt: skip
