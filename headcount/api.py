@@ -20,7 +20,7 @@ from files.limits import limits_raised
 from headcount.diagnostics import Diagnostic, RefusedError, Severity
 from headcount.inputs.autoscaling import AutoscalingInput
 from headcount.inputs.disaggregation import ComparedPoolsInput, LinkInput
-from headcount.inputs.engine import EngineInput
+from headcount.inputs.engine import EngineInput, TrainingInput
 from headcount.inputs.load import LoadInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.people import PeopleInput
@@ -39,10 +39,8 @@ from headcount.inputs.search import (
 )
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
-from headcount.inputs.training import TrainingInput
 from headcount.queries.autoscaling.over_time import AutoscalingResult, simulate_autoscaling
-from headcount.queries.calibrate.check import CheckResult, check
-from headcount.queries.calibrate.check_steps import StepsCheckResult
+from headcount.queries.calibrate.check import CheckResult, StepsCheckResult, check
 from headcount.queries.calibrate.fit import FitResult, fit
 from headcount.queries.calibrate.read import ReadResult, read
 from headcount.queries.capacity import CapacityResult, capacity
@@ -50,8 +48,7 @@ from headcount.queries.compare import CompareResult, compare
 from headcount.queries.diff import DiffResult, diff
 from headcount.queries.disaggregation import DisaggregationResult, disaggregated_capacity
 from headcount.queries.heterogeneous_fleet import FleetResult, fleet
-from headcount.queries.memory import MemoryResult, memory
-from headcount.queries.memory_comparison import MemoryComparison, memory_comparison
+from headcount.queries.memory import MemoryComparison, MemoryResult, memory, memory_comparison
 from headcount.queries.optimize import OptimizeResult, optimize
 from headcount.queries.plan import PlanResult, plan
 from headcount.queries.result import Progress, Result, Verdict

@@ -9,7 +9,7 @@ import pytest
 from calibrate.readers import find_format, read_measured
 from files.names import UnknownNameError
 from files.registry import SEARCH_PATH
-from headcount.queries.workloads.convert import convert
+from headcount.queries.workloads.generate import convert
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.catalog import load_model

@@ -10,7 +10,7 @@ from files.limits import limits_raised
 from files.outputs import cache_folder, check_out_files
 from files.registry import SEARCH_PATH, search_path
 from headcount.cli.given import Given
-from headcount.cli.option_types import Option, Reads, ReportPath, flag, option, read_limit
+from headcount.cli.option_types import Option, Reads, flag, option, read_limit
 from headcount.inputs.out_path import OutPath
 from simulator.engines.values import FilePath, Text
 
@@ -109,7 +109,7 @@ def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:
 def _check_files(ctx: click.Context) -> None:
     """Raise HeadcountError before any work for an output that cannot be written, or that is an input as well."""
     outputs = {}
-    for name, kind, path in _values(ctx, OutPath, ReportPath):
+    for name, kind, path in _values(ctx, OutPath):
         kind.check(name, path)
         outputs[name] = path
     if outputs:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from files.documents import Json
-from headcount.inputs.engine import EngineInput
+from headcount.inputs.engine import SETTINGS, EngineInput, TrainingInput
 from headcount.inputs.fields import Inputs, described
 from headcount.inputs.question import input_groups
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
-from headcount.inputs.training import SETTINGS, TrainingInput
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog

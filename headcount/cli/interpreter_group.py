@@ -4,29 +4,30 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from calibrate.interpreters import interpreters
+from calibrate.interpreters.recipe import PACKAGES, Package, find_recipe
 from files.documents import Json
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option, option
+from headcount.cli.output import listing
+from headcount.cli.progress import progress_bar
 from simulator.engines.values import FilePath, Text
-
-if TYPE_CHECKING:
-    from calibrate.interpreters.recipe import Package
 
 
 def interpreter_group(name: str, title: str, default_release: str) -> click.Group:
     """The commands for one engine's interpreters."""
+    package = PACKAGES[name]
 
-    def package() -> "Package":
-        from calibrate.interpreters.recipe import PACKAGES  # noqa: PLC0415  imported once a command runs
+    says = (
+        f"Install and list real {title} releases to compare with.\n\n"
+        "Each release has an environment of its own in the user's cache folder and runs on the CPU."
+    )
 
-        return PACKAGES[name]
-
-    @click.group(name, cls=NearestGroup, help=_help(title))
+    @click.group(name, cls=NearestGroup, help=says)
     def group() -> None: ...
 
     @group.command(
@@ -38,38 +39,26 @@ def interpreter_group(name: str, title: str, default_release: str) -> click.Grou
     @option("--index-url", Text("URL"), "Package index with torch's CPU build.  [default: pip's own settings]")
     @flag("--yes", "Do not ask before downloading.")
     def install_command(version: str, python_base: Path | None, index_url: str | None, yes: bool) -> int:
-        return _install(package(), version, python_base, index_url, yes)
+        return _install(package, version, python_base, index_url, yes)
 
     @group.command("list", cls=Command, short_help="List installed releases, and whether each can be imported.")
     @json_option
     def list_command(as_json: bool) -> int:
         """List installed releases with size, path, and whether each can be imported."""
-        return _list(package(), as_json)
+        return _list(package, as_json)
 
     @group.command("remove", cls=Command, short_help="Delete an installed release.")
     @click.argument("version")
     def remove_command(version: str) -> int:
         """Delete an installed release."""
-        from calibrate.interpreters.interpreters import remove  # noqa: PLC0415  imported once the command runs
-
-        freed = remove(version, package=package(), say=_tell)
+        freed = interpreters.remove(version, package=package, say=_tell)
         click.echo(f"{title} {version} removed, {freed / 1e9:.1f} GB freed")
         return 0
 
     return group
 
 
-def _help(title: str) -> str:
-    return (
-        f"Install and list real {title} releases to compare with.\n\n"
-        "Each release has an environment of its own in the user's cache folder and runs on the CPU."
-    )
-
-
-def _install(package: "Package", version: str, python_base: Path | None, index_url: str | None, yes: bool) -> int:
-    from calibrate.interpreters import interpreters  # noqa: PLC0415  imported once the command runs
-    from calibrate.interpreters.recipe import find_recipe  # noqa: PLC0415
-
+def _install(package: Package, version: str, python_base: Path | None, index_url: str | None, yes: bool) -> int:
     title, recipe = package.title, find_recipe(version, package)
     if version not in {each.version for each in interpreters.installed(package)}:
         if not recipe.is_for(version):
@@ -86,14 +75,11 @@ def _install(package: "Package", version: str, python_base: Path | None, index_u
     return 0
 
 
-def _list(package: "Package", as_json: bool) -> int:
-    from calibrate.interpreters.interpreters import imported_version, installed  # noqa: PLC0415
-    from headcount.cli.output import listing  # noqa: PLC0415
-
+def _list(package: Package, as_json: bool) -> int:
     found: list[Json] = []
-    for each in installed(package):
+    for each in interpreters.installed(package):
         try:
-            imported_version(each.python, package=package)
+            interpreters.imported_version(each.python, package=package)
             problem = None
         except ValueError as error:
             problem = str(error)
@@ -130,8 +116,6 @@ def _confirm(yes: bool) -> None:
 @contextmanager
 def _progress(title: str, steps: int) -> Iterator[Callable[[str], None]]:
     """A bar in a terminal, a line per step elsewhere."""
-    from headcount.cli.progress import progress_bar  # noqa: PLC0415
-
     shows_bar = sys.stderr is not None and sys.stderr.isatty()
     with progress_bar(title, total=steps) as bar:
 

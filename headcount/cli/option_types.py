@@ -1,15 +1,14 @@
 """The settings' own readers as the command line's types."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from files.errors import HeadcountError
 from files.names import shortened
+from headcount.inputs.out_path import OutPath
 from headcount.views.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch
@@ -49,18 +48,7 @@ def flag(names: str, says: str, **more: Any) -> Option:
     return click.option(*names.split(), is_flag=True, help=says, **more)
 
 
-@dataclass(frozen=True)
-class ReportPath:
-    """A report that is written, in the format of its name's end."""
-
-    name: str = "PATH"
-
-    def read(self, given: object) -> Path:
-        return values.FilePath().read(given)
-
-    def check(self, option: str, path: Path) -> None:
-        """Raise HeadcountError, before the work, where it could not be written after it."""
-        check_report(option, path)
+REPORT_PATH: Final = OutPath(own_check=check_report)  # written in the format of its name's end
 
 
 def read_limit(given: str) -> tuple[str, float]:

@@ -1,9 +1,9 @@
 """The options of commands, made from the inputs that they stand for and from the engines' arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -12,7 +12,7 @@ from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
-from headcount.cli.option_types import Option, ReportPath, flag, json_option, option
+from headcount.cli.option_types import REPORT_PATH, Option, flag, json_option, option
 from headcount.inputs.fields import Described, Inputs, described
 from headcount.inputs.run import RunInput, SeedInput
 from headcount.inputs.slo import SLOInput
@@ -77,22 +77,15 @@ def _field_option(name: str, each: Described) -> Option:
     return option(f"{flags} {name}", each.kind, says, required=each.is_required, **more)
 
 
-def _load_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    if path is not None:
-        ctx.meta["headcount.config"] = path
-        ctx.default_map = {**read_config(path, ctx), **(ctx.default_map or {})}
+def _gives(read: Callable[[Any, click.Context], Mapping[str, object]], *, wins: bool = True) -> Any:
+    """An option's callback: what it reads are defaults of other options, which win over those of --config."""
 
+    def load(ctx: click.Context, _: click.Parameter, given: object) -> None:
+        if given is not None:
+            known = ctx.default_map or {}
+            ctx.default_map = {**known, **read(given, ctx)} if wins else {**read(given, ctx), **known}
 
-def _load_vllm_args(ctx: click.Context, _: click.Parameter, text: str | None) -> None:
-    """They win over --config, whichever comes first."""
-    if text is not None:
-        ctx.default_map = {**(ctx.default_map or {}), **read_vllm_args(text, ctx)}
-
-
-def _load_sglang_args(ctx: click.Context, _: click.Parameter, text: str | None) -> None:
-    """The same for SGLang, which they ask for."""
-    if text is not None:
-        ctx.default_map = {**(ctx.default_map or {}), **read_sglang_args(text, ctx)}
+    return load
 
 
 def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None) -> object:
@@ -147,16 +140,14 @@ def engine_options(*, are_lists: bool = False, always_none: bool = False) -> Opt
             option(
                 "--engine",
                 Listed(kind) if are_lists else kind,
-                "Serving engine: vllm or sglang."
-                if not are_lists
-                else ("Serving engine, or both to compare: vllm,sglang."),
+                f"Serving engine{', or both to compare: vllm,sglang' if are_lists else ': vllm or sglang'}.",
                 default=VLLM,
             ),
             option(
                 "--sglang-args",
                 Text(),
                 "Pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options override it.",
-                callback=_load_sglang_args,
+                callback=_gives(read_sglang_args),
                 **EARLY,
             ),
         ),
@@ -205,7 +196,7 @@ vllm_args_option = section(
         "--vllm-args",
         Text(),
         "Pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options override it.",
-        callback=_load_vllm_args,
+        callback=_gives(read_vllm_args),
         **EARLY,
     ),
 )
@@ -280,7 +271,7 @@ report_options = section(
     "Output",
     option(
         "--report",
-        ReportPath(),
+        REPORT_PATH,
         "Write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
     ),
 )
@@ -291,7 +282,7 @@ output_options = all_of(
         "--config",
         FilePath(),
         "Read options from a YAML or TOML file with the same names. The command line overrides it.",
-        callback=_load_config,
+        callback=_gives(read_config, wins=False),
         **EARLY,
     ),
 )

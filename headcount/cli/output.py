@@ -13,8 +13,7 @@ import click
 
 from headcount.cli.given import Given
 from headcount.cli.progress import listener, watched
-from headcount.cli.rendered_output import Shown, json_text, shown
-from headcount.cli.saved_answers import repeatable
+from headcount.cli.saved_answers import Shown, json_text, repeatable, shown
 from headcount.inputs.question import input_groups
 from headcount.inputs.run import RunInput
 from headcount.queries.result import Result

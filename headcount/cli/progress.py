@@ -34,67 +34,40 @@ def listener() -> Listener | None:
     return found
 
 
-class Bar(Protocol):
-    """How much is done, what is being simulated."""
-
-    def show(self, *, done: int, total: int, note: str, what: str = "") -> None:
-        """`what` is counted; "" where it is what the bar's title says."""
-
-    def advance(self) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-
-
-@dataclass(frozen=True)
-class DrawnBar:
-    """One line of a terminal."""
-
-    progress: RichProgress
-    task: TaskID
-    title: str
-
-    def advance(self) -> None:
-        self.progress.advance(self.task)
-
-    def show(self, *, done: int, total: int, note: str, what: str = "") -> None:
-        self.progress.update(self.task, description=what or self.title, completed=done, total=total, note=note)
-
-    def note(self, text: str) -> None:
-        self.progress.update(self.task, note=text)
-
-    def say(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
 @dataclass
-class Lines:
-    """A line every ten seconds, for logs."""
+class Bar:
+    """How much is done, what is being simulated: in one line of a terminal, else in a line every ten seconds."""
 
     title: str
     total: int
     done: int = 0
     said: str = ""
     what: str = ""  # is counted; "": the title
+    drawn: RichProgress | None = None  # None: no terminal
     _began_s: float = field(default_factory=monotonic)
     _counts_since_s: float | None = None  # None: since the beginning
     _ended: Event = field(default_factory=Event)
 
-    def advance(self) -> None:
-        self.done += 1
-
     def show(self, *, done: int, total: int, note: str, what: str = "") -> None:
+        """`what` is counted; "" where it is what the bar's title says."""
         if what != self.what:
             self._counts_since_s = monotonic()
         self.done, self.total, self.said, self.what = done, total, note, what
+        if self.drawn is not None:
+            self.drawn.update(TaskID(0), description=what or self.title, completed=done, total=total, note=note)
+
+    def advance(self) -> None:
+        self.show(done=self.done + 1, total=self.total, note=self.said, what=self.what)
 
     def note(self, text: str) -> None:
-        self.said = text
+        self.show(done=self.done, total=self.total, note=text, what=self.what)
 
     def say(self, text: str) -> None:
-        click.echo(text, err=True)
+        """A line that stays."""
+        if self.drawn is None:
+            click.echo(text, err=True)
+        else:
+            self.drawn.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def line(self, now_s: float) -> str:
         """What is done after so many seconds, and what is left at this pace."""
@@ -121,13 +94,13 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
     """A bar that vanishes when done; where stderr is no terminal, a line every ten seconds."""
     console = Console(file=sys.stderr)
     if not console.is_terminal:
-        lines = Lines(title, total)
-        teller = Thread(target=lines.run, daemon=True)
+        bar = Bar(title, total)
+        teller = Thread(target=bar.run, daemon=True)
         teller.start()
         try:
-            yield lines
+            yield bar
         finally:
-            lines.end()
+            bar.end()
             teller.join()
         return
     columns = (
@@ -135,7 +108,8 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
         TextColumn("{task.fields[note]}"),
     )  # fmt: skip
     with RichProgress(*columns, console=console, transient=True) as progress:
-        yield DrawnBar(progress, progress.add_task(title, total=total, note=""), title)
+        progress.add_task(title, total=total, note="")
+        yield Bar(title, total, drawn=progress)
 
 
 @contextmanager

@@ -64,8 +64,8 @@ def event(data: dict[str, object]) -> bytes:
 class Waiting(Response, ABC):
     """A response that waits for tokens, and tells the fleet when its client hangs up."""
 
-    def __init__(self, stream: Stream, clock: Clock) -> None:
-        self.stream, self.clock = stream, clock
+    def __init__(self, stream: Stream, clock: Clock, shape: Shape) -> None:
+        self.stream, self.clock, self.shape = stream, clock, shape
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,15 +87,7 @@ class Waiting(Response, ABC):
         """Send what comes, until nothing more will."""
 
 
-class ShapedAnswer(Waiting, ABC):
-    """One in OpenAI's shape."""
-
-    def __init__(self, stream: Stream, clock: Clock, shape: Shape) -> None:
-        super().__init__(stream, clock)
-        self.shape = shape
-
-
-class WholeAnswer(ShapedAnswer):
+class WholeAnswer(Waiting):
     """One JSON object once the last token is there."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +104,7 @@ class WholeAnswer(ShapedAnswer):
             self.clock.left(stream.last_s)
 
 
-class StreamedAnswer(ShapedAnswer):
+class StreamedAnswer(Waiting):
     """A chunk for each token, or for those that came while the one before was sent, as vLLM does."""
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,10 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from headcount.endpoint.clock import Clock
-from headcount.endpoint.emulation import Stream
 from headcount.endpoint.requests import ApiError, CompletionRequest, Token
-from headcount.endpoint.responses import DONE, STREAM_HEADERS, Waiting, event
+from headcount.endpoint.responses import DONE, STREAM_HEADERS, Shape, Waiting, event
 from headcount.endpoint.serving import Endpoint, submitted
 
 
@@ -51,10 +49,6 @@ class GenerateRequest(BaseModel):
 class GeneratedAnswer(Waiting):
     """The answer to /generate, whole, or each time as much of it as there is."""
 
-    def __init__(self, stream: Stream, clock: Clock, rid: str) -> None:
-        super().__init__(stream, clock)
-        self._rid = rid
-
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         stream, is_streamed = self.stream, self.stream.job.is_streamed
         if is_streamed:
@@ -90,7 +84,7 @@ class GeneratedAnswer(Waiting):
             how = {"length": count} if answer.finish_reason == "length" else {"matched": answer.stop_reason}
             ends = {"type": answer.finish_reason, **how}
         about = {
-            "id": self._rid,
+            "id": self.shape.id,
             "finish_reason": ends,
             "prompt_tokens": len(stream.job.prompt),
             "weight_version": "default",
@@ -104,8 +98,8 @@ class GeneratedAnswer(Waiting):
 def add_sglang(app: FastAPI, endpoint: Endpoint) -> None:
     @app.api_route("/generate", methods=["POST", "PUT"])
     async def generate(asked: GenerateRequest, request: Request) -> Response:
-        stream = submitted(endpoint, asked.as_completion(), request)
-        return GeneratedAnswer(stream, endpoint.clock, asked.rid or uuid.uuid4().hex)
+        stream, rid = submitted(endpoint, asked.as_completion(), request), asked.rid or uuid.uuid4().hex
+        return GeneratedAnswer(stream, endpoint.clock, Shape(model=endpoint.model, is_chat=False, id=rid))
 
     @app.get("/model_info")
     @app.get("/get_model_info")

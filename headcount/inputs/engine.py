@@ -1,15 +1,18 @@
-"""The engine's arguments as they are given: by name, with the start-up log of a server that has them."""
+"""Arguments by the names of others: an engine's, with the start-up log of a server that has them, and a trainer's."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from files.arguments import check_argument
 from files.names import check_names
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
+from kvcache.training.plan import TrainingPlan
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
+
+SETTINGS = frozenset(item.name for item in fields(TrainingPlan))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +38,13 @@ class EngineInput:
         """The same without some arguments, which something else has."""
         kept = {name: value for name, value in self.arguments.items() if name not in names}
         return EngineInput(arguments=kept, startup_log=self.startup_log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingInput:
+    """What is not given has the plan's default, or is searched."""
+
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_names(self.arguments, SETTINGS, "training setting")

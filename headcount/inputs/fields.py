@@ -64,9 +64,7 @@ class Inputs:
                 check_argument(item.name, value, hints[item.name])
 
 
-@cache
-def _hints(kind: object) -> dict[str, object]:
-    return get_type_hints(kind)
+_hints = cache(get_type_hints)
 
 
 def described(kind: type[Inputs]) -> dict[str, Described]:

@@ -1,18 +1,19 @@
 """One load that is simulated: a trace, users, clients without think time, or arrivals at a rate."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from files.errors import HeadcountError
 from headcount.inputs.fields import Inputs, given
-from headcount.inputs.reading.arrivals import ArrivalProcess, read_arrivals, usage
-from headcount.inputs.tenants import of_tenants, with_tenants
-from headcount.inputs.traffic import TrafficInput
+from headcount.inputs.reading.traffic import ArrivalProcess, read_arrivals, usage
+from headcount.inputs.traffic import TrafficInput, of_tenants, with_tenants
 from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
 from simulator.study.loads import Load as StudyLoad
 from simulator.study.traffic import usual_context
 from workloads.arrivals import POISSON, PROCESSES, Arrivals, Bursty
 from workloads.client_changes import changed_clients
+from workloads.effects import TrafficEffects, traffic_effects
 from workloads.load import load_workload
 from workloads.populations.population import Population
 from workloads.requests import RequestTable
@@ -63,10 +64,6 @@ class LoadInput(Inputs, heading="Traffic"):
         "Number of runs, each with its own seed. More runs narrow the interval of the p99.",
         default=1,
     )
-
-    def asked(self, traffic: TrafficInput, tenants: Given | None, seed: int) -> "AskedLoad":
-        """With its traffic, tenants and random numbers. Raises HeadcountError for a combination that is no load."""
-        return AskedLoad(load=self, traffic=traffic, tenants=tenants, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +183,12 @@ class AskedLoad:
 def trace_notes(workload: Population | Trace) -> tuple[str, ...]:
     """What a trace's reader left out or took for granted, and how little a short trace tells."""
     return (*workload.notes, *sample_notes(workload)) if isinstance(workload, Trace) else ()
+
+
+@lru_cache(maxsize=64)
+def load_effects(workload: Population | Trace, max_model_len: int) -> TrafficEffects:
+    """What a longest context makes of a load, in tokens."""
+    return traffic_effects(workload.table if isinstance(workload, Trace) else workload, max_model_len)
 
 
 def length_facts(met: StudyLoad | None) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Measured runs, and what wins over what their files say of the server."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 
+from files.errors import HeadcountError
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.load import LENGTH_SPREAD
-from headcount.inputs.reading.deployments import given_arguments
+from headcount.inputs.reading.deployments import resolve_model_and_gpu
+from simulator.engines.engines import engine_of
 from simulator.engines.values import Duration, Text
 
 
@@ -46,6 +49,22 @@ class MeasuredInput(Inputs, heading="Measurements"):
 
     def with_engine(self, engine: EngineInput) -> dict[str, object]:
         """What wins over the files. Raises HeadcountError for what is out of range."""
-        names = ("model", "gpu", "length_spread", "warmup_s")
-        own = {name: getattr(self, name) for name in names}
-        return given_arguments({**engine.arguments, **own}, engine.startup_log)
+        spread, warmup_s, log = self.length_spread, self.warmup_s, engine.startup_log
+        own = {"model": self.model, "gpu": self.gpu, "length_spread": spread, "warmup_s": warmup_s}
+        if spread is not None and not 0 < spread <= 1:
+            raise HeadcountError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
+        if warmup_s is not None and not 0 <= warmup_s < math.inf:
+            raise HeadcountError(f"--warmup is {warmup_s:g} s; it must be 0 s or longer")
+        arguments = {name: value for name, value in engine.arguments.items() if value is not None}
+        found = arguments | {name: value for name, value in own.items() if value is not None}
+        if log is not None:
+            for name in ("model", "gpu"):
+                if own[name] is None:
+                    raise HeadcountError(
+                        f"--startup-log needs --{name}, which its KV cache is checked against; give both"
+                    )
+            asked = resolve_model_and_gpu(str(self.model), str(self.gpu), arguments, log)
+            found["engine"] = engine_of(asked.args)
+            sizes = {"num_gpu_blocks_override", "max_total_num_tokens"} & {item.name for item in fields(asked.args)}
+            found |= {name: getattr(asked.args, name) for name in sizes}
+        return found

@@ -1,11 +1,16 @@
-"""What GPUs and an API cost."""
+"""What GPUs and an API cost, and which GPUs there are to choose from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from files.errors import HeadcountError
+from files.names import check_names
 from headcount.inputs.fields import Inputs, given
+from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from simulator.engines.values import Number, PriceList, Share
+from simulator.latency.gpu_constants import has_measured_times
+from simulator.study.fleets.layouts import Offer
 
 _USD: Final = Number("US dollars, such as 2.5", "USD")
 
@@ -22,3 +27,48 @@ class PriceInput(Inputs, heading="Money"):
     utilization: float | None = given(
         Share(), "Mean load as a share of the peak load.", default_text="29%, from the peak-hour share"
     )
+
+
+def names_of(given: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
+    """One name or several, each once. Raises HeadcountError for an empty list."""
+    if given is None:
+        return ()
+    names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+    if not names or not all(name.strip() for name in names):
+        raise HeadcountError(f"{what} has an empty name or none; give at least one, or leave it out")
+    return names
+
+
+def catalog_names(given: str | Sequence[str]) -> str | tuple[str, ...]:
+    """GPUs under the catalog's names, of which each has several; one or several, as given."""
+    if isinstance(given, str):
+        return find_gpu(given).name
+    return tuple(dict.fromkeys(find_gpu(name).name for name in given))
+
+
+def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None) -> tuple[Offer, ...]:
+    """The GPUs with their prices; by default those with a price and step times. Raises ValueError without a price."""
+    asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {
+        gpu.name: gpu for gpu in map(find_gpu, gpu_names()) if gpu.usd_per_hour and has_measured_times(gpu)
+    }
+    if isinstance(price, Mapping):
+        given = {find_gpu(name).name: usd for name, usd in price.items()}
+        check_names(given, asked, "GPU of the plan")
+    else:
+        if price is not None:
+            _check("--price", price)
+        given = {} if price is None else dict.fromkeys(asked, price)
+    return tuple(Offer(gpu=gpu, usd_per_hour=_price(gpu, given)) for gpu in asked.values())
+
+
+def _price(gpu: GPU, given: Mapping[str, float]) -> float:
+    usd = given.get(gpu.name, gpu.usd_per_hour)
+    if usd is None:
+        raise HeadcountError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
+    _check(f"the price of {gpu.name}", usd)
+    return usd
+
+
+def _check(what: str, usd: float) -> None:
+    if not 0 < usd <= 1e6:
+        raise HeadcountError(f"{what} is {usd:g} USD per GPU and hour; give one above 0, at most 1,000,000")

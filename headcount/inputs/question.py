@@ -12,10 +12,9 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast, get_type_hint
 from files.arguments import check_argument
 from files.names import UnknownNameError, check_names
 from files.outputs import check_out_files
-from headcount.inputs.engine import EngineInput
+from headcount.inputs.engine import SETTINGS, EngineInput, TrainingInput
 from headcount.inputs.fields import Inputs
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
-from headcount.inputs.training import SETTINGS, TrainingInput
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,13 +41,11 @@ class Question(Protocol[P, R_co]):
 def input_groups(function: Callable[..., object]) -> dict[str, type]:
     """The parameters that are inputs, with their classes."""
     hints = get_type_hints(function)
-    found = {name: _group(hint) for name, hint in hints.items() if name != "return"}
-    return {name: kind for name, kind in found.items() if kind is not None}
-
-
-def _group(hint: Any) -> type | None:
-    is_input = isinstance(hint, type) and (issubclass(hint, Inputs) or hint in _NAMED)
-    return hint if is_input else None
+    return {
+        name: hint
+        for name, hint in hints.items()
+        if isinstance(hint, type) and (issubclass(hint, Inputs) or hint in _NAMED) and name != "return"
+    }
 
 
 def with_groups(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, object]:

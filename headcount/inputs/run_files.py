@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from files.errors import HeadcountError
 from files.outputs import check_out_file, whole_file
@@ -24,41 +23,27 @@ CANCELLED_COLUMNS = ("retry_of", "cancelled")  # where clients do not wait for e
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outputs:
-    """Files to write beside the answer; each appears whole or not at all."""
-
-    requests: Path | None = None
-    steps: Path | None = None
-
-    def check(self, num_engines: int) -> None:
-        """Raise HeadcountError before any work if a file cannot be written."""
-        for option, path in (("--requests-out", self.requests), ("--steps-out", self.steps)):
-            if path is not None:
-                check_out_file(option, path)
-        if self.steps is not None and num_engines > 1:
-            raise HeadcountError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
-
-    def write(self, simulation: Simulation) -> None:
-        if self.requests is not None:
-            with whole_file(self.requests) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows(_request_rows(simulation))
-        if self.steps is not None:
-            with whole_file(self.steps) as temporary, temporary.open("w", encoding="utf-8") as file:
-                file.writelines(json.dumps(step.to_json()) + "\n" for step in simulation.steps)
-
-
-@dataclass(frozen=True, kw_only=True)
 class OutputsInput(Inputs, heading="Output"):
-    """Which files are asked for."""
+    """Files to write beside the answer; each appears whole or not at all."""
 
     requests_out: Path | None = given(OutPath(), "Write a CSV file with the times of each request.")
     steps_out: Path | None = given(OutPath(), "Write a JSON Lines file with the decisions of each step.")
 
-    def files(self) -> Outputs:
-        return Outputs(requests=self.requests_out, steps=self.steps_out)
+    def check(self, num_engines: int) -> None:
+        """Raise HeadcountError before any work if a file cannot be written."""
+        for option, path in (("--requests-out", self.requests_out), ("--steps-out", self.steps_out)):
+            if path is not None:
+                check_out_file(option, path)
+        if self.steps_out is not None and num_engines > 1:
+            raise HeadcountError("--steps-out shows one engine's decisions; use it with --replicas 1 without -dp")
 
-
-NO_FILES: Final = Outputs()
+    def write(self, simulation: Simulation) -> None:
+        if self.requests_out is not None:
+            with whole_file(self.requests_out) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows(_request_rows(simulation))
+        if self.steps_out is not None:
+            with whole_file(self.steps_out) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(step.to_json()) + "\n" for step in simulation.steps)
 
 
 def _request_rows(simulation: Simulation) -> Iterator[Iterable[object]]:

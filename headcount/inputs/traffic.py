@@ -3,21 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from files.errors import HeadcountError
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.traffic import TRAFFIC_CHANGES, TrafficChange, TrafficChanges, read_traffic
-from headcount.inputs.tenants import with_tenants
 from simulator.engines.values import Duration, FilePath, Number, Switch, Text, TokenCount
+from workloads.clients import Clients
 from workloads.load import load_preset, load_workload
 from workloads.populations.population import Population
-from workloads.tenants import Given
+from workloads.tenants import Given, read_tenants
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source, TraceFile
 from workloads.traffic import changed, changed_trace
 from workloads.traffic_changes import Amount
 
+Load = TypeVar("Load", Population, Trace)
 _OF_TRACE: Final = {
     "trace_format": "format", "columns": "columns", "log_pattern": "log_pattern", "spread_ticks": "spread_ticks",
     "splice": "splice", "stretch": "stretch", "rate_scale": "rate_scale",
@@ -26,6 +27,23 @@ _FACTORS: Final = {"context_scale": "context", "output_scale": "output"}
 _VALUES: Final = ("system_prompt", "turns", "patience", "client_timeout", "retries")
 TRACE_FIELDS: Final = ("trace_block_size", *_OF_TRACE)
 CHANGE_FIELDS: Final = ("system_prompt", "context_scale", "output_scale", "turns", "traffic")
+
+
+def with_tenants(load: Load, given: Given | None) -> Load:
+    """The users or the trace with these tenants; None: with its own."""
+    if given is None:
+        return load
+    if isinstance(load, Population):
+        return replace(load, clients=replace(load.clients, tenants=read_tenants(given)))
+    return replace(load, clients=of_tenants(load.clients, given))
+
+
+def of_tenants(clients: Clients, given: Given) -> Clients:
+    """Those of a load whose prompts are given as a whole."""
+    tenants = read_tenants(given)
+    if tenants.longest_system_prompt:
+        raise HeadcountError("system_prompt_tokens of a tenant needs a population with users; leave it out")
+    return replace(clients, tenants=tenants)
 
 
 @dataclass(frozen=True, kw_only=True)

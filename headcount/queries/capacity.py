@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 
 from files.documents import Json
 from files.errors import HeadcountError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.load import length_facts, trace_notes
+from headcount.inputs.load import length_facts, load_effects, trace_notes
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import ModelOnGPU, check_counts, engine_json
 from headcount.inputs.routing import RoutingInput
@@ -29,8 +29,7 @@ from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import CapacityRow, best_row, capacity_rows, plans_of
 from simulator.study.points import Point
 from simulator.study.running.simulations import Simulations
-from workloads.effects import TrafficEffects, traffic_effects
-from workloads.traces.trace import Trace
+from workloads.effects import TrafficEffects
 from workloads.traces.trace_file import Source
 
 
@@ -92,11 +91,6 @@ class CapacityResult(Result):
         """The GPU counts that serve somebody, fewest GPUs first."""
         found = [Served(row, row.point, row.plan) for row in self.capacity if row.users and row.point and row.plan]
         return tuple(sorted(found, key=lambda served: served.row.gpus))
-
-    @property
-    def largest(self) -> Served | None:
-        """The most GPUs that serve somebody: what the charts of one deployment show."""
-        return self.served[-1] if self.served else None
 
     @property
     def plans(self) -> tuple[Deployment, ...]:
@@ -188,11 +182,9 @@ def capacity(
     if run.strict:
         find_diagnostics(facts_about(asked, plans=searched), strict=True)
 
-    effects = cache(partial(traffic_effects, found.table if isinstance(found, Trace) else found))
-
     def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityResult:
         plan = next((row.plan for row in rows if row.plan is not None), None)
-        cut, met = (effects(plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
+        cut, met = (load_effects(found, plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
         of_load = {"trace": trace_notes(found), **length_facts(met)}
         return CapacityResult(
             diagnostics=find_diagnostics(replace(_facts_of(asked, rows, cut), **of_load), strict=strict)

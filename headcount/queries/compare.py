@@ -7,9 +7,9 @@ from files.documents import Json
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.disaggregation import ComparedPoolsInput
 from headcount.inputs.engine import EngineInput
+from headcount.inputs.prices import catalog_names
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import check_counts
-from headcount.inputs.reading.offers import catalog_names
 from headcount.inputs.reading.variations import (
     FORMATS,
     Axis,
@@ -25,17 +25,14 @@ from headcount.inputs.search import CompareSearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Result, Verdict
+from headcount.queries.result import Progress, Verdict, noted
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
+from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
 from headcount.queries.sweeps.ranking import check_sort, is_promising, ranked
 from headcount.text.blocks import Block, Line
-from headcount.text.words import (
-    PRECISION_REMARK,
-)
+from headcount.text.words import PRECISION_REMARK
 from simulator.fleet.router import check_router
-from simulator.study.slo import SLO
 from workloads.traces.trace_file import Source
 
 MOST_LAYOUTS = 1000
@@ -48,17 +45,12 @@ DECIDE_HITS = frozenset({"router", "kv_offloading_size", "kv_store_size", "enabl
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class CompareResult(Result):
+class CompareResult(SweepResult):
     """Layouts side by side, the best first; those that lost stay, with the reason."""
 
     kind = "compare"
     view = "compare"
-    model: str
-    workload: str
-    slo: SLO
-    seed: int
     sort: str
-    axes: tuple[Axis, ...]
     layouts: tuple[Layout, ...]
     base: Choice
     attribution: Attribution | None = None
@@ -70,11 +62,7 @@ class CompareResult(Result):
         return first if first is not None and first.row is not None and first.row.users else None
 
     def figures(self) -> Json:
-        return {
-            "model": self.model,
-            "workload": self.workload,
-            "slo": vars(self.slo),
-            "seed": self.seed,
+        return self.shared_figures() | {
             "sort": self.sort,
             "varied": [axis.name for axis in self.axes],
             "best": self.best.name if self.best else None,
@@ -131,13 +119,17 @@ def compare(
     }
     axes, base = axes_of(given), first_values(given)
     asked = list(choices(axes, most=MOST_LAYOUTS, what="layouts"))
-    limits = slo.found()
     layouts = Layouts(
         model=model,
         workload=workload,
         traffic=traffic,
         base=base,
-        study={"slo": limits, "precision": search.precision, "replications": search.replications, "seed": run.seed},
+        study={
+            "slo": slo.found(),
+            "precision": search.precision,
+            "replications": search.replications,
+            "seed": run.seed,
+        },
         between=between,
     )
     found = layouts.all_screened(asked, progress)
@@ -148,10 +140,7 @@ def compare(
         return CompareResult(
             diagnostics=find_diagnostics(facts_of(order, verdict), strict=strict),
             verdict=verdict,
-            model=layouts.architecture.name,
-            workload=traffic.named(workload),
-            slo=limits,
-            seed=run.seed,
+            **layouts.asked,
             sort=sort,
             axes=tuple(axes),
             layouts=order,

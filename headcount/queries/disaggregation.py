@@ -15,8 +15,7 @@ from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.pooled import PooledResult, effects_of, facts_of, verdict_of
 from headcount.queries.report_data.disaggregation import disaggregated_json
 from headcount.queries.report_data.sensitivity import swings_disaggregated
-from headcount.queries.result import Progress, Watch
-from headcount.text.words import load_text
+from headcount.queries.result import Progress, noted
 from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
 from simulator.fleet.router import check_router, router_name
 from simulator.study.capacity import Capacity
@@ -24,7 +23,7 @@ from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import RunContext
 from simulator.study.fleets.disaggregation import capacity_of_disaggregated, evaluator_of_disaggregated
-from simulator.study.points import Evaluator, Point, Watcher
+from simulator.study.points import Evaluator
 from simulator.study.replication import simulate_users
 from simulator.study.served import served_json
 from workloads.traces.trace_file import Source
@@ -95,7 +94,8 @@ def disaggregated_capacity(
     )  # fmt: skip
     find_diagnostics(facts_about(asked, plans=list(disaggregated.plans)), strict=run.strict)
     with run.simulations() as simulations:
-        how = RunContext(simulations=simulations, watcher=_watched(progress))
+        progress(Progress(done=0, total=1))
+        how = RunContext(simulations=simulations, watcher=noted(progress, 0, 1))
         evaluator = evaluator_of_disaggregated(question, disaggregated, how)
         capacity = capacity_of_disaggregated(question, disaggregated, evaluator)
         interval = interval_of(disaggregated.plans, evaluator, capacity)
@@ -119,14 +119,6 @@ def disaggregated_capacity(
         traffic=effects,
         simulations=simulations,
     )
-
-
-def _watched(progress: Watch) -> Watcher:
-    def watch(point: Point, unit: str) -> None:
-        progress(Progress(done=0, total=1, note=load_text(point, unit)))
-
-    progress(Progress(done=0, total=1))
-    return watch
 
 
 def _served(disaggregated: DisaggregatedDeployment, evaluator: Evaluator, found: Capacity) -> dict[str, object]:

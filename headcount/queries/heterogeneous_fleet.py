@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from files.documents import Json
 from files.errors import HeadcountError
@@ -16,16 +15,14 @@ from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.pooled import PooledResult, effects_of, facts_of, verdict_of
 from headcount.queries.report_data.sensitivity import swings_of_pools
-from headcount.queries.result import Progress, Watch
+from headcount.queries.result import Progress, Watch, noted
 from headcount.text.capacity import found_line
 from headcount.text.units import counted
-from headcount.text.words import load_text
 from kvcache.models.catalog import find_gpu
 from simulator.fleet.router import check_router, router_name
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import RunContext, capacity_rows
 from simulator.study.fleets.heterogeneous_fleet import InFleet, PoolAlone, Together, serve_together
-from simulator.study.points import Point
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import summary
 from workloads.traces.trace_file import Source
@@ -110,7 +107,8 @@ def fleet(
     ]  # fmt: skip
     with run.simulations() as simulations:
         alone = _each_alone(questions, progress, simulations)
-        how = RunContext(watcher=_watcher(progress, len(alone), len(alone) + 1), simulations=simulations)
+        progress(Progress(done=len(alone), total=len(alone) + 1))
+        how = RunContext(watcher=noted(progress, len(alone), len(alone) + 1), simulations=simulations)
         together = serve_together(alone, how)
     plans = tuple(pool.plan for pool in alone)
     traffic_found = effects_of(found, plans)
@@ -153,19 +151,11 @@ def _check_pools(pools: Mapping[str, int]) -> None:
 def _each_alone(questions: Sequence[CapacityQuestion], progress: Watch, simulations: Simulations) -> list[PoolAlone]:
     alone: list[PoolAlone] = []
     for each in questions:
-        watch = _watcher(progress, len(alone), len(questions) + 1)
+        progress(Progress(done=len(alone), total=len(questions) + 1))
+        watch = noted(progress, len(alone), len(questions) + 1)
         (row,) = capacity_rows(each, watch, simulations)
         alone.append(PoolAlone(question=each, row=row))
         alone[-1].check()
         line = f"{each.gpu.name} alone, {found_line(row)}"
         progress(Progress(done=len(alone), total=len(questions) + 1, found=line))
     return alone
-
-
-def _watcher(progress: Watch, done: int, total: int) -> Any:
-    progress(Progress(done=done, total=total))
-
-    def watch(point: Point, unit: str) -> None:
-        progress(Progress(done=done, total=total, note=load_text(point, unit)))
-
-    return watch

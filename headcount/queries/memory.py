@@ -1,4 +1,4 @@
-"""Does a model fit on a GPU, where does the memory go, and how many conversations does the KV cache hold?"""
+"""Does a model fit on a GPU, in which formats, where does the memory go, and what does the KV cache hold?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from files.documents import Json
+from files.errors import HeadcountError
 from files.reading import InputError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.engine import EngineInput
@@ -17,8 +18,15 @@ from headcount.text.units import GIB, assumptions_json
 from headcount.text.words import longest_name
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
+from simulator.engines.engines import SGLANG
 from simulator.engines.memory import Remedy, memory_budget, remedies, why_unfit
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.vllm.comparison import (
+    TENSOR_PARALLEL_SIZES,
+    Candidate,
+    compare,
+    kv_cache_formats,
+)
 from workloads.load import load_preset
 from workloads.populations.equilibrium import equilibrium
 
@@ -39,6 +47,10 @@ BUDGET_KEYS = (
 LOGGED = {  # parts of the waterfall, under their names in a start-up log
     "weights": "weights", "activation peak": "activation_peak", "non-torch": "non_torch", "KV cache": "available_kv",
 }  # fmt: skip
+KEYS = (
+    "tensor_parallel_size", "quantization", "kv_cache_dtype", "fits", "missing_bytes", "spare_bytes", "weights_bytes",
+    "available_kv_bytes", "num_gpu_blocks", "kv_cache_tokens", "max_concurrency",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,3 +228,121 @@ def is_doubtful(budget: MemoryBudget) -> bool:
         return budget.fits and budget.num_gpu_blocks_low == 0
     low = budget.num_gpu_blocks_low
     return budget.fits and low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MemoryComparison(Result):
+    """Every way to run the model that the question leaves open; `single` is the one with vLLM's defaults."""
+
+    kind = "memory"
+    view = "memory_comparison"
+    single: MemoryResult
+    candidates: tuple[Candidate, ...]
+
+    def figures(self) -> Json:
+        budget = self.single.budget
+        names = ("model", "gpu", "pipeline_parallel_size", "max_model_len", "gpu_memory_utilization", "vllm_version")
+        refused = ("tensor_parallel_size", "quantization", "kv_cache_dtype")
+        return {
+            **{name: getattr(budget, name) for name in names},
+            **({"engine": budget.engine} if budget.engine == SGLANG else {}),
+            "mean_context_tokens": self.single.context.tokens,
+            "mean_context_source": self.single.context.source,
+            "comparison": self.rows(),
+            "refused": [
+                {name: getattr(row, name) for name in refused} | {"reason": row.refusal}
+                for row in self.candidates
+                if row.budget is None
+            ],
+        }
+
+    def rows(self) -> list[Json]:
+        return [
+            {key: getattr(row.budget, key) for key in KEYS}
+            | {
+                "is_checkpoint_format": row.quantization is None,
+                "conversations_at_once": conversations_at_once(row.budget, self.single.context.tokens),
+            }
+            for row in self.candidates
+            if row.budget is not None
+        ]
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """Cells under COLUMNS; what vLLM refuses is left out (see `remarks`)."""
+        found: list[tuple[str, ...]] = []
+        for row in self.candidates:
+            budget = row.budget
+            if budget is None:
+                continue
+            name = _named(budget.quantization, row.quantization is None)
+            start = (name, budget.kv_cache_dtype, f"{budget.tp}", f"{budget.weights_bytes / GIB:,.2f}")
+            held: tuple[str, ...] = ("–",) * 4
+            if budget.fits:
+                count = conversations_at_once(budget, self.single.context.tokens)
+                kv = f"{budget.available_kv_bytes / GIB:,.2f}"
+                held = (kv, f"{budget.kv_cache_tokens:,}", f"{budget.max_concurrency:,.2f}", f"{count:,}")
+            found.append((*start, *held, _fit(budget)))
+        return found
+
+
+@question
+def memory_comparison(
+    model: str,
+    gpu: str,
+    *,
+    users: Sequence[int] = (),
+    mean_context: int | None = None,
+    engine: EngineInput = EngineInput(),
+    strict: bool = False,
+) -> MemoryComparison:
+    """Memory over tensor-parallel sizes, weight formats and KV-cache formats, as far as none is given.
+
+    Arguments as for `memory`. Raises HeadcountError where vLLM refuses every way.
+    """
+    asked = engine.on(model, gpu)
+    args = asked.args
+    if args.num_gpu_blocks_override is not None:
+        raise HeadcountError(
+            "--compare works out each row's KV blocks; leave out --num-gpu-blocks-override and --startup-log"
+        )
+    candidates = candidates_of(asked)
+    single = memory_answer(asked, users, mean_context, strict=strict)
+    budget, fits = single.budget, any(row.fits for row in candidates)
+    nowhere = f"{budget.model} fits on {budget.gpu} in none of these ways; take a larger GPU"
+    facts = facts_about(asked, why_unfit=None if fits else nowhere)
+    return MemoryComparison(
+        diagnostics=find_diagnostics(facts, strict=strict),
+        verdict=Verdict.DONE if fits else Verdict.BAD_INPUT,
+        single=single,
+        candidates=candidates,
+    )
+
+
+def _named(quantization: str, is_own: bool) -> str:
+    name = format_name(quantization)
+    return f"{name} (own)" if is_own else name
+
+
+def _fit(budget: MemoryBudget) -> str:
+    if budget.fits:
+        return f"{'barely' if is_doubtful(budget) else 'yes'}, {budget.spare_bytes / GIB:,.1f} GiB to spare"
+    return f"no, {max(0.1, budget.missing_bytes / GIB):,.1f} GiB short"
+
+
+def candidates_of(asked: ModelOnGPU) -> tuple[Candidate, ...]:
+    """Every way to run the model that the question leaves open."""
+    args = asked.args
+    size, quantization = args.tensor_parallel_size, args.quantization
+    return compare(
+        asked.architecture,
+        asked.gpu,
+        args,
+        tensor_parallel_sizes=TENSOR_PARALLEL_SIZES if size is None else (size,),
+        quantizations=None if quantization is None else (quantization,),
+        kv_cache_dtypes=kv_cache_formats(args) if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,),
+    )
+
+
+def format_name(quantization: str) -> str:
+    """As a table names a weight format."""
+    return "16 bits" if quantization == "none" else quantization

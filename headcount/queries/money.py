@@ -58,9 +58,6 @@ class Costs:
     usd_per_million_output_tokens: float | None
     usd_per_million_tokens: float | None
 
-    def to_json(self) -> dict[str, float | None]:
-        return asdict(self)
-
 
 def costs(gpus: int, usd_per_gpu_hour: float | None, traffic: Traffic) -> Costs:
     """What so many GPUs cost at a price: on-demand, reserved or your own. Raises ValueError for an impossible price."""

@@ -18,13 +18,12 @@ from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import CompareResult, verdict_of
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Result, Verdict, Watch
+from headcount.queries.result import Progress, Result, Verdict, Watch, noted
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
+from headcount.queries.sweeps.layouts import Layouts, facts_of
 from headcount.queries.sweeps.ranking import FAR_BEHIND, ranked
-from headcount.queries.sweeps.search import check_space, searched
-from headcount.queries.sweeps.successive_halving import leader, race, simplest, simulate_in
+from headcount.queries.sweeps.search import check_space, leader, race, searched, simplest, simulate_in
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import check_router
 from simulator.study.statistics import Interval
@@ -71,7 +70,7 @@ class OptimizeResult(Result):
     def figures(self) -> Json:
         found = self.compared.figures()
         return {
-            **{name: found[name] for name in ("model", "workload", "slo", "seed")},
+            **self.compared.shared_figures(),
             "searched": found["varied"],
             "num_looked_at": self.num_looked_at,
             "best": self.best.to_json(self.best),
@@ -136,13 +135,12 @@ def optimize(
         check_router(router)
     given = {name: value for name, value in engine.arguments.items() if value is not None}
     axes = space(search.search, {**given, **({"router": router} if router else {})})
-    limits = slo.found()
     layouts = Layouts(
         model=model,
         workload=workload,
         traffic=traffic,
         base={"gpu": gpu, "gpus": gpus, **given, "router": router},
-        study={"slo": limits, "replications": None, "seed": run.seed},
+        study={"slo": slo.found(), "replications": None, "seed": run.seed},
     )
     base = layouts.screened({})
     if run.strict:
@@ -154,7 +152,7 @@ def optimize(
     for axis in (axis for axis in axes if axis.name in tried):
         first = [each for each in (base, *entrants) if each.num_servers > 1 or axis.name != "router"][:3]
         entrants += [layouts.screened({**each.choice, axis.name: value}) for each in first for value in axis.values]
-    contest = _Run(layouts, traffic.named(workload), tuple(axes), len(looked), run.progress)
+    contest = _Run(layouts, tuple(axes), len(looked), run.progress)
     with layouts.simulations(run) as simulations:
         return replace(contest.answer(base, entrants, strict=run.strict), simulations=simulations)
 
@@ -164,7 +162,6 @@ class _Run:
     """Simulates the base and the finalists, and makes the answer of them."""
 
     layouts: Layouts
-    workload: str
     axes: tuple[Axis, ...]
     num_looked_at: int
     progress: Watch
@@ -201,13 +198,10 @@ class _Run:
         self, rows: Sequence[Layout], best: Layout, gained: Attribution | None = None, *, strict: bool = False
     ) -> OptimizeResult:
         order = (best, *(each for each in ranked(rows, "users") if each is not best))
-        verdict, study = verdict_of(order), self.layouts.study
+        verdict = verdict_of(order)
         compared = CompareResult(
             diagnostics=(),
-            model=self.layouts.architecture.name,
-            workload=self.workload,
-            slo=study["slo"],
-            seed=study["seed"],
+            **self.layouts.asked,
             sort="users",
             axes=self.axes,
             layouts=order,

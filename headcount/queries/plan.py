@@ -1,7 +1,7 @@
 """Which GPUs, and how many, do these people need, and what does it cost?"""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, Final
 
@@ -9,20 +9,27 @@ from files.documents import Json
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_choices
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.load import length_facts, trace_notes
+from headcount.inputs.load import length_facts, load_effects, trace_notes
 from headcount.inputs.people import PeopleInput
-from headcount.inputs.prices import PriceInput
+from headcount.inputs.prices import PriceInput, names_of, read_offers
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import engine_json
-from headcount.inputs.reading.offers import names_of, read_offers
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import PlanSearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries import plan_progress
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
-from headcount.queries.plan_rows import FleetRow, every_row, rows_of, sized_row
+from headcount.queries.plan_rows import (
+    FleetRow,
+    every_row,
+    found_line,
+    nearest_text,
+    rows_of,
+    server_text,
+    sized_row,
+    why_missed,
+)
 from headcount.queries.report_data.demand import think_time_link, tokens_link
 from headcount.queries.report_data.sensitivity import swings_disaggregated
 from headcount.queries.report_data.study import Study
@@ -45,8 +52,7 @@ from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.points import Point
 from simulator.study.running.simulations import Simulations
 from workloads.demand import Demand
-from workloads.effects import TrafficEffects, traffic_effects
-from workloads.traces.trace import Trace
+from workloads.effects import TrafficEffects
 from workloads.traces.trace_file import Source
 
 AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
@@ -146,7 +152,7 @@ class PlanResult(Result):
             "growth": self.people.growth,
             "headroom": self.people.headroom,
             "spare_servers": asked.spare,
-            "spare_tried": self.spare_tried.to_json() if self.spare_tried else None,
+            "spare_tried": asdict(self.spare_tried) if self.spare_tried else None,
             "users_to_serve": self.users_to_serve,
             "meets_target": best is not None,
             "best": best.to_json() if best else None,
@@ -154,7 +160,7 @@ class PlanResult(Result):
             "fleets": self.rows(),
             "layouts": [row.to_json() for row in self.layouts],
             "nearest": [{"change": each.change, "fleet": sized_row(each.sized).to_json()} for each in self.nearest],
-            "costs": costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak).to_json() if best and self.peak else None,
+            "costs": asdict(costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak)) if best and self.peak else None,
             "utilization": self.money.utilization,
             "utilization_assumed": self.money.utilization_is_assumed,
             "break_even": self.break_even.to_json() if self.break_even else None,
@@ -243,7 +249,7 @@ def plan(
     )
 
     def estimated(layout: Layout, users: float, done: int, total: int) -> None:
-        about = plan_progress.server_text(layout, users)
+        about = server_text(layout, users)
         progress(Progress(done=done, total=total, note=about, is_estimate=True, what=SCREENING))
 
     mean = cache(lambda: mean_request(asked, estimated))
@@ -255,36 +261,28 @@ def plan(
     if run.strict:
         searched, _ = every_layout(asked)
         find_diagnostics(_facts(asked, [layout.plan for layout in searched]), strict=True)
-    planning = _Planning(
-        question=asked, demand=chain, people=people, request=request, workload=traffic.named(workload), money=money,
+    made = partial(
+        PlanResult, demand=chain, people=people, request=request, workload=traffic.named(workload), money=money,
         explain=search.explain,
     )  # fmt: skip
+    planning = _Planning(question=asked, made=made)
     with run.simulations() as simulations:
         return replace(planning.searched(progress, simulations), simulations=simulations)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Planning:
-    """A question, with what every answer to it says beside the fleets."""
+    """A question, and how an answer to it is made of the fleets that are found."""
 
     question: FleetQuestion
-    demand: Demand
-    people: PeopleInput
-    request: Request
-    workload: str
-    money: Money
-    explain: bool
+    made: Callable[..., PlanResult]
 
     def answer(self, race: FleetSearch, nearest: tuple[Nearest, ...] = ()) -> PlanResult:
         load, best = self.question.workload, race.best
-        table = load.table if isinstance(load, Trace) else load
         plans = best.layout.plans if best else ()
-        traffic = traffic_effects(table, min(plan.engine.max_model_len for plan in plans)) if plans else None
-        also = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "question"}
+        traffic = load_effects(load, min(plan.engine.max_model_len for plan in plans)) if plans else None
         diagnostics = find_diagnostics(_facts_of(race, traffic))
-        return PlanResult(
-            diagnostics=diagnostics, verdict=_verdict(race), race=race, traffic=traffic, nearest=nearest, **also
-        )
+        return self.made(diagnostics=diagnostics, verdict=_verdict(race), race=race, traffic=traffic, nearest=nearest)
 
     def searched(self, progress: Watch, simulations: Simulations) -> PlanResult:
         """The cheapest fleet, with what would serve the users where none does, or for less."""
@@ -304,7 +302,7 @@ class _Planning:
             progress(Progress(done=done, total=max(len(race.kinds) if race else 1, done + 1), note=note))
 
         for found_race in search_fleets(self.question, watch, simulations):
-            found = plan_progress.found_line(found_race, race)
+            found = found_line(found_race, race)
             race = found_race
             total = max(len(race.kinds), len(race.sized) + 1)
             progress(Progress(done=len(race.sized), total=total, found=found, so_far=self.answer(race)))
@@ -316,7 +314,7 @@ class _Planning:
         found = "no fleet serves these users; searching for a change that would"
         progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
         for each in nearest_fleets(self.question, read_offers((), None), simulations=simulations):
-            progress(Progress(done=0, total=1, found=plan_progress.nearest_text(each)))
+            progress(Progress(done=0, total=1, found=nearest_text(each)))
             yield each
 
 
@@ -343,7 +341,7 @@ def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
 def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
     best = race.best
     if best is None:
-        return _facts(race.question, [], why_missed=plan_progress.why_missed(race) if race.is_over else None)
+        return _facts(race.question, [], why_missed=why_missed(race) if race.is_over else None)
     step, plans = best.row.point.mean_step if best.row.point else None, best.layout.plans
     steps = [(plan, step) for plan in plans if step]
     row = best.row

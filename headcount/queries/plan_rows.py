@@ -1,4 +1,4 @@
-"""One fleet of a plan: its size, its cost, how it serves the users."""
+"""One fleet of a plan: its size, its cost, how it serves the users; what is found on the way, in a line."""
 
 from dataclasses import asdict, dataclass
 
@@ -8,6 +8,7 @@ from headcount.text.units import counted
 from headcount.text.words import AT_CONFIDENCE, layout_text, pools_text
 from simulator.fleet.router import router_name
 from simulator.study.fleets.layouts import Dropped, Layout, layout_kind
+from simulator.study.fleets.nearest import Nearest
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import FleetSearch
 from simulator.study.fleets.sizing import Sized
@@ -191,3 +192,50 @@ def _no_number(sized: Sized) -> str:
     less = "less than one user per server" if row.users_low else "no users"
     begins = f"the 90 % interval begins at {counted(row.users_low, 'user')}"
     return f"{less} {AT_CONFIDENCE} on {row.replicas} × TP{row.tp}: {begins}"
+
+
+def gpus_text(row: FleetRow) -> str:
+    """Such as `8 × h100-sxm`."""
+    return f"{row.gpus:,} × {row.gpu}"
+
+
+def server_text(layout: Layout, users: float) -> str:
+    """About how many users one server of a layout serves."""
+    return f"a server with {layout.plan.gpus} × {layout.offer.gpu.name}: about {users:,.0f} users (estimated)"
+
+
+def nearest_text(each: Nearest) -> str:
+    """A change under which a fleet serves the users."""
+    row = sized_row(each.sized)
+    return f"with {each.change}: {gpus_text(row)}, {row.layout}, serves them for ${row.usd_per_month:,.0f} a month"
+
+
+def found_line(race: FleetSearch, before: FleetSearch | None = None) -> str:
+    """What was found just now; of a fleet that was found `before` with fewer replications, that it is confirmed."""
+    if race.is_over:
+        return ""
+    if not race.sized:
+        return _screening(race)
+    row = next(row for row in rows_of(race.only(race.sized[-1])))
+    if not row.runs:
+        return f"{row.gpu}, {row.layout}: {row.reason}"
+    again = ", confirmed with more replications" if before and before.is_sized(race.sized[-1].screened) else ""
+    found = f"{gpus_text(row)}, {row.layout}: {counted(row.users_low or 0, 'user')} {AT_CONFIDENCE}"
+    return f"{found}, ${row.usd_per_month:,.0f} a month{again}"
+
+
+def _screening(race: FleetSearch) -> str:
+    count = len(race.screened) + len(race.dropped)
+    if not race.screened:
+        return f"screened {counted(count, 'layout')}: none is estimated to serve the users"
+    rows = [row for row in rows_of(race) if row.runs][:3]
+    named = ", ".join(f"{gpus_text(row)} (≈ ${row.usd_per_month:,.0f} a month)" for row in rows)
+    return f"screened {counted(count, 'layout')}; cheapest by estimate: {named}"
+
+
+def why_missed(race: FleetSearch) -> str:
+    """Why no fleet serves the users."""
+    last = [row for row in rows_of(race) if row.state == DROPPED and row.reason]
+    return (
+        f"no fleet serves these users within the SLO; {last[0].gpu}: {last[0].reason}" if last else "no fleet was tried"
+    )

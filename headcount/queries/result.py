@@ -14,12 +14,14 @@ from files.documents import Json, ReadJson
 from files.outputs import check_out_files
 from headcount.diagnostics import Diagnostic, Severity
 from headcount.text.units import finite
+from headcount.text.words import load_text
 from headcount.version import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from headcount.queries.report_data.study import Study
+    from simulator.study.points import Point, Watcher
     from simulator.study.running.simulations import Simulations
 
 _VIEWS: Final = "headcount.views.shown"  # by name: views import results, results no views
@@ -50,6 +52,16 @@ class Progress:
 
 SCREENING: Final = "layouts screened"  # what progress counts before anything is simulated
 Watch = Callable[[Progress], None]
+
+
+def noted(progress: Watch, done: int, total: int, name: str = "", what: str = "") -> "Watcher":
+    """Tells progress of each load that is simulated, for a layout of that name."""
+
+    def watch(point: "Point", unit: str) -> None:
+        note = ": ".join(filter(None, (name, load_text(point, unit))))
+        progress(Progress(done=done, total=total, note=note, what=what))
+
+    return watch
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from files.documents import ReadJson
 from files.errors import HeadcountError
 from headcount.inputs.load import AskedLoad
-from headcount.inputs.run_files import NO_FILES, Outputs
+from headcount.inputs.run_files import OutputsInput
 from headcount.queries.report_data.disaggregation import disaggregated_json
-from headcount.queries.report_data.loads import samples_json
+from headcount.queries.report_data.study import samples_json
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
@@ -58,7 +58,7 @@ def serve(
     replicas: int,
     router: str | RouterFactory | None,
     load: AskedLoad,
-    outputs: Outputs = NO_FILES,
+    outputs: OutputsInput = OutputsInput(),
     *,
     disaggregated: DisaggregatedDeployment | None = None,
     flow_control: str | None = None,
@@ -67,7 +67,7 @@ def serve(
     """Serve a load. Raises HeadcountError where it does not go with the fleet, or an SLO judges nobody."""
     fleet = plan.fleet(replicas, router) if disaggregated is None else disaggregated.fleet(router)
     fleet = replace(fleet, flow_control=read_flow_control(flow_control))
-    log_steps = outputs.steps is not None
+    log_steps = outputs.steps_out is not None
     longest = fleet.max_model_len
     if load.users is None:
         requests, description, told = load.table()

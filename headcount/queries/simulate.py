@@ -10,12 +10,12 @@ from files.errors import HeadcountError
 from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_disaggregated
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.load import LoadInput
+from headcount.inputs.load import AskedLoad, LoadInput
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import engine_json
 from headcount.inputs.routing import DeployedInput
 from headcount.inputs.run import SeedInput
-from headcount.inputs.run_files import NO_FILES, Outputs, OutputsInput
+from headcount.inputs.run_files import OutputsInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.report_data.percentiles import (
@@ -129,8 +129,7 @@ def simulate(
     """
     replicas, router, pools, runs, strict = deployed.replicas, deployed.router, deployed.pools, load.runs, run.strict
     asked = engine.on(model, gpu)
-    files = outputs.files()
-    files.check(replicas * asked.args.num_engines + (pools is not None))
+    outputs.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)
     disaggregated = asked_disaggregated(asked, pools, link, replicas=replicas)
@@ -138,14 +137,14 @@ def simulate(
     replicas = replicas if disaggregated is None else disaggregated.num_decode
     known = replace(known, plans=[plan] if disaggregated is None else disaggregated.plans)
     find_diagnostics(known, strict=strict)
-    whole = load.asked(traffic, deployed.tenants, run.seed)
+    whole = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
     limits = None if slo == SLOInput() else slo.found()
     if runs < 1 or (runs > 1 and load.workload is not None and load.users is None):
         raise HeadcountError(
             f"runs is {runs}; give 1, or with --users or --rate more: a trace is the same in every run"
         )
 
-    def of_seed(number: int, files: Outputs = NO_FILES) -> Served:
+    def of_seed(number: int, files: OutputsInput = OutputsInput()) -> Served:
         run.progress(Progress(done=number, total=runs))
         own = replace(whole, seed=run.seed + number)
         return serve(
@@ -159,7 +158,7 @@ def simulate(
             slo=limits,
         )
 
-    served = of_seed(0, files)
+    served = of_seed(0, outputs)
     p99s = [served.p99s(), *(of_seed(number).p99s() for number in range(1, runs))] if runs > 1 else []
     known = replace(
         known,

@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from files.documents import Json
 from headcount.inputs.reading.variations import FORMATS
-from headcount.queries.result import Progress, Watch
+from headcount.queries.result import Progress, Watch, noted
 from headcount.queries.sweeps.candidates import candidates, change_text, screen_change
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.layouts import noted
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent
 from headcount.text.words import AT_CONFIDENCE, BEST, PRECISION_REMARK, ratio_text
@@ -110,7 +109,9 @@ def find_suggestions(
     tried = []
     for place, lift in enumerate(worth := worth[:MOST_TRIED]):
         watcher = noted(progress, place, len(worth), lift.change, TRIED)
-        tried.append(_simulated(lift, RunContext(watcher=watcher, simulations=simulations)))
+        assert lift.layout.looked is not None, "a change is screened before it is simulated"
+        row = simulated(lift.layout.looked, RunContext(watcher=watcher, simulations=simulations))
+        tried.append(replace(lift, layout=replace(lift.layout, row=row)))
         progress(Progress(done=place + 1, total=len(worth), what=TRIED))
     return tuple(sorted(tried, key=lambda lift: -(lift.ratio.mean if lift.ratio else 0.0)))
 
@@ -122,11 +123,6 @@ def _looked(here: CapacityQuestion, base: CapacityRow, argument: str, value: obj
         return None
     layout = Layout(choice={argument: value}, gpus=base.gpus, looked=looked)
     return Suggestion(argument=argument, value=value, layout=layout, base=base)
-
-
-def _simulated(lift: Suggestion, how: RunContext) -> Suggestion:
-    assert lift.layout.looked is not None, "a change is screened before it is simulated"
-    return replace(lift, layout=replace(lift.layout, row=simulated(lift.layout.looked, how)))
 
 
 def suggestion_lines(suggestions: Sequence[Suggestion], row: CapacityRow) -> list[Line]:

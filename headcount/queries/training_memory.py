@@ -6,8 +6,8 @@ from typing import Any
 
 from files.documents import Json
 from headcount.diagnostics import Facts, find_diagnostics
+from headcount.inputs.engine import TrainingInput
 from headcount.inputs.question import question
-from headcount.inputs.training import TrainingInput
 from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB, assumptions_json
 from kvcache.models.catalog import find_gpu, load_model

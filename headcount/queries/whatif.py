@@ -19,9 +19,9 @@ from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import DECIDE_HITS
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Result, Verdict, Watch
+from headcount.queries.result import Progress, Verdict, Watch, noted
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.layouts import Layouts, facts_of, noted
+from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
 from headcount.queries.sweeps.needs import Need, bought, is_size_open, need, other_size, with_fewest_gpus
 from headcount.text.units import counted
 from simulator.fleet.router import check_router
@@ -38,6 +38,7 @@ GPU_COUNTS = (1, 2, 4, 8)
 OTHERS_PRECISION = 0.1  # of a larger server, which only says how many GPUs it takes
 SHARED_REPLICATIONS = 8  # of the load that all cells are laid under
 _SWUNG = ("context", "retrieved", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
+_NO_TRAFFIC = {"step_times": "step times", "ttft": "TTFT limit", "tpot": "TPOT limit"}  # of these, as people say it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,17 +67,12 @@ class Swing:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class WhatifResult(Result):
+class WhatifResult(SweepResult):
     """A grid of cells, each beside the first; or what each assumption does, the largest effect first."""
 
     kind = "what-if"
     view = "whatif"
-    model: str
-    workload: str
-    slo: SLO
-    seed: int
-    axes: tuple[Axis, ...]  # without users
-    users: tuple[int, ...]
+    users: tuple[int, ...]  # which are no axis
     cells: tuple[Layout, ...]
     others: tuple[Layout | None, ...] = ()  # each cell on a larger server, where that was tried
     shared_load: str = ""  # such as `398 users`; "" where no load was simulated in all cells
@@ -107,11 +103,7 @@ class WhatifResult(Result):
         )
 
     def figures(self) -> Json:
-        return {
-            "model": self.model,
-            "workload": self.workload,
-            "slo": vars(self.slo),
-            "seed": self.seed,
+        return self.shared_figures() | {
             "varied": [axis.name for axis in self.axes],
             "users_asked": list(self.users),
             "shared_load": self.shared_load or None,
@@ -186,8 +178,8 @@ def whatif(
         find_diagnostics(facts_of(found, Verdict.DONE), strict=True)
     tried = _swung(layouts, asked[0], limits) if sweep.tornado else []
     grid = _Run(
-        layouts=layouts, axes=tuple(axes), users=counts, slo=limits, workload=traffic.named(workload), seed=run.seed,
-        progress=progress, shown=len(found), total=len(found) + 2 * len(tried),
+        layouts=layouts, axes=tuple(axes), users=counts, progress=progress, shown=len(found),
+        total=len(found) + 2 * len(tried),
     )  # fmt: skip
     with layouts.simulations(run) as simulations:
         progress(Progress(done=0, total=grid.total, so_far=grid.answer(found)))
@@ -209,9 +201,6 @@ class _Run:
     layouts: Layouts
     axes: tuple[Axis, ...]
     users: tuple[int, ...]
-    slo: SLO
-    workload: str
-    seed: int
     progress: Watch
     shown: int  # cells of the grid, which come first
     total: int  # layouts, as far as is known at the start
@@ -223,10 +212,7 @@ class _Run:
         return WhatifResult(
             diagnostics=find_diagnostics(facts_of(cells, verdict, judged=len(cells), larger=larger), strict=strict),
             verdict=verdict,
-            model=self.layouts.architecture.name,
-            workload=self.workload,
-            slo=self.slo,
-            seed=self.seed,
+            **self.layouts.asked,
             axes=self.axes,
             users=self.users,
             cells=tuple(cells),
@@ -301,24 +287,19 @@ def _swung(layouts: Layouts, base: Choice, slo: SLO) -> list[tuple[str, Layout, 
         limit = {"ttft": slo.ttft_s, "tpot": slo.tpot_s}.get(name, 1.0)
         if name in base or limit is None:
             continue
-        factors = (1 - SWING, 1 + SWING)
+        values: list[object] = [
+            factor * limit if name in _NO_TRAFFIC else Amount(value=factor, is_factor=True)
+            for factor in (1 - SWING, 1 + SWING)
+        ]
         try:
-            less, more = (layouts.screened({**base, name: _scaled(name, factor, limit)}) for factor in factors)
+            less, more = (layouts.screened({**base, name: value}) for value in values)
         except InputError:  # this load has no such thing
             continue
         if less.refusal is None and more.refusal is None and less.looked and more.looked:
             changes = less.looked.question.workload != more.looked.question.workload
-            if changes or name in ("step_times", "ttft", "tpot"):
-                found.append((_spoken(name), less, more))
+            if changes or name in _NO_TRAFFIC:
+                found.append((_NO_TRAFFIC.get(name, name), less, more))
     return found
-
-
-def _scaled(name: str, factor: float, limit: float) -> Any:
-    return factor * limit if name in ("step_times", "ttft", "tpot") else Amount(value=factor, is_factor=True)
-
-
-def _spoken(name: str) -> str:
-    return {"step_times": "step times", "ttft": "TTFT limit", "tpot": "TPOT limit"}.get(name, name)
 
 
 def _verdict(cells: Sequence[Layout]) -> Verdict:

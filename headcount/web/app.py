@@ -21,8 +21,8 @@ from headcount.web.fields import QUESTIONS, fields_of
 from headcount.web.guard import REPORT_POLICY, Guard
 from headcount.web.history import History
 from headcount.web.jobs import Bounds, BusyError, Job, Jobs
+from headcount.web.saved_jobs import MOST, compared
 from headcount.web.scenario import LONGEST_VALUE, MOST_FILES, Scenario, read_scenario
-from headcount.web.side_by_side import MOST, compared
 from headcount.web.sliders import slid, sliders_of
 from headcount.web.uploads import Uploads
 
@@ -96,21 +96,19 @@ def make_app(settings: Settings, base: Path | None = None) -> ASGIApp:
 
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
-    def told(_: Request, error: HTTPException) -> Response:
-        return HTMLResponse(pages.render("refused.html", why=str(error.detail)), error.status_code)
-
     @app.exception_handler(ValueError)
-    def refused(_: Request, error: ValueError) -> Response:
-        return HTMLResponse(pages.render("refused.html", why=str(error)), 400)
-
     @app.exception_handler(BusyError)
-    def busy(_: Request, error: BusyError) -> Response:
-        return HTMLResponse(pages.render("refused.html", why=str(error)), 503, {"retry-after": "60"})
-
     @app.exception_handler(OSError)
-    def full(_: Request, error: OSError) -> Response:
-        why = f"the server cannot keep the file: {error.strerror or error}"
-        return HTMLResponse(pages.render("refused.html", why=why), 507)
+    def told(_: Request, error: Exception) -> Response:
+        headers: dict[str, str] = {}
+        why, status = str(error), 400
+        if isinstance(error, HTTPException):
+            why, status = str(error.detail), error.status_code
+        elif isinstance(error, BusyError):
+            status, headers = 503, {"retry-after": "60"}
+        elif isinstance(error, OSError):
+            why, status = f"the server cannot keep the file: {error.strerror or error}", 507
+        return HTMLResponse(pages.render("refused.html", why=why), status, headers)
 
 
 def _add_question(app: FastAPI, desk: Desk, question: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from files.names import check_names
 from headcount.cli.main import cli
-from headcount.cli.option_types import Reads, ReportPath
+from headcount.cli.option_types import Reads
 from headcount.inputs.out_path import OutPath
 from kvcache.models.catalog import gpu_names, model_names, quantization_names
 from simulator.engines.engines import ENGINES
@@ -162,5 +162,5 @@ def fields_of(question: str) -> tuple[Field, ...]:
 
 
 def _is_asked(parameter: click.Parameter) -> bool:
-    is_out = isinstance(parameter.type, Reads) and isinstance(parameter.type.kind, OutPath | ReportPath)
+    is_out = isinstance(parameter.type, Reads) and isinstance(parameter.type.kind, OutPath)
     return not is_out and parameter.name not in _NOT_ASKED and not getattr(parameter, "hidden", False)

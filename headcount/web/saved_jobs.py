@@ -1,5 +1,6 @@
-"""What is kept of an answer: its scenario, its headline, its main figures, its report."""
+"""What is kept of an answer: its scenario, its headline, its main figures; several beside one another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -24,6 +25,7 @@ FIGURES: Final = {  # the keys of --json that are shown beside one another, with
 }  # fmt: skip
 _LOADS: Final = {"at_users_low": True, "at_users_to_serve": True, "at_users": False}  # whether it is shown
 _SHARES: Final = ("attainment.mean", "kv_usage")
+MOST: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,3 +83,26 @@ def figure_text(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of cells, one for each answer; those that differ are marked."""
+
+    asked: list[tuple[str, list[str], bool]]
+    answered: list[tuple[str, list[str], bool]]
+
+
+def compared(answers: Sequence[SavedJob]) -> Comparison:
+    """Every field that one of them gave, every figure that one of them has."""
+    names = dict.fromkeys(name for kept in answers for name, _ in kept.scenario.values)
+    asked = [_row(name.replace("-", " "), [kept.scenario.shown(name) or "–" for kept in answers]) for name in names]
+    rows = [kept.rows[0] if kept.rows else {} for kept in answers]
+    figures = [name for name in FIGURES if any(name in row for row in rows)]
+    answered = [_row(FIGURES[name], [figure_text(name, row.get(name)) for row in rows]) for name in figures]
+    questions = [_row("question", [kept.scenario.question for kept in answers])]
+    return Comparison(asked=[*questions, *asked], answered=answered)
+
+
+def _row(name: str, cells: list[str]) -> tuple[str, list[str], bool]:
+    return name, cells, len(set(cells)) > 1

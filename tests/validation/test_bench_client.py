@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.endpoint.start import Served, endpoint
+from headcount.endpoint.serving import Served, endpoint
 from headcount.inputs.engine import EngineInput
 from tests.headcount.endpoint.test_endpoint import metrics, running
 from validation import bench_client

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from files.reading import InputError
-from headcount.inputs.reading.arrivals import read_arrivals, usage
+from headcount.inputs.reading.traffic import read_arrivals, usage
 from workloads.arrivals import (
     POISSON,
     PROCESSES,

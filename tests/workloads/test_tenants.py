@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from files.reading import InputError
-from headcount.inputs.tenants import with_tenants
+from headcount.inputs.traffic import with_tenants
 from workloads.load import load_preset, load_workload
 from workloads.requests import RequestTable, Tenancy, Tenant, independent_requests
 from workloads.tenants import joined_tenancies, read_tenants

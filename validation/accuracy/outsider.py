@@ -9,7 +9,7 @@ import click
 from calibrate.check.replay import client_lag_s
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.cli.given import Given
-from headcount.inputs.load import LoadInput
+from headcount.inputs.load import AskedLoad, LoadInput
 from headcount.inputs.routing import DeployedInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.serving import serve
@@ -64,7 +64,7 @@ def _simulate_command(setting: Setting, more: Sequence[str]) -> tuple[float, flo
         raise ValueError(problem.format_message()) from None
     asked, deployed = given.engine.on(str(given.values["model"]), str(given.values["gpu"])), given.input(DeployedInput)
     deployment = resolve(asked.architecture, asked.gpu, asked.args)
-    load = given.input(LoadInput).asked(given.input(TrafficInput), None, 0)
+    load = AskedLoad(load=given.input(LoadInput), traffic=given.input(TrafficInput))
     found = serve(deployment, deployed.replicas, deployed.router, load).result.to_json()
     return found["ttft_s"]["mean"], found["tpot_s"]["mean"]
 

@@ -8,9 +8,8 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import headcount
-from headcount.inputs.engine import EngineInput
+from headcount.inputs.engine import EngineInput, TrainingInput
 from headcount.inputs.fields import Inputs, described
-from headcount.inputs.training import TrainingInput
 from validation.markdown import table
 
 TOPICS = {  # tables of fields, by the modules of `headcount.inputs` whose inputs they list
@@ -26,8 +25,6 @@ TOPICS = {  # tables of fields, by the modules of `headcount.inputs` whose input
     "measured": ("measured",),
 }
 WITHOUT_OPTION = {  # fields that the command line makes of something else
-    "vary": 'Lists by name, such as `context=["x1", "x2"]`; `--vary NAME=VALUE,…` of the command line.',
-    "search": "Choices by name of an engine argument; `--search NAME=VALUE,…` of the command line.",
     "progress": "Called with an `hc.Progress` while the question works.",
 }
 

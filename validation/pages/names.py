@@ -9,7 +9,7 @@ import msgspec
 from calibrate.readers import READERS, reader
 from files.limits import reference_rows as limits
 from files.schema import Strict
-from headcount.inputs.reading.arrivals import usage
+from headcount.inputs.reading.traffic import usage
 from headcount.text.populations import LIST_COLUMNS, list_row
 from kvcache.releases import Rule, rules
 from simulator.study.slo import PRESETS as SLOS

@@ -1,17 +1,21 @@
 """`headcount cache`: what is kept so that nothing is computed twice."""
 
-from typing import TYPE_CHECKING, Any
+import shutil
+from typing import Any
 
 import click
 
+from files import outputs
+from files.cache.private_folder import folder_bytes
+from files.cache.row_store import RowStore
 from files.errors import HeadcountError
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.option_types import flag, json_option
+from headcount.cli.output import print_json
+from headcount.cli.saved_answers import kept_answers
 from headcount.version import SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from files.cache.row_store import RowStore
+from simulator.study.store.store import kept_simulations
 
 
 @click.group("cache", cls=NearestGroup)
@@ -26,16 +30,10 @@ def command() -> None:
 @json_option
 def info_command(as_json: bool) -> int:
     """Show the cache folder, and the number and size of saved simulations, answers and compiled kernels."""
-    from files.cache.private_folder import folder_bytes  # noqa: PLC0415
-    from files.outputs import cache_folder  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import print_json  # noqa: PLC0415
-    from headcount.cli.saved_answers import kept_answers  # noqa: PLC0415
-    from simulator.study.store.store import kept_simulations  # noqa: PLC0415
-
-    folder, found = cache_folder(), dict[str, object]()
-    stores: dict[str, RowStore[Any]] = {"simulations": kept_simulations(), "answers": kept_answers()}
-    for name, store in stores.items():
-        found |= {name: store.count() if store.path.exists() else 0, f"{name}_bytes": folder_bytes(store.path.parent)}
+    folder, found = outputs.cache_folder(), dict[str, object]()
+    for store in _stores():
+        count, size = store.count() if store.path.exists() else 0, folder_bytes(store.path.parent)
+        found |= {store.kind: count, f"{store.kind}_bytes": size}
         store.close()
     found["kernels_bytes"] = folder_bytes(folder / "kernels")
     if as_json:
@@ -52,15 +50,8 @@ def info_command(as_json: bool) -> int:
 @flag("--kernels", "Also delete the compiled kernels. The next run compiles them again.")
 def clear_command(kernels: bool) -> int:
     """Delete saved simulations and answers. They are computed again when a question needs them."""
-    import shutil  # noqa: PLC0415  imported once the command runs
-
-    from files.cache.private_folder import folder_bytes  # noqa: PLC0415
-    from files.outputs import cache_folder  # noqa: PLC0415
-    from headcount.cli.saved_answers import kept_answers  # noqa: PLC0415
-    from simulator.study.store.store import kept_simulations  # noqa: PLC0415
-
-    folder = cache_folder()
-    stores: tuple[RowStore[Any], ...] = (kept_simulations(), kept_answers())
+    folder = outputs.cache_folder()
+    stores = _stores()
     places = [*(store.path.parent for store in stores), *([folder / "kernels"] if kernels else [])]
     before = sum(map(folder_bytes, places))
     for store in stores:
@@ -76,6 +67,10 @@ def clear_command(kernels: bool) -> int:
         shutil.rmtree(folder / "kernels")
     click.echo(f"{_megabytes(before - sum(map(folder_bytes, places)))} freed in {folder}")
     return 0
+
+
+def _stores() -> tuple[RowStore[Any], ...]:
+    return kept_simulations(), kept_answers()
 
 
 def _megabytes(size: object) -> str:

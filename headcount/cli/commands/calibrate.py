@@ -1,19 +1,100 @@
 """`headcount calibrate`: fit to a real server, and compare with it."""
 
-import click
+from pathlib import Path
 
-from headcount.cli.command import OTHER, QuestionCommand
+import click
+from click.core import ParameterSource
+
+from headcount.cli.command import OTHER, QuestionCommand, all_of, section
 from headcount.cli.command_group import NearestGroup
 from headcount.cli.commands.calibrate_check_scheduler import check_scheduler_command
-from headcount.cli.commands.calibrate_fit import check_command, fit_command
 from headcount.cli.commands.calibrate_record import record_command
 from headcount.cli.given import Given
-from headcount.cli.option_types import Reads, json_option, option
-from headcount.cli.options import inputs
-from headcount.cli.output import finish
+from headcount.cli.option_types import Reads, flag, json_option, option
+from headcount.cli.options import (
+    answer_options,
+    cold_start_option,
+    engine_argument_options,
+    inputs,
+    scheduler_options,
+)
+from headcount.cli.output import ask, finish
+from headcount.cli.progress import watched
+from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.out_path import OutPath
-from simulator.engines.values import FilePath
+from headcount.inputs.routing import RoutingInput
+from simulator.engines.values import Duration, FilePath, Text
+
+_measured = all_of(
+    section("Measurements", click.argument("paths", nargs=-1, required=True, type=Reads(FilePath()))),
+    inputs(MeasuredInput, "format_name", "length_spread", "warmup_s"),
+    section("Measurements", cold_start_option),
+    inputs(MeasuredInput, "model", "gpu"),
+    engine_argument_options(),
+    scheduler_options(inputs(RoutingInput, "router")),
+)
+
+
+@click.command("fit", cls=QuestionCommand)
+@_measured
+@section(
+    "Output",
+    option("--out", OutPath(example="profile.toml"), "The latency profile to write (TOML).", required=True),
+    option("--name", Text(), "Name of the profile.  [default: the file's]"),
+    flag("--force", "Write the profile even if it does not match the data that it was fitted to."),
+)
+@answer_options
+def fit_command(given: Given) -> int:
+    """Fit step times to measurements of a deployment; writes a profile for --latency-profile.
+
+    PATHS are recordings of engine steps (headcount calibrate record), or results of benchmark clients, or folders of
+    them. Options given here override the server settings in the files. Overloaded runs are left out.
+    """
+    from headcount.queries.calibrate.fit import fit  # noqa: PLC0415  imported once the command runs
+
+    out = given.path("out") or Path()
+    with watched("fit") as progress:
+        name = given.values["name"] or out.stem
+        answer = fit(**given.arguments(fit, name=name, engine=_engine(given), progress=progress))
+    return finish(answer.save(out), given)
+
+
+@click.command("check", cls=QuestionCommand)
+@_measured
+@section(
+    "Limits",
+    option(
+        "--ttft",
+        Duration(),
+        "Limit on the mean time to first token. The check compares the load that reaches it.  [default: 1s]",
+    ),
+    option("--tpot", Duration(), "Limit on the mean time per output token.  [default: 50ms]"),
+)
+@answer_options
+def check_command(given: Given) -> int:
+    """Simulate measured runs as they were sent, and check whether the server is as fast as expected.
+
+    PATHS are results of benchmark clients, server logs, or recordings of engine steps (headcount calibrate record).
+    For a recording, the time of each recorded batch is compared with the simulated one.
+
+    Each simulated latency is compared with the measured one. If the error is larger than servers usually differ, the
+    runs are simulated again with eager mode, other GPUs, formats and limits, and the best explanation is shown.
+
+    Overloaded runs (failed requests, a growing queue, a rate that was not reached) are listed separately and excluded
+    from the averages.
+    """
+    from headcount.queries.calibrate.check import check  # noqa: PLC0415  imported once the command runs
+
+    limits = {"ttft_s": given.values["ttft"], "tpot_s": given.values["tpot"]}
+    return ask(check, given, counts="runs", engine=_engine(given), **limits)
+
+
+def _engine(given: Given) -> EngineInput:
+    """What was given, on the command line or in a file: defaults do not win over a run's own."""
+    source = click.get_current_context().get_parameter_source
+    defaults = [name for name in given.engine.arguments if source(name) in (ParameterSource.DEFAULT, None)]
+    return given.engine.without(*defaults)
 
 
 @click.group("calibrate", cls=NearestGroup)

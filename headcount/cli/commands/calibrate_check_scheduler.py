@@ -5,8 +5,13 @@ from pathlib import Path
 
 import click
 
+from calibrate.interpreters.interpreters import interpreter_for
+from calibrate.interpreters.recipe import PACKAGES
+from files.names import check_names
 from headcount.cli.command import Command
 from headcount.cli.option_types import json_option, option
+from headcount.cli.output import print_json
+from headcount.cli.progress import progress_bar
 from simulator.engines.engines import ENGINES, TITLES, VLLM
 from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 
@@ -32,12 +37,7 @@ def check_scheduler_command(
     The engine's own classes run without a GPU, in an interpreter from 'headcount vllm install' or 'headcount sglang
     install'. Each step is compared: what is scheduled, preempted, cached and free. Exit code 1 on any difference.
     """
-    from calibrate.interpreters.interpreters import interpreter_for  # noqa: PLC0415
-    from calibrate.interpreters.recipe import PACKAGES  # noqa: PLC0415
     from conformance.checks import CHECKS, Found  # noqa: PLC0415
-    from files.names import check_names  # noqa: PLC0415  imported once the command runs
-    from headcount.cli.output import print_json  # noqa: PLC0415
-    from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     check_names([engine], ENGINES, "engine")
     if about == "apart":  # its name in 0.1

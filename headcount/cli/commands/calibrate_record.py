@@ -1,16 +1,20 @@
 """`headcount calibrate record`: the steps of a real engine, or the metrics of a live server."""
 
 import math
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from calibrate.interpreters.interpreters import interpreter_for
 from files.errors import HeadcountError
 from headcount.cli.command import Command, section
 from headcount.cli.option_types import flag, json_option, option
 from headcount.cli.options import argument_options, interpreter_options
+from headcount.cli.output import print_json
+from headcount.cli.progress import progress_bar
 from headcount.version import SCHEMA_VERSION
 from simulator.engines.argument import MEMORY, arguments_of
 from simulator.engines.values import FilePath, Number, Text
@@ -88,14 +92,10 @@ def _asked(values: Values) -> "Asked":
         raise HeadcountError(f"--temperature is {values['temperature']:g}; give 0 or more, such as 0.7")
     if values["max_seconds"] is not None and not values["max_seconds"] > 0:
         raise HeadcountError(f"--max-seconds is {values['max_seconds']:g}; give a time above 0")
-    names = [option.name for option in record_command.params if option.name in _engine_names()]
+    known = {"load_format", *(name for name, each in arguments_of(EngineArgs).items() if each.is_engine_s)}
+    names = [option.name for option in record_command.params if option.name in known]
     engine = {str(name): values[str(name)] for name in names if values[str(name)] is not None}
     return Asked(model=values["model"], engine=engine, temperature=values["temperature"], precision=values["precision"])
-
-
-def _engine_names() -> set[str]:
-    known = arguments_of(EngineArgs).items()
-    return {"load_format", *(name for name, described in known if described.is_engine_s)}
 
 
 def _out(values: Values) -> Path:
@@ -122,10 +122,6 @@ def _plan_only(values: Values) -> int:
 
 
 def _print_plan(plan: "Plan", as_json: bool, limits: dict[str, object]) -> None:
-    from collections import Counter  # noqa: PLC0415
-
-    from headcount.cli.output import print_json  # noqa: PLC0415
-
     if as_json:
         loads = [
             {"load": asdict(load), "expected_s": seconds}
@@ -163,10 +159,7 @@ def _plan_line(plan: "Plan") -> str:
 
 
 def _record_engine(values: Values) -> int:
-    from calibrate.interpreters.interpreters import interpreter_for  # noqa: PLC0415
     from calibrate.record.recorder import asked_config, record  # noqa: PLC0415
-    from headcount.cli.output import print_json  # noqa: PLC0415
-    from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     asked, out = _asked(values), _out(values)
     asked_config(asked)  # a typing error is named also where no vLLM is installed
@@ -230,8 +223,6 @@ def _print_recorded(found: "Progress", out: Path, precision: float) -> None:
 
 def _record_server(values: Values) -> int:
     from calibrate.record.watch_server import watch_server  # noqa: PLC0415
-    from headcount.cli.output import print_json  # noqa: PLC0415
-    from headcount.cli.progress import progress_bar  # noqa: PLC0415
 
     out = _out(values)
     if not 0 < values["interval"] <= values["seconds"]:

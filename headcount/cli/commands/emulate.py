@@ -74,7 +74,7 @@ def command(given: Given) -> int:
     import uvicorn  # noqa: PLC0415  an optional extra
 
     from headcount.endpoint.app import make_app  # noqa: PLC0415
-    from headcount.endpoint.start import Served, endpoint  # noqa: PLC0415
+    from headcount.endpoint.serving import Served, endpoint  # noqa: PLC0415
 
     place = taken(host, port)
     made, notes = endpoint(**given.arguments(endpoint, served=Served(**given.arguments(Served, api_key=key))))

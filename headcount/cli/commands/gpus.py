@@ -1,21 +1,20 @@
 """`headcount gpus`: what is known by name."""
 
+from dataclasses import asdict
+
 import click
 
 from headcount.cli.command import Command
 from headcount.cli.option_types import flag
+from headcount.cli.output import listing
+from headcount.text.units import GIB, dollars
+from kvcache.models.catalog import find_gpu, gpu_names
 
 
 @click.command("gpus", cls=Command)
 @flag("--json as_json", "Print one JSON object on stdout, with all sources.")
 def command(as_json: bool) -> int:
     """List the GPUs known by name, with memory, bandwidth, FLOP/s, interconnect and price."""
-    from dataclasses import asdict  # noqa: PLC0415
-
-    from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
-    from headcount.text.units import GIB, dollars  # noqa: PLC0415
-    from kvcache.models.catalog import find_gpu, gpu_names  # noqa: PLC0415
-
     found = [find_gpu(name) for name in gpu_names()]
     rows = [
         (

@@ -9,8 +9,7 @@ from headcount.cli.given import Given
 from headcount.cli.option_types import flag, option
 from headcount.cli.options import answer_options, deployment_options
 from headcount.cli.output import finish
-from headcount.queries.memory import memory
-from headcount.queries.memory_comparison import memory_comparison
+from headcount.queries.memory import memory, memory_comparison
 from simulator.engines.values import IntegerList, TokenCount
 
 MAX_USERS = 1_000_000
@@ -46,17 +45,11 @@ def command(given: Given) -> int:
 
     If it does not fit, the output says what is missing and what to change, and the exit code is 2.
     """
-    if given.is_on("compare"):
-        _check_users()
-    question = memory_comparison if given.is_on("compare") else memory
-    return finish(question(**given.arguments(question)), given)
-
-
-def _check_users() -> None:
-    """Raise HeadcountError where a comparison would leave --users unanswered."""
     source = click.get_current_context().get_parameter_source("users")
-    if source is not ParameterSource.DEFAULT:
+    if given.is_on("compare") and source is not ParameterSource.DEFAULT:  # it would leave --users unanswered
         raise HeadcountError(
             "--users does not go with --compare; leave out one of them, or give the length of a conversation with "
             "--mean-context"
         )
+    question = memory_comparison if given.is_on("compare") else memory
+    return finish(question(**given.arguments(question)), given)

@@ -5,16 +5,15 @@ import click
 from files.documents import Json
 from headcount.cli.command import Command
 from headcount.cli.option_types import json_option
+from headcount.cli.output import listing
+from kvcache.models.catalog import load_model, model_names, model_source
+from kvcache.shape.parameters import active_parameters, total_parameters
 
 
 @click.command("models", cls=Command)
 @json_option
 def command(as_json: bool) -> int:
     """List the models known by name. Any other model is read from its config.json."""
-    from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
-    from kvcache.models.catalog import load_model, model_names, model_source  # noqa: PLC0415
-    from kvcache.shape.parameters import active_parameters, total_parameters  # noqa: PLC0415
-
     found: list[Json] = []
     for name in model_names():
         architecture = load_model(name)

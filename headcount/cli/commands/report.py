@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 
 from headcount.cli.command import Command, section
-from headcount.cli.option_types import Reads, ReportPath, option
+from headcount.cli.option_types import REPORT_PATH, Reads, option
 from simulator.engines.values import FilePath
 
 
 @click.command("report", cls=Command)
 @click.argument("answer", metavar="ANSWER", type=Reads(FilePath()))
-@section("Output", option("--out -o", ReportPath(), "The report to write.", required=True))
+@section("Output", option("--out -o", REPORT_PATH, "The report to write.", required=True))
 def command(answer: Path, out: Path) -> int:
     """Write a report of a saved answer: a file from --json or --report FILE.json, or an .html report.
 

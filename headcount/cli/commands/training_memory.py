@@ -67,12 +67,12 @@ def _option(field: str, short: str = "", *, says: str, kind: Kind = AT_LEAST_ONE
 @answer_options
 def command(given: Given) -> int:
     """Show the memory per GPU in training, whether the run fits, and the smallest cluster that is large enough."""
-    left_open = [name for name in given.training.arguments if not _was_given(name)]
-    return finish(training_memory(**given.arguments(training_memory, searched=left_open)), given)
-
-
-def _was_given(name: str) -> bool:
-    return click.get_current_context().get_parameter_source(name) in (
-        ParameterSource.COMMANDLINE,
-        ParameterSource.DEFAULT_MAP,
+    source, was_given = (
+        click.get_current_context().get_parameter_source,
+        (
+            ParameterSource.COMMANDLINE,
+            ParameterSource.DEFAULT_MAP,
+        ),
     )
+    left_open = [name for name in given.training.arguments if source(name) not in was_given]
+    return finish(training_memory(**given.arguments(training_memory, searched=left_open)), given)

@@ -5,12 +5,17 @@ import click
 from files.errors import HeadcountError
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
-from headcount.cli.commands.workload_convert import convert_command, generate_command
-from headcount.cli.commands.workload_describe import describe_command
-from headcount.cli.commands.workload_fit import fit_command
+from headcount.cli.commands.workload_traces import convert_command, describe_command, fit_command, generate_command
 from headcount.cli.option_types import Reads, json_option
+from headcount.cli.output import listing, print_json
+from headcount.text.fitted import fitted_blocks, fitted_json
+from headcount.text.populations import LIST_COLUMNS, list_row, population_blocks
 from headcount.version import SCHEMA_VERSION
+from headcount.views.terminal.drawing import draw
 from simulator.engines.values import Text
+from workloads.load import load_fitted, load_preset, load_workload, preset_names
+from workloads.populations.population import Population
+from workloads.populations.summary import population_summary
 
 
 @click.group("workload", cls=NearestGroup)
@@ -26,11 +31,6 @@ for each in (describe_command, fit_command, convert_command, generate_command):
 @json_option
 def list_command(as_json: bool) -> int:
     """List the presets: think time, turns, tokens."""
-    from headcount.cli.output import listing  # noqa: PLC0415  imported once the command runs
-    from headcount.text.populations import LIST_COLUMNS, list_row  # noqa: PLC0415
-    from workloads.load import load_preset, preset_names  # noqa: PLC0415
-    from workloads.populations.summary import population_summary  # noqa: PLC0415
-
     found = [population_summary(load_preset(name)) for name in preset_names()]
     rows = [list_row(each) for each in found]
     return listing("workloads", [each.to_json() for each in found], LIST_COLUMNS, rows, as_json=as_json)
@@ -41,14 +41,6 @@ def list_command(as_json: bool) -> int:
 @json_option
 def show_command(workload: str, as_json: bool) -> int:
     """Show every number of a preset, a population's file or a fitted trace: mean, p50, p95 and its source."""
-    from headcount.cli.output import print_json  # noqa: PLC0415  imported once the command runs
-    from headcount.text.fitted import fitted_blocks, fitted_json  # noqa: PLC0415
-    from headcount.text.populations import population_blocks  # noqa: PLC0415
-    from headcount.views.terminal.drawing import draw  # noqa: PLC0415
-    from workloads.load import load_fitted, load_workload  # noqa: PLC0415
-    from workloads.populations.population import Population  # noqa: PLC0415
-    from workloads.populations.summary import population_summary  # noqa: PLC0415
-
     if (model := load_fitted(workload)) is not None:
         if as_json:
             print_json({"schema_version": SCHEMA_VERSION, **fitted_json(model)})

@@ -9,7 +9,7 @@ import click
 
 from files.errors import HeadcountError
 from files.names import nearest_hint, shortened
-from headcount.cli.option_names import Spelling, converted
+from headcount.cli.config_file import Spelling, converted
 from simulator.engines.vllm.environment import VARIABLE
 
 

@@ -7,8 +7,8 @@ import click
 
 from files.errors import HeadcountError
 from files.names import shortened
+from headcount.cli.config_file import Spelling, spellings
 from headcount.cli.engine_command_parser.line import read_flags, variables_and_words
-from headcount.cli.option_names import Spelling, spellings
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import SGLANG
 from simulator.engines.sglang.arguments import SGLangArgs

@@ -1,16 +1,22 @@
-"""How changes of traffic are read: `context=x2,system-prompt=4K`."""
+"""How changes of traffic and arrivals are read: `context=x2,system-prompt=4K`, `on-off:on=30s,off=2min`."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
 
 from files.errors import HeadcountError
 from files.names import check_names, shortened
-from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber
+from files.schema import typed
+from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber, read_parameters
+from workloads.arrivals import PROCESSES, Arrivals
 from workloads.clients import MOST_RETRIES
 from workloads.traffic_changes import CHANGES, Amount
 
 _FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
+TrafficChanges = str | Mapping[str, str | Amount] | Sequence[tuple[str, Amount]] | None
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,6 @@ class TrafficChange:
         return name, read_amount(name, value)
 
 
-TrafficChanges = str | Mapping[str, str | Amount] | Sequence[tuple[str, Amount]] | None
 TRAFFIC_CHANGES = Listed(TrafficChange())
 
 
@@ -80,3 +85,33 @@ def _parts(given: object) -> tuple[str, str]:
     if not equals or not value.strip():
         raise HeadcountError(f"'{shortened(str(given))}' is no change of traffic; give NAME=AMOUNT, such as context=x2")
     return name.strip().lower().replace("_", "-"), value
+
+
+@dataclass(frozen=True)
+class ArrivalProcess:
+    """A process by name, with its parameters: `poisson`, `gamma:cv=2`, `flash-crowd:at=5min,factor=4,length=1min`."""
+
+    name: str = "PROCESS"
+
+    def read(self, given: object) -> Arrivals:
+        return read_arrivals(given)
+
+
+def read_arrivals(given: Any) -> Arrivals:
+    """One of PROCESSES. Raises HeadcountError for a name or a parameter that is none."""
+    if not isinstance(given, str):  # read already
+        return given  # type: ignore[no-any-return]
+    name, _, rest = given.strip().lower().replace("_", "-").partition(":")
+    check_names([name], PROCESSES, "arrival process")
+    process = PROCESSES[name]
+    found = read_parameters(rest, process, name, usage(name))
+    return typed(found, process, f"{name} (written {usage(name)})")  # type: ignore[no-any-return]
+
+
+def usage(name: str) -> str:
+    """How a process is written, with all of its parameters."""
+    parts = []
+    for item in structs.fields(PROCESSES[name]):
+        key = item.name.removesuffix("_s")
+        parts.append(f"{key}={'10%' if key == 'share' else '60s' if item.name.endswith('_s') else '2'}")
+    return f"{name}:{','.join(parts)}" if parts else name

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from files.documents import Json, ReadJson
 from headcount.diagnostics import Facts, facts_about
+from headcount.inputs.load import load_effects
 from headcount.inputs.reading.deployments import ModelOnGPU
 from headcount.queries.money import HOURS_PER_MONTH, usd_per_user_month
 from headcount.queries.result import Result, Verdict
@@ -13,7 +14,7 @@ from headcount.text.units import assumptions_json, counted
 from simulator.deployment import Deployment
 from simulator.study.capacity import Capacity
 from simulator.study.capacity_question import CapacityQuestion
-from workloads.effects import TrafficEffects, traffic_effects
+from workloads.effects import TrafficEffects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
@@ -110,5 +111,4 @@ def facts_of(
 
 def effects_of(workload: Population | Trace, plans: Sequence[Deployment]) -> TrafficEffects:
     """What the shortest `max_model_len` of all pools makes of the load."""
-    longest = min(plan.engine.max_model_len for plan in plans)
-    return traffic_effects(workload.table if isinstance(workload, Trace) else workload, longest)
+    return load_effects(workload, min(plan.engine.max_model_len for plan in plans))

@@ -1,11 +1,10 @@
 """Whether a planned fleet's spare servers suffice: they fail while it serves its users."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
-from files.documents import Json
-from headcount.queries.autoscaling.question import Question
+from headcount.queries.autoscaling.over_time import Question
 from headcount.text.units import counted, percent
 from simulator.fleet.events import Event, Extent
 from simulator.fleet.operation import Operation
@@ -35,9 +34,6 @@ class SpareTried:
     restarted_after_s: float
     """New servers on new nodes serve again after so long."""
     requests_interrupted: int
-
-    def to_json(self) -> Json:
-        return asdict(self)
 
     def __str__(self) -> str:
         held = "too few, and not recovered within 30 min"

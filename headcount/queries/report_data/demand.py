@@ -1,16 +1,31 @@
-"""Where the links of the chain from people to users come from that a workload tells."""
+"""Where the links of the chain from people to users come from, and whether a source measured or assumed."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries.report_data.evidence_kind import MEASURED, kind_of
 from workloads.demand import StandIn
 from workloads.load import load_preset
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
+MEASURED, SPECIFIED, ASSUMED = "measured", "specified", "assumed"
+_ASSUMED = re.compile(r"assum|judgement|not measured|wider than measured|no start-up log|default stands", re.IGNORECASE)
+_MEASURED = re.compile(
+    r"\bfitted|measured|kernel tables|kernel times|start-up log|out-of-memory messages|request logs|\btrace|arXiv|"
+    r"dataset|conversations|latency profile|recording",
+    re.IGNORECASE,
+)
+
 _LENGTHS: Final = ("turns", "user_tokens", "output_tokens")
+
+
+def kind_of(source: str) -> str:
+    """As its source says; what nobody measured and nobody guessed stands in a specification or was given."""
+    if _ASSUMED.search(source):
+        return ASSUMED
+    return MEASURED if _MEASURED.search(source) else SPECIFIED
 
 
 def think_time_link(asked: TrafficInput, workload: Population | Trace, mean_s: float) -> StandIn:

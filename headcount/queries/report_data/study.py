@@ -1,12 +1,28 @@
-"""What a report is about: the deployment that leads a result, and what is simulated and estimated around it."""
+"""What a report is about: the deployment that leads a result, with loads and assumptions around it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from headcount.queries.report_data.loads import loads_json
+import numpy as np
+from numpy.typing import NDArray
+
+from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json, rounded
 from headcount.queries.report_data.sensitivity import Sensitivity
+from simulator.study.bottleneck import step_causes, what_binds
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_table import CapacityRow, RunContext, evaluator_of
+from simulator.study.points import Point
+from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
+
+SHARES: Final = (0.5, 0.8, 1.0, 1.2)  # of the load
+MOST_TIMES: Final = 150  # points of a line over time
+MOST_LOADS: Final = 24  # of a curve
+_MEANS: Final = (
+    "requests_per_s", "output_tokens_per_s", "in_flight", "running", "waiting", "kv_usage", "prefix_hit_rate",
+    "preemptions_per_request",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,3 +51,82 @@ def study_figures(study: Study, simulations: Simulations | None) -> dict[str, ob
     sensitivity = Sensitivity(question=question, row=row, users=row.users_low or row.users, load_users=study.load_users)
     loads = loads_json(question, row, study.load_users, row.users * study.scale, simulations)
     return loads | sensitivity.to_json()
+
+
+def loads_json(
+    question: CapacityQuestion, row: CapacityRow, load_users: float, users: float, where: Simulations | None = None
+) -> dict[str, object]:
+    """One replication of each load; all of the load at 95 % confidence, which are simulated already.
+
+    `load_users` is the load in users, `users` what the row's fleet is said to serve.
+
+    The two differ from the row's own where it stands for a larger fleet.
+    """
+    plan, point = row.plan, row.point
+    if plan is None or point is None or not users:
+        return {}
+    found, timeline = [], {}
+    with where or Simulations() as simulations:
+        evaluator = evaluator_of(question, plan, row.replicas, RunContext(simulations=simulations))
+        if row.safe_point is not None:
+            evaluator.known[row.safe_point.size] = row.safe_point.replications
+        for share in SHARES:
+            size = max(evaluator.load.round(point.size * share * load_users / users), evaluator.load.smallest)
+            simulated = evaluator.point(size, 1)
+            found.append({"share": share, "users": share * load_users, **_load_json(row, simulated)})
+            if share == 1.0:
+                timeline = timeline_json(simulated.replications[0])
+    return {"percentiles": list(PERCENTILES), "loads": found, "timeline": timeline}
+
+
+def _load_json(row: CapacityRow, point: Point) -> dict[str, object]:
+    assert row.plan is not None, "a row that serves users has a plan"
+    return {
+        **{name: rounded(point.mean(name)) for name in _MEANS},
+        "host_hit_rate": None if point.host_hit_rate is None else rounded(point.host_hit_rate),
+        "attainment": rounded(point.attainment.mean),
+        "queue_grows": point.queue_grows,
+        "ttft_s": percentiles_json(point.times("ttft_s")),
+        "tpot_s": percentiles_json(point.times("tpot_s")),
+        "binding": what_binds(row.plan, point),
+        "step_causes": {name: rounded(share) for name, share in step_causes(row.plan, point).items()},
+    }
+
+
+def timeline_json(one: Replication) -> dict[str, object]:
+    """One replication's state over time."""
+    line = one.timeline
+    names = ("time_s", "kv_usage", "kv_cached", "running", "waiting", "preemptions")
+    return _thinned({name: getattr(line, name) for name in names}) | {
+        "warmup_s": one.warmup_s,
+        "horizon_s": one.horizon_s,
+    }
+
+
+def samples_json(samples: NDArray[np.void], blocks: int, warmup_s: float, horizon_s: float) -> dict[str, object]:
+    """The same of a simulation's own samples."""
+    columns = {name: samples[name] for name in ("time_s", "running", "waiting", "preemptions")}
+    columns |= {"kv_usage": samples["used_blocks"] / blocks, "kv_cached": samples["cached_blocks"] / blocks}
+    return _thinned(columns) | {"warmup_s": warmup_s, "horizon_s": horizon_s}
+
+
+def _thinned(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, object]:
+    """At most MOST_TIMES times."""
+    shown = slice(None, None, -(-len(columns["time_s"]) // MOST_TIMES) or 1)
+    return {name: [rounded(value) for value in values[shown].tolist()] for name, values in columns.items()}
+
+
+def curve_json(row: CapacityRow) -> list[dict[str, object]]:
+    """Every load that the search simulated, thinned to the MOST_LOADS nearest to the capacity."""
+    pairs = sorted(zip(row.curve_users, row.curve, strict=True), key=lambda pair: abs(pair[0] - row.users))
+    return [
+        {
+            "users": users,
+            "mean": rounded(point.attainment.mean),
+            "low": rounded(max(point.attainment.low, 0.0)),
+            "high": rounded(min(point.attainment.high, 1.0)),
+            "replications": len(point.replications),
+            "queue_grows": point.queue_grows,
+        }
+        for users, point in sorted(pairs[:MOST_LOADS], key=lambda pair: pair[0])
+    ]

@@ -4,22 +4,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Final
 
-from files.documents import ReadJson
+from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from files.names import UnknownNameError
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.disaggregation import compared_pools
-from headcount.inputs.load import trace_notes
+from headcount.inputs.load import load_effects, trace_notes
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
-from headcount.inputs.reading.variations import STEP_TIMES, Choice, choice_text
+from headcount.inputs.reading.variations import STEP_TIMES, Axis, Choice, choice_text
 from headcount.inputs.run import RunInput
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries.result import SCREENING, Progress, Verdict, Watch
+from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch
 from headcount.queries.sweeps.layout import Layout
-from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment
@@ -30,7 +29,6 @@ from simulator.study.points import Point, Watcher
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
 from simulator.study.variations.variation import screen, screen_disaggregated, simulated
-from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 from workloads.traces.trace_file import Source
@@ -38,6 +36,21 @@ from workloads.traffic import changed, changed_trace
 from workloads.traffic_changes import CHANGES, Amount
 
 MOST_REASONS: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SweepResult(Result):
+    """An answer about many layouts of one model under one load."""
+
+    model: str
+    workload: str
+    slo: SLO
+    seed: int
+    axes: tuple[Axis, ...]  # what is varied
+
+    def shared_figures(self) -> Json:
+        """What every such answer says under the same names."""
+        return {"model": self.model, "workload": self.workload, "slo": vars(self.slo), "seed": self.seed}
 
 
 @dataclass(kw_only=True)
@@ -59,6 +72,17 @@ class Layouts:
     @cached_property
     def _load(self) -> tuple[Population | Trace, float]:
         return self.traffic.unchanged.load(self.workload)
+
+    @property
+    def asked(self) -> Json:
+        """What a SweepResult says of the question."""
+        named = self.traffic.named(self.workload)
+        return {
+            "model": self.architecture.name,
+            "workload": named,
+            "slo": self.study["slo"],
+            "seed": self.study["seed"],
+        }
 
     @property
     def unit(self) -> str:
@@ -99,7 +123,7 @@ class Layouts:
             raise
         except ValueError as error:
             return Layout(choice=choice, gpus=gpus, refusal=str(error))
-        traffic = _effects(found.question.workload, found.plan.engine.max_model_len) if found.plan else None
+        traffic = load_effects(found.question.workload, found.plan.engine.max_model_len) if found.plan else None
         return Layout(choice=choice, gpus=found.gpus, asked=asked, looked=found, traffic=traffic)
 
     def all_screened(self, choices: Sequence[Choice], progress: Watch) -> list[Layout]:
@@ -176,15 +200,6 @@ def _none_runs(layouts: Sequence[Layout]) -> str:
     return f"none of {len(layouts):,} layouts runs; {told}{'; …' if len(reasons) > MOST_REASONS else ''}"
 
 
-@lru_cache(maxsize=64)
-def _effects(workload: Population | Trace, max_model_len: int) -> TrafficEffects:
-    return traffic_effects(workload.table if isinstance(workload, Trace) else workload, max_model_len)
-
-
-def _worst_cut(layout: Layout) -> float:
-    return layout.traffic.worst if layout.traffic else 0.0
-
-
 def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, larger: Sequence[Layout] = ()) -> Facts:
     """What notes are found in, the first layout leading; so many of the simulated ones have to be known well.
 
@@ -197,7 +212,11 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
     steps = [(row.plan, step) for row in rows if row.plan and row.point and (step := row.point.mean_step) is not None]
     reasons = [layout.reason for layout in layouts if layout.reason]
     asked = next((layout.asked for layout in (*led, *layouts) if layout.asked), None)
-    cut = max((each for each in led if each.traffic), key=_worst_cut, default=None)
+    cut = max(
+        (each for each in led if each.traffic),
+        key=lambda each: each.traffic.worst if each.traffic else 0.0,
+        default=None,
+    )
     more: dict[str, Any] = {
         "plans": plans,
         "steps": steps,
@@ -220,13 +239,3 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
         else None,
     }
     return facts_about(asked, **more) if asked else Facts(**more)
-
-
-def noted(progress: Watch, done: int, total: int, name: str, what: str = "") -> Watcher:
-    """Tells progress of each load that is simulated for a layout."""
-
-    def watch(point: Point, unit: str) -> None:
-        note = f"{name}: {load_text(point, unit)}"
-        progress(Progress(done=done, total=total, note=note, what=what))
-
-    return watch

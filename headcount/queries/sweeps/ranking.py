@@ -1,15 +1,17 @@
-"""By what layouts are ranked."""
+"""By what layouts are ranked, and which may be as cheap as the best, as far as it is known."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from files.names import check_names
 from headcount.queries.sweeps.layout import Layout
+from simulator.study.statistics import Interval
 
 FAR_BEHIND: Final = 1.5
 """By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
 (docs/measurements/screening.md)."""
+MOST_TOLD: Final = 2
 
 
 def _least(value: float | None) -> float:
@@ -62,3 +64,43 @@ def _estimated_cost(layout: Layout, sort: str) -> float:
         return math.inf
     month = layout.usd_per_month if sort != "users" else None
     return (month or 1.0) / layout.users
+
+
+def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout], str]) -> Iterator[tuple[str, str]]:
+    """A label and the options, by cost per user: those of the best's GPU, and those of other GPUs.
+
+    Step times of one GPU are wrong alike, so that the interval of the ratio says all. Those of two GPUs are not.
+    """
+    pairs = [
+        (each, ratio)
+        for each in layouts
+        if best is not None and each is not best and each.users
+        if (ratio := each.cost_over(best)) is not None and ratio.low <= 1
+    ]
+    near = [pair for pair in pairs if best and pair[0].gpu_name == best.gpu_name and pair[1].high >= 1]
+    others = [pair for pair in pairs if pair not in near]
+    if near:
+        found = _told([f"{named(each)} ({_cost(each)} per user)" for each, _ in near])
+        yield "nearly as cheap", f"{found}: the difference is within its interval"
+    if others:
+        yield (
+            "may be as cheap",
+            f"{_told([_beside(named, *pair) for pair in others])}, because the interval of this GPU is wider",
+        )
+
+
+def _beside(named: Callable[[Layout], str], each: Layout, ratio: Interval) -> str:
+    """What its expected users cost, and the users at 95 % confidence."""
+    percent = round(100 * (ratio.mean - 1))
+    change = f"{abs(percent)} % {'less' if percent < 0 else 'more'}" if percent else "the same"
+    ends = f"{100 * (ratio.low - 1):+.0f} to {100 * (ratio.high - 1):+.0f} %"
+    return f"{named(each)}: costs {change} per expected user ({ends}), but {_cost(each)} per user at 95 % confidence"
+
+
+def _cost(each: Layout) -> str:
+    return f"${each.usd_per_user_month or 0:,.2f}"
+
+
+def _told(texts: Sequence[str]) -> str:
+    more = [f"{len(texts) - MOST_TOLD:,} more"] if len(texts) > MOST_TOLD else []
+    return "; ".join([*texts[:MOST_TOLD], *more])

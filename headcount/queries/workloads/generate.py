@@ -1,20 +1,65 @@
-"""A trace of what a population's users send, or of a fitted model's requests."""
+"""Traces that are written: one in another format, what a population's users send, or a fitted model's requests."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from files.errors import HeadcountError
-from headcount.inputs.reading.arrivals import read_arrivals
+from files.outputs import whole_file
+from headcount.inputs.reading.traffic import read_arrivals
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries.workloads.convert import Written, written
 from workloads.arrivals import POISSON, Arrivals, arrival_times
-from workloads.load import load_fitted
+from workloads.load import load_fitted, load_workload
 from workloads.populations.population import Population
 from workloads.requests import OPEN_END, RequestTable
+from workloads.traces.trace_file import Source
 from workloads.writing.generated import requests_at, requests_over
-from workloads.writing.trace_writer import find_writer
+from workloads.writing.trace_writer import TraceWriter, find_writer
 
 NUM_REQUESTS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A trace that was written."""
+
+    num_requests: int
+    format: str
+    lost: tuple[str, ...]
+    """What the format cannot hold, in words."""
+    replay: str
+    """The command of the client that was asked for; empty if none is known."""
+
+
+def convert(
+    workload: Source,
+    out: str | Path,
+    *,
+    to: str | None = None,
+    block_size: int = 512,
+    trace_block_size: int | None = None,
+    num_requests: int | None = None,
+) -> Written:
+    """Write a trace in the format `to`, or that of the suffix of `out`; the file appears whole or not at all.
+
+    Raises HeadcountError where it cannot be read or written.
+    """
+    writer = find_writer(to, Path(out))
+    found = load_workload(workload, trace_block_size=trace_block_size, num_requests=num_requests)
+    if isinstance(found, Population):
+        raise HeadcountError(f"'{workload}' is a population, not a trace; draw one with 'headcount workload generate'")
+    return written(found.table, Path(out), writer, block_size, to or writer.name)
+
+
+def written(table: RequestTable, out: Path, writer: TraceWriter, block_size: int, name: str) -> Written:
+    """Write a table; `name` is the format's or the client's."""
+    with whole_file(out) as temporary:
+        writer.write(table, temporary, block_size)
+    return Written(
+        num_requests=table.num_requests,
+        format=writer.name,
+        lost=writer.lost(table, block_size),
+        replay=writer.clients.get(name, "").format(path=out, block_size=block_size, num_requests=table.num_requests),
+    )
 
 
 def generate(
@@ -48,7 +93,11 @@ def generate(
             raise HeadcountError(f"{given} goes with a population; a fitted trace has its lengths")
         drawn = fitted.draw(num_requests, seed)
         if rate is not None:
-            drawn = _at_rate(drawn, rate, POISSON if arrivals is None else read_arrivals(arrivals), seed)
+            if (drawn.follows >= 0).any():
+                why = "this fitted trace has sessions, whose turns wait for answers"
+                raise HeadcountError(f"--rate: {why}; leave --rate out")
+            process = POISSON if arrivals is None else read_arrivals(arrivals)
+            drawn = replace(drawn, arrival_s=arrival_times(process, rate, drawn.num_requests, seed))
         return written(drawn, Path(out), writer, block_size, to or writer.name)
     found, _ = traffic.load(workload)
     if not isinstance(found, Population):
@@ -67,13 +116,6 @@ def generate(
             max_model_len=longest,
         )
     return written(drawn, Path(out), writer, block_size, to or writer.name)
-
-
-def _at_rate(table: RequestTable, rate: float, arrivals: Arrivals, seed: int) -> RequestTable:
-    """The same requests at other times."""
-    if (table.follows >= 0).any():
-        raise HeadcountError("--rate: this fitted trace has sessions, whose turns wait for answers; leave --rate out")
-    return replace(table, arrival_s=arrival_times(arrivals, rate, table.num_requests, seed))
 
 
 def _check(

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from files.documents import Json, ReadJson
-from headcount.queries.autoscaling.over_time import AutoscalingResult
-from headcount.queries.autoscaling.question import HOUR_S, FleetOverTime
-from headcount.queries.report_data.loads import MOST_TIMES
+from headcount.queries.autoscaling.over_time import HOUR_S, AutoscalingResult, FleetOverTime
+from headcount.queries.report_data.study import MOST_TIMES
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of, titles
 from headcount.text.simulated import TENANTS
 from headcount.text.units import dollars, milliseconds, percent, seconds

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from headcount.queries.compare import DECIDE_HITS, HITS_LEGEND, SHOWN_CUT, CompareResult, remarks_on
 from headcount.queries.money import price_lines
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.ranking import FAR_BEHIND
-from headcount.queries.sweeps.ties import ties
+from headcount.queries.sweeps.ranking import FAR_BEHIND, ties
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import (

@@ -1,6 +1,6 @@
 """Memory of many formats and parallel sizes, in words."""
 
-from headcount.queries.memory_comparison import MemoryComparison, _named
+from headcount.queries.memory import MemoryComparison, _named
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.words import longest_name, model_title, sentence
 from headcount.views.report_data.memory import NOWHERE, gpus_needed, memory_details

@@ -7,8 +7,7 @@ from typing import Final
 from files.documents import Json
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.plan import PlanResult
-from headcount.queries.plan_progress import nearest_text
-from headcount.queries.plan_rows import SCREENED, FleetRow
+from headcount.queries.plan_rows import SCREENED, FleetRow, nearest_text
 from headcount.text.blocks import Column, table_of
 from headcount.text.pools import Part
 from headcount.text.units import counted, percent, whole_dollars

@@ -6,8 +6,7 @@ from typing import Final
 from files.names import readable
 from headcount.queries.money import BreakEven, price_lines
 from headcount.queries.plan import PlanResult
-from headcount.queries.plan_progress import gpus_text, nearest_text
-from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow
+from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, gpus_text, nearest_text
 from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.units import counted, milliseconds, percent, seconds
 from headcount.text.words import AT_CONFIDENCE, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning

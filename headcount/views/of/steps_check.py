@@ -4,7 +4,7 @@ from typing import Final
 
 from calibrate.check.steps import CHUNKS, DECODES, CheckedSteps
 from files.documents import ReadJson
-from headcount.queries.calibrate.check_steps import _COUNTED, StepsCheckResult, _rows_json
+from headcount.queries.calibrate.check import _COUNTED, StepsCheckResult, _rows_json
 from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.units import counted, milliseconds
 from headcount.text.words import model_title, sentence

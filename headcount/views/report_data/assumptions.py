@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from headcount.queries.report_data.evidence_kind import kind_of
+from headcount.queries.report_data.demand import kind_of
 from headcount.text.units import GIB
 from headcount.text.words import slo_text
 from headcount.views.report_data.workload import workload_rows

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headcount.inputs.reading.deployments import ModelOnGPU
-from headcount.queries.memory_comparison import candidates_of
+from headcount.queries.memory import candidates_of
 from headcount.queries.report_data.waterfall import NEEDED, _parts
 from headcount.text.units import GIB, counted
 from headcount.text.words import joined, longest_name

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from files.documents import Json
 from headcount.queries.money import usd_per_month
-from headcount.queries.report_data.loads import curve_json
-from headcount.queries.report_data.study import Study
+from headcount.queries.report_data.study import Study, curve_json
 from headcount.text.blocks import Table
 from headcount.text.words import COVERED
 from headcount.views.report_data.assumptions import assumptions_of, of_terms

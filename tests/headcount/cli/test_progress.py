@@ -6,19 +6,19 @@ import time
 import pytest
 
 from headcount.cli import progress
-from headcount.cli.progress import Lines, progress_bar, watched
+from headcount.cli.progress import Bar, progress_bar, watched
 from headcount.queries.result import Progress
 
 
 def test_a_line_says_what_is_done_and_what_is_left() -> None:
-    lines = Lines("users per GPU count", 4, _began_s=100.0)
+    lines = Bar("users per GPU count", 4, _began_s=100.0)
     assert lines.line(110.0) == "users per GPU count: 0 of 4 after 10 s"
     lines.show(done=1, total=4, note="512 users → 96.2% × 10")
     assert lines.line(160.0) == "users per GPU count: 1 of 4 after 60 s, about 3 min left; 512 users → 96.2% × 10"
 
 
 def test_a_line_names_what_is_counted_at_that_stage_and_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = Lines("users per GPU count", 4, _began_s=100.0)
+    lines = Bar("users per GPU count", 4, _began_s=100.0)
     lines.show(done=4, total=4, note="")
     monkeypatch.setattr(progress, "monotonic", lambda: 700.0)
     lines.show(done=0, total=3, note="", what="changes of one setting tried")

@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from headcount.endpoint import start
+from headcount.endpoint import serving
 
 pytest.importorskip("uvicorn")
 
 
 @pytest.fixture
-def asked_by(monkeypatch: pytest.MonkeyPatch, headcount: Callable[..., Any]) -> Callable[..., start.Served]:
+def asked_by(monkeypatch: pytest.MonkeyPatch, headcount: Callable[..., Any]) -> Callable[..., serving.Served]:
     """`asked_by("--seed", 7)`: what the command asks an endpoint for; the server stops at once."""
-    asked: list[start.Served] = []
-    built = start.endpoint
+    asked: list[serving.Served] = []
+    built = serving.endpoint
 
     @wraps(built)
-    def endpoint(model: str, gpu: str, served: start.Served, *given: Any, **more: Any) -> object:
+    def endpoint(model: str, gpu: str, served: serving.Served, *given: Any, **more: Any) -> object:
         asked.append(served)
         return built(model, gpu, served, *given, **more)
 
-    def run(*options: object) -> start.Served:
-        monkeypatch.setattr(start, "endpoint", endpoint)
+    def run(*options: object) -> serving.Served:
+        monkeypatch.setattr(serving, "endpoint", endpoint)
         monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
         done = headcount("emulate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--port", 18999, *options)
         assert done.code == 0, done.err
@@ -33,16 +33,16 @@ def asked_by(monkeypatch: pytest.MonkeyPatch, headcount: Callable[..., Any]) -> 
     return run
 
 
-def test_options_that_are_not_given_have_their_defaults(asked_by: Callable[..., start.Served]) -> None:
-    assert asked_by() == start.Served()
+def test_options_that_are_not_given_have_their_defaults(asked_by: Callable[..., serving.Served]) -> None:
+    assert asked_by() == serving.Served()
 
 
-def test_options_reach_the_endpoint(asked_by: Callable[..., start.Served]) -> None:
+def test_options_reach_the_endpoint(asked_by: Callable[..., serving.Served]) -> None:
     served = asked_by(
         "--replicas", 2, "--seed", 7, "--speed", 10, "--output-len", 20, "--max-concurrent", 5, "--max-body", "1M",
         "--api-key", "k", "--router", "round-robin", "--workload", "code",
     )  # fmt: skip
-    assert served == start.Served(
+    assert served == serving.Served(
         replicas=2, seed=7, speed=10, output_len=20, max_concurrent=5, max_body=1_000_000, api_key="k",
         router="round-robin", workload="code",
     )  # fmt: skip

@@ -27,8 +27,7 @@ from headcount.endpoint.app import make_app
 from headcount.endpoint.contents import Blocks
 from headcount.endpoint.emulation import Emulation, Job
 from headcount.endpoint.figures import Delays, Histogram
-from headcount.endpoint.serving import Endpoint
-from headcount.endpoint.start import Served, endpoint
+from headcount.endpoint.serving import Endpoint, Served, endpoint
 from headcount.endpoint.tokens import EstimatedTokens
 from headcount.inputs.engine import EngineInput
 from simulator.deployment import resolve

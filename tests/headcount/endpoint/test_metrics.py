@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from conformance.components.probes import FOLDER
 from conformance.probing import answers
 from headcount.endpoint.app import make_app
-from headcount.endpoint.start import Served, endpoint
+from headcount.endpoint.serving import Served, endpoint
 from headcount.inputs.engine import EngineInput
 
 DASHBOARDS = json.loads((Path(__file__).parent / "vllm_dashboards.json").read_text(encoding="utf-8"))["dashboards"]

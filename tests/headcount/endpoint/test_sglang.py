@@ -22,8 +22,7 @@ from headcount.endpoint.answers import Answers, Asked
 from headcount.endpoint.app import make_app
 from headcount.endpoint.contents import Tokens
 from headcount.endpoint.emulation import Emulation, Job
-from headcount.endpoint.serving import Endpoint
-from headcount.endpoint.start import Served, endpoint
+from headcount.endpoint.serving import Endpoint, Served, endpoint
 from headcount.endpoint.tokens import EstimatedTokens
 from headcount.inputs.engine import EngineInput
 from simulator.deployment import resolve

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.inputs.reading.offers import catalog_names
+from headcount.inputs.prices import catalog_names
 from headcount.inputs.reading.variations import Axis, axes_of, choices, value_text, varied
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import MOST_LAYOUTS

@@ -14,8 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from headcount.inputs.reading.deployments import resolve_model_and_gpu
-from headcount.queries.memory import MemoryResult, memory
-from headcount.queries.memory_comparison import candidates_of
+from headcount.queries.memory import MemoryResult, candidates_of, memory
 from headcount.views.of.memory import headline, pool
 from headcount.views.report_data.memory import gpus_needed
 

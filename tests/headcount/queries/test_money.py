@@ -1,7 +1,7 @@
 """Laws of money: what is missing stays missing, what is paid is what tokens and users pay together."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -58,7 +58,7 @@ def test_idle_hours_make_tokens_dearer_and_users_not(share: float) -> None:
 
 
 def test_a_gpu_without_a_price_costs_none_and_never_0() -> None:
-    assert set(costs(8, None, LOAD).to_json().values()) == {None}
+    assert set(asdict(costs(8, None, LOAD)).values()) == {None}
     assert usd_per_month(8, None) is None
     assert break_even(None, LOAD, api_usd_per_million_input_tokens=1, api_usd_per_million_output_tokens=2) is None
     assert usd_per_user_month(100.0, 0) is None

@@ -13,7 +13,7 @@ import pytest
 
 import headcount as hc
 from headcount.queries.optimize import space
-from headcount.queries.sweeps.successive_halving import ROUNDS, leader, race
+from headcount.queries.sweeps.search import ROUNDS, leader, race
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 from tests.headcount.conftest import SHORT_ANSWERS, figures

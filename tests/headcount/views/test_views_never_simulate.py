@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.queries.report_data import loads, sensitivity
+from headcount.queries.report_data import sensitivity, study
 from headcount.queries.result import Result
 from headcount.views import shown
 from headcount.views.report import document
@@ -50,7 +50,7 @@ def no_simulation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None
         monkeypatch.setattr(Simulation, "__init__", forbidden)
         for module, name in (
             (variation, "screen"), (variation, "screen_disaggregated"), (sensitivity, "screen"),
-            (sensitivity, "screen_disaggregated"), (loads, "evaluator_of"),
+            (sensitivity, "screen_disaggregated"), (study, "evaluator_of"),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, forbidden)
 

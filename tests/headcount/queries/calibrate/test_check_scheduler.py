@@ -66,7 +66,7 @@ def test_a_difference_is_shown_and_ends_with_1(
         yield {"name": "4/0", "crashed": crashed, "records": batches}
 
     monkeypatch.setattr(sglang_scheduler, "probe_records", altered)
-    monkeypatch.setattr("calibrate.interpreters.interpreters.interpreter_for", lambda *_: tmp_path)
+    monkeypatch.setattr("headcount.cli.commands.calibrate_check_scheduler.interpreter_for", lambda *_: tmp_path)
     done = headcount("calibrate", "check-scheduler", "--engine", "sglang", "--cases", 1, "--seed", 4)
     assert done.code == differs
     assert f"; {int(differs)} cases differ" in done.out

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import calibrate.interpreters.interpreters
 import calibrate.record.recorder
 from calibrate.record.record_model import TINY_CONFIG
 from calibrate.record.recording_files import read_recording
+from headcount.cli.commands import calibrate_record
 
 FAKE = Path(__file__).parents[3] / "calibrate" / "record" / "fake_engine.py"
 OUT = "recording"
@@ -24,9 +24,7 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "wishes"
     folder.mkdir()
     monkeypatch.setenv("FAKE_ENGINE", str(folder))
-    monkeypatch.setattr(
-        calibrate.interpreters.interpreters, "interpreter_for", lambda version, python: Path(sys.executable)
-    )
+    monkeypatch.setattr(calibrate_record, "interpreter_for", lambda version, python: Path(sys.executable))
     monkeypatch.setattr(calibrate.record.recorder, "record", partial(calibrate.record.recorder.record, probe=FAKE))
     return folder
 
