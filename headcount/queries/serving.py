@@ -20,7 +20,7 @@ from simulator.results import SimulationResult, whole_run
 from simulator.simulation import Simulation
 from simulator.study.estimate import stationary_load
 from simulator.study.loads import UserLoad
-from simulator.study.replication import missed, simulate_users
+from simulator.study.replication import simulate_users, waits_of
 from simulator.study.slo import SLO
 from simulator.study.statistics import summary
 from simulator.tenants import TenantFigures, tenant_figures
@@ -121,7 +121,7 @@ def _tenants(simulation: Simulation, slo: SLO, start_s: float) -> tuple[TenantFi
     """Of requests that arrived from `start_s` on."""
     requests = simulation.requests
     counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start_s)
-    ttft, tpot, decided = missed(requests[counted], slo, simulation.now_s)
+    ttft, tpot, decided = waits_of(requests[counted], simulation.now_s).missed(slo)
     return tenant_figures(simulation.table, requests, counted, ttft | tpot, decided)
 
 

@@ -1,12 +1,13 @@
 """The largest load a deployment serves within its SLO."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from files.errors import HeadcountError
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
+from simulator.study.slo import SLO
 from simulator.study.slo_crossing import FEW, LEAST_MISSES, SLOCrossing, comparable_misses, find_knee
 
 SCREENING_REPLICATIONS = 2  # at most; one suffices where it has SCREENED_REQUESTS
@@ -25,9 +26,10 @@ MAX_REPLICATIONS = 300
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 LOCATING = (24_000, 80_000)  # requests of loads that may turn out to lie beside the capacity
 MAX_MOVE = 1.25  # per step: with few replications the line may be nearly flat
-COARSE_REPLICATIONS = 6  # at most, of an estimate that is compared with another one, paired
-COARSE_REQUESTS = 20_000  # of each load of it
-NEIGHBOUR_SPACING, MAX_NEIGHBOURS = 1.05, 3  # one load this close gives the capacity; this many are tried
+COARSE_REPLICATIONS = 6  # at most, of a search that is compared with another one, paired
+UNDER_REQUESTS, UNDER_REPLICATIONS = 80_000, 8  # of a load that is judged by another SLO, at least
+BESIDE_REQUESTS = 50_000  # of a variant, paired with what many replications show
+NEIGHBOUR_SPACING, MAX_NEIGHBOURS = 1.05, 3  # one load this close gives its capacity; this many are tried
 QUICK_REPLICATIONS = 4  # of a large fleet, where each has many requests
 QUICK_MOST, QUICK_REQUESTS = 60, 200_000  # at most so many replications, or requests of a load
 WORST_HOUR_MISS_RATIO = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
@@ -125,52 +127,92 @@ def _few_replications(evaluator: Evaluator) -> int:
     return min(max(_first_replications(evaluator) // 2, QUICK_REPLICATIONS), COARSE_REPLICATIONS)
 
 
-def coarse_capacity(evaluator: Evaluator, guess: float, base: Capacity) -> float:
-    """The capacity of a variant of `base`, from their paired ratio over a few replications."""
-    requests = base.pair[0].mean("num_requests")
-    most = min(COARSE_REPLICATIONS, *(len(point.replications) for point in base.pair))
-    count = min(math.ceil(COARSE_REQUESTS / max(requests, 1)), most)
-    beside = _capacity_beside(evaluator, guess, base, count)
-    if beside is not None:
-        return beside
-    centre, count = screen_capacity(evaluator, guess), max(count, 2)
-    knee = _Around(evaluator, centre).knee(count) if centre else None
-    if knee is None:
-        return 0.0
-    of_base = [replace(point, replications=point.replications[:count]) for point in base.pair]
-    return base.mean * knee.over(_knee_of(of_base, evaluator)).mean
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Crossing:
+    """Where another SLO is met by simulations of the same deployment, with the load next to it."""
+
+    knee: SLOCrossing
+    point: Point
+
+    @property
+    def size(self) -> float:
+        return math.exp(self.knee.log_size)
+
+    def excess(self, count: int) -> float | None:
+        """By how much the first replications' misses at this load exceed those of the long run, as a logarithm.
+
+        None where they have none.
+        """
+        knee, share = self.knee, self.point.shown().first(count).share
+        expected = knee.slope * (math.log(self.point.size) - knee.log_size)  # above the target
+        return math.log(share / knee.target_misses) - expected if share else None
 
 
-def _capacity_beside(evaluator: Evaluator, guess: float, base: Capacity, count: int) -> float | None:
-    """From one load next to it, on a line as steep as the base's; None where misses leap, or no load is next to it.
+def crossing_under(evaluator: Evaluator, found: Capacity, slo: SLO) -> Crossing | None:
+    """The capacity under another SLO; None where nobody is served.
 
-    The base's line corrects for the chance in so few replications.
+    What was simulated for `found` is judged anew, and what is missing beside it is simulated: random numbers are
+    common, so that few replications suffice.
     """
-    knee, known = base.knee, base.better_known
-    if knee is None or known is None or knee.slope > STEEPEST_SLOPE:
+    known = found.better_known
+    if known is None or found.knee is None:
         return None
-    known_misses = known.shown().first(count).share
-    expected = knee.slope * (math.log(known.size) - knee.log_size)  # of the long run, as logarithms above the target
-    size = evaluator.load.round(guess)
-    for _ in range(MAX_NEIGHBOURS):
-        misses = evaluator.point(size, count).shown().first(count).share
-        if not misses or not known_misses:
+    if slo == evaluator.slo:
+        return Crossing(knee=found.knee, point=known)
+    judged = evaluator.under(slo)
+    count = min(max(_replications_with(UNDER_REQUESTS, evaluator), UNDER_REPLICATIONS), len(known.replications))
+    near = [point for point in judged.points() if FEW * len(point.replications) >= count]
+    centre = math.exp(_knee_of(near, judged).log_size)
+    if not near[0].size / SPACING <= centre <= near[-1].size * SPACING:
+        centre = screen_capacity(judged, found.mean)
+        if not centre:
             return None
-        away = -(expected + math.log(misses / known_misses)) / knee.slope
+    around = _Around(judged, centre, {point.size: len(point.replications) for point in near})
+    knee = around.knee(count)
+    if knee is None:
+        return None
+    return Crossing(knee=knee, point=max(around.points(), key=lambda point: len(point.replications)))
+
+
+def capacity_beside(evaluator: Evaluator, partner: Crossing, scale: float) -> float:
+    """The capacity of a variant that serves about `scale` times what its `partner` does, from few replications.
+
+    Misses of both grow alike with the load, and the same random numbers give both as many more, or fewer, than the
+    long run has. Where misses leap, or the two turn out to lie far from each other, it is searched alone.
+    """
+    known = partner.point.replications
+    count = min(max(math.ceil(BESIDE_REQUESTS / max(known[0].num_requests, 1)), 2), len(known))
+    found = None if partner.knee.slope > STEEPEST_SLOPE else _paired(evaluator, partner, scale, count)
+    if found is None:
+        centre = screen_capacity(evaluator, partner.size * scale)
+        knee = _Around(evaluator, centre).knee(max(count, SCREENING_REPLICATIONS)) if centre else None
+        found = math.exp(knee.log_size) if knee else 0.0
+    return found if found >= evaluator.load.smallest else 0.0
+
+
+def _paired(evaluator: Evaluator, partner: Crossing, scale: float, count: int) -> float | None:
+    """From one load next to the variant's capacity, on a line as steep as the partner's; None where none is found."""
+    knee, load, excess = partner.knee, evaluator.load, partner.excess(count)
+    size = load.round(partner.point.size * scale)
+    for _ in range(MAX_NEIGHBOURS):
+        if size < load.smallest:
+            return None
+        share = evaluator.point(size, count).shown().first(count).share
+        if not share or excess is None:
+            return None
+        away = (excess - math.log(share / knee.target_misses)) / knee.slope
         if abs(away) <= math.log(NEIGHBOUR_SPACING):
             return size * math.exp(away)
-        size = evaluator.load.round(size * math.exp(min(max(away, -math.log(MAX_MOVE)), math.log(MAX_MOVE))))
-        if size < evaluator.load.smallest:
-            return None
+        size = load.round(size * math.exp(min(max(away, -math.log(MAX_MOVE)), math.log(MAX_MOVE))))
     return None
 
 
 class _Around:
     """Two loads around the capacity, moved until it lies between them; every load replicated so far counts."""
 
-    def __init__(self, evaluator: Evaluator, centre: float) -> None:
+    def __init__(self, evaluator: Evaluator, centre: float, replicated: Mapping[float, int] | None = None) -> None:
         self.evaluator = evaluator
-        self.replicated: dict[float, int] = {}
+        self.replicated: dict[float, int] = dict(replicated or {})
         self._place(centre)
 
     def _place(self, centre: float) -> None:

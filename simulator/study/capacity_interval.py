@@ -3,13 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from files.documents import Json, ReadJson
 from simulator.deployment import Deployment
-from simulator.study.capacity import Capacity, coarse_capacity
+from simulator.study.capacity import Capacity, capacity_beside, crossing_under
 from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
@@ -17,6 +16,7 @@ from simulator.study.slo import SLO
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
 TTFT_MATTERS = 0.05  # requests near the limit on TTFT over those that may miss, from which on users are searched
+SCALE_POWER = -2 / 3  # of the factor of steps: users over those under the scaled SLO: .93, 1.08 at ±12 %
 SLOWER, FASTER = "users_at_step_time_error_high", "users_at_step_time_error_low"
 LATER, SOONER = "users_at_ttft_error_high", "users_at_ttft_error_low"
 SMALLER, LARGER = "users_at_kv_cache_low", "users_at_kv_cache_high"
@@ -78,54 +78,62 @@ class _Changes:
     found: Capacity
     users: int
 
-    @cached_property
-    def estimate(self) -> float:
-        return self._estimated(self.plans, self.evaluator.slo)
-
     @property
     def sequences(self) -> float:
         """That run at once."""
         step = self.found.point.mean_step if self.found.point else None
         return step.sequences if step else 1.0
 
-    def _estimated(self, plans: Sequence[Deployment], slo: SLO) -> float:
-        pools = zip(plans, self.evaluator.fleet.pools, strict=True)
-        return sum(estimate_users(plan, pool.num_servers, self.evaluator.load, slo).size for plan, pool in pools)
+    def users_under(self, slo: SLO) -> int:
+        """Users of the fleet under another SLO."""
+        crossing = crossing_under(self.evaluator, self.found, slo)
+        return self._users(crossing.size) if crossing else 0
 
-    def users_on(self, change: Callable[[Deployment], Deployment]) -> int:
-        """Users of the fleet with servers that are changed so, under the same load; where to look the estimate says."""
+    def step_error(self, plan: Deployment) -> float:
+        return plan.latency.step_error_at(self.sequences)
+
+    def users_with_steps(self, sign: int) -> int:
+        """Users of the fleet if each step takes as much longer (1) or shorter (-1) as it may.
+
+        That is nearly a change of scale: so many times the users meet limits that are so many times shorter.
+        """
+        slo, factor = self.evaluator.slo, (1 + max(map(self.step_error, self.plans))) ** sign
+        scaled = {name: limit / factor for name in ("ttft_s", "tpot_s") if (limit := getattr(slo, name)) is not None}
+
+        def changed(plan: Deployment) -> Deployment:
+            return plan.with_step_times((1 + self.step_error(plan)) ** sign)
+
+        return self.users_on(changed, replace(slo, **scaled), factor**SCALE_POWER)
+
+    def users_on(self, change: Callable[[Deployment], Deployment], partner: SLO, scale: float = 1.0) -> int:
+        """Users of the fleet with servers that are changed so, under the same load.
+
+        The `partner` SLO, met by the servers as they are, moves with the change; users are about `scale` times those
+        under it.
+        """
         changed = [change(plan) for plan in self.plans]
         load = load_on(changed, self.evaluator.load)
-        if load is None:
+        crossing = crossing_under(self.evaluator, self.found, partner)
+        if load is None or crossing is None:
             return 0
         pools = tuple(
             replace(pool, engine=plan.engine, step_times=plan.latency.step_times)
             for plan, pool in zip(changed, self.evaluator.fleet.pools, strict=True)
         )
         fleet = replace(self.evaluator.fleet, pools=pools)
-        return self._searched(replace(self.evaluator, fleet=fleet, load=load, known={}), changed)
+        other = replace(self.evaluator, fleet=fleet, load=load, known={})
+        return self._users(capacity_beside(other, crossing, scale))
 
-    def users_under(self, slo: SLO) -> int:
-        """Users of the fleet under another SLO."""
-        return self._searched(replace(self.evaluator, slo=slo, known={}), self.plans)
-
-    def _searched(self, other: Evaluator, plans: Sequence[Deployment]) -> int:
-        ratio = self._estimated(plans, other.slo) / self.estimate if self.estimate else 1.0
-        guess = self.found.mean * min(max(ratio, 0.5), 2.0)  # an estimate near a leap may be far off
-        return math.floor(self.users * coarse_capacity(other, guess, self.found) / self.found.mean)
+    def _users(self, size: float) -> int:
+        return math.floor(self.users * size / self.found.mean)
 
 
 def _within_step_times(changes: _Changes) -> dict[str, object]:
     users = changes.users
     if all(plan.latency.is_given for plan in changes.plans):
         return {}
-
-    def error(plan: Deployment) -> float:
-        return plan.latency.step_error_at(changes.sequences)
-
-    slower = changes.users_on(lambda plan: plan.with_step_times(1 + error(plan)))
-    faster = changes.users_on(lambda plan: plan.with_step_times(1 / (1 + error(plan))))
-    largest = max(map(error, changes.plans))
+    largest = max(map(changes.step_error, changes.plans))
+    slower, faster = changes.users_with_steps(1), changes.users_with_steps(-1)
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": largest}
 
 
@@ -166,8 +174,9 @@ def _within_pool(changes: _Changes) -> dict[str, object]:
     if max(widths) < 2 * POOL_MATTERS:
         return {}
     starts = all(map(starts_with_fewest, changes.plans))
-    smaller = changes.users_on(with_fewest) if starts else 0
-    larger = changes.users_on(lambda plan: plan.with_kv_blocks(plan.budget.num_gpu_blocks_high))
+    slo = changes.evaluator.slo
+    smaller = changes.users_on(with_fewest, slo) if starts else 0
+    larger = changes.users_on(lambda plan: plan.with_kv_blocks(plan.budget.num_gpu_blocks_high), slo)
     return {SMALLER: min(smaller, users), LARGER: max(larger, users)}
 
 

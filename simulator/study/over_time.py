@@ -11,7 +11,7 @@ from simulator.fleet.events import Event
 from simulator.fleet.operation import Operation
 from simulator.fleet.replicas import Count
 from simulator.results import SimulationResult, whole_run
-from simulator.study.replication import missed
+from simulator.study.replication import waits_of
 from simulator.study.slo import SLO
 from simulator.tenants import TenantFigures, tenant_figures
 
@@ -81,7 +81,7 @@ def over_time(operation: Operation, slo: SLO, until_s: float) -> OverTime:
     counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] < until_s)
     come = requests[counted]
     now_s = max(operation.simulation.now_s, until_s)
-    ttft_missed, tpot_missed, decided = missed(come, slo, now_s)
+    ttft_missed, tpot_missed, decided = waits_of(come, now_s).missed(slo)
     is_met, arrival_s = decided & ~ttft_missed & ~tpot_missed, come["arrival_s"]
     windows = np.linspace(0.0, until_s, min(MOST_WINDOWS, max(int(until_s / LOOK_S), 1)) + 1)
     replicas, result = operation.replicas, whole_run(operation.simulation)

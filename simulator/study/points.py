@@ -116,6 +116,7 @@ class Evaluator:
     fleet: Fleet
     load: Load
     slo: SLO
+    judged_by: SLO | None = None  # what the same simulations are asked for instead of `slo`
     hours_met: float | None = None  # the share of hours that have to meet the SLO; None: the long run has to
     watcher: Watcher | None = None
     simulations: Simulations = field(default_factory=Simulations)
@@ -129,11 +130,21 @@ class Evaluator:
             self.known[size] = known
             if self.watcher is not None:
                 self.watcher(Point(size=size, replications=known), self.load.unit)
-        return Point(size=size, replications=known)
+        return self._judged(size)
 
     def points(self) -> list[Point]:
         """Every point simulated so far, by size."""
-        return [Point(size=size, replications=known) for size, known in sorted(self.known.items())]
+        return [self._judged(size) for size in sorted(self.known)]
+
+    def under(self, slo: SLO) -> "Evaluator":
+        """The same simulations, known to both from now on, judged by another SLO."""
+        return replace(self, judged_by=slo)
+
+    def _judged(self, size: float) -> Point:
+        known = self.known[size]
+        if self.judged_by is not None:
+            known = tuple(each.under(self.judged_by) for each in known)
+        return Point(size=size, replications=known)
 
     def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
         task = Task(fleet=self.fleet, load=self.load, size=size, slo=self.slo, replication=0)

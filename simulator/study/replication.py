@@ -1,7 +1,8 @@
 """One replication of a load on a fleet, judged by an SLO."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,27 @@ class Timeline:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Waits:
+    """How long each judged request took, so that any SLO can be asked of it afterwards; [n] each.
+
+    Infinite where it was cancelled, and so missed whatever is allowed.
+    """
+
+    ttft_s: NDArray[np.float64]  # to the first token, or so far
+    tpot_s: NDArray[np.float64]  # from it to the last token, or so far, over the gaps; NaN where there is no gap
+    is_finished: NDArray[np.bool_]
+
+    def missed(self, slo: SLO) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Who missed the TTFT limit, who the TPOT limit, whose fate is known.
+
+        A request that has not finished counts once it can no longer meet the SLO.
+        """
+        ttft_missed = slo.misses_ttft(self.ttft_s) | np.isinf(self.ttft_s)
+        tpot_missed = slo.misses_tpot(self.tpot_s) | np.isinf(self.tpot_s)
+        return ttft_missed, tpot_missed, self.is_finished | ttft_missed | tpot_missed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Replication:
     """What one replication showed after its warm-up, over all replicas together."""
 
@@ -55,6 +77,7 @@ class Replication:
     prefix_hit_rate: float
     preemptions_per_request: float
     times: RequestTimes
+    waits: Waits
     timeline: Timeline
     totals: NDArray[np.void]  # [1], sums over replicas, as in `layout.TOTALS`
     blocked_shares: tuple[float, ...]  # of replica time, by reason
@@ -63,6 +86,10 @@ class Replication:
     tenants: tuple[TenantFigures, ...] = ()
     held: float = 0.0  # of the waiting requests, those in the gateway's queue
     loading_share: float = 0.0  # of the TTFT of requests that missed its limit: loads of KV from outside of the GPUs
+
+    def under(self, slo: SLO) -> "Replication":
+        """The same requests judged by another SLO; what tells of single tenants stays as it was."""
+        return replace(self, **_judged(self.waits, slo))
 
 
 def replicate(fleet: Fleet, load: Load, size: float, slo: SLO, replication: int) -> Replication:
@@ -121,10 +148,10 @@ def _judge(
     requests = simulation.requests
     is_counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= warmup_s)
     counted = requests[is_counted]
-    ttft_missed, tpot_missed, decided = missed(counted, slo, horizon_s)
-    num_decided = max(int(decided.sum()), 1)
+    waits = waits_of(counted, horizon_s)
     if simulation.waits_for_ever:  # its blocks are lost for good: in the long run all miss
-        ttft_missed[:], decided[:] = True, True
+        waits.ttft_s[:] = math.inf
+    ttft_missed, tpot_missed, decided = waits.missed(slo)
     finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
     window_s = horizon_s - warmup_s
     after = samples[samples["time_s"] > warmup_s]
@@ -135,14 +162,11 @@ def _judge(
     return Replication(
         number=number,
         surplus=surplus,
-        attainment=1.0 - float((ttft_missed | tpot_missed)[decided].sum()) / num_decided if decided.any() else 0.0,
-        ttft_misses=float(ttft_missed[decided].sum()) / num_decided,
-        tpot_misses=float(tpot_missed[decided].sum()) / num_decided,
+        **_judged(waits, slo),
         queue_slope_per_s=slope(after["time_s"], after["waiting"].astype(float)),
         is_stuck=slo.ttft_s is None and users is not None and means["waiting"] > users / 2,
         warmup_s=warmup_s,
         horizon_s=horizon_s,
-        num_requests=int(decided.sum()),
         requests_per_s=len(finished) / window_s,
         output_tokens_per_s=float(finished["output"].sum()) / window_s,
         in_flight=float(after["not_finished"].mean()) if len(after) else 0.0,
@@ -152,6 +176,7 @@ def _judge(
         prefix_hit_rate=float(totals["hit_tokens"][0]) / queried if queried else 0.0,
         preemptions_per_request=float(counted["preemptions"].sum()) / max(len(counted), 1),
         times=request_times(counted),
+        waits=waits,
         timeline=_timeline(samples, blocks),
         totals=totals,
         blocked_shares=tuple((blocked_s / (blocked_s.sum() or 1.0)).tolist()),
@@ -175,25 +200,42 @@ def _loading_share(simulation: Simulation, rows: NDArray[np.intp], now_s: float)
     return float(np.minimum(offloads["loading_s"][rows], ttft_s).sum() / ttft_s.sum())
 
 
-def missed(
-    requests: NDArray[np.void], slo: SLO, now_s: float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Who missed the TTFT limit, who the TPOT limit, whose fate is known at `now_s`.
+def waits_of(requests: NDArray[np.void], now_s: float) -> Waits:
+    """How long each request took at `now_s`.
 
-    A request that has not finished counts once it can no longer meet the SLO. One that was cancelled has missed it: on
-    TTFT where the first token had not come, else on TPOT.
+    One that was cancelled has missed the SLO: on TTFT where the first token had not come, else on TPOT.
     """
     first_s = np.where(np.isnan(requests["first_token_s"]), now_s, requests["first_token_s"])
     last_s = np.where(np.isnan(requests["finish_s"]), now_s, requests["finish_s"])
     gaps = requests["max_tokens"] - 1
     tpot_s = np.full(len(requests), math.nan)
     np.divide(last_s - first_s, gaps, out=tpot_s, where=gaps > 0)
-    ttft_missed = slo.misses_ttft(first_s - requests["arrival_s"])
-    tpot_missed = slo.misses_tpot(tpot_s)
     cancelled, has_begun = is_cancelled(requests), ~np.isnan(requests["first_token_s"])
-    ttft_missed |= cancelled & ~has_begun
-    tpot_missed |= cancelled & has_begun
-    return ttft_missed, tpot_missed, (requests["status"] == layout.FINISHED) | ttft_missed | tpot_missed
+    return Waits(
+        ttft_s=np.where(cancelled & ~has_begun, math.inf, first_s - requests["arrival_s"]),
+        tpot_s=np.where(cancelled & has_begun, math.inf, tpot_s),
+        is_finished=requests["status"] == layout.FINISHED,
+    )
+
+
+class _Judged(TypedDict):
+    """The figures of a replication that the SLO decides."""
+
+    attainment: float
+    ttft_misses: float
+    tpot_misses: float
+    num_requests: int
+
+
+def _judged(waits: Waits, slo: SLO) -> _Judged:
+    ttft_missed, tpot_missed, decided = waits.missed(slo)
+    count = max(int(decided.sum()), 1)
+    return {
+        "attainment": 1.0 - float((ttft_missed | tpot_missed)[decided].sum()) / count if decided.any() else 0.0,
+        "ttft_misses": float(ttft_missed[decided].sum()) / count,
+        "tpot_misses": float(tpot_missed[decided].sum()) / count,
+        "num_requests": int(decided.sum()),
+    }
 
 
 def _steady_totals(before: NDArray[np.void], after: NDArray[np.void]) -> NDArray[np.void]:

@@ -33,11 +33,14 @@ def served_json(point: Point | None) -> dict[str, object]:
 
 
 def latency_summary(point: Point, name: str) -> dict[str, float | None]:
-    """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval of the p95 over them."""
+    """Percentiles over all replications' requests; `p95_low`, `p95_high`: the 95 % interval around that p95.
+
+    Its half-width is that of the mean of each replication's p95.
+    """
     by_number: dict[int, list[FloatArray]] = {}
     for replication in point.replications:
         by_number.setdefault(replication.number, []).append(getattr(replication.times, name))
     found = summary(point.times(name))
     tails = (summary(np.concatenate(samples))["p95"] for samples in by_number.values())
-    p95 = t_interval([value for value in tails if value is not None] or [0.0])
-    return found | {"p95_low": max(p95.low, 0.0), "p95_high": p95.high}
+    p95, each = found["p95"] or 0.0, t_interval([value for value in tails if value is not None] or [0.0])
+    return found | {"p95_low": max(p95 + each.low - each.mean, 0.0), "p95_high": p95 + each.high - each.mean}

@@ -17,7 +17,7 @@ from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import CapacityRow, RunContext
 from simulator.study.estimate import stationary_load
 from simulator.study.points import Evaluator
-from simulator.study.replication import missed, simulate_users
+from simulator.study.replication import simulate_users, waits_of
 from simulator.study.slo import SLO
 
 
@@ -115,7 +115,7 @@ def _in_fleet(pools: Sequence[PoolAlone], evaluator: Evaluator, size: float) -> 
 
 
 def _of_pool(requests: NDArray[np.void], num_all: int, slo: SLO, end_s: float) -> InFleet:
-    ttft_missed, tpot_missed, decided = missed(requests, slo, end_s)
+    ttft_missed, tpot_missed, decided = waits_of(requests, end_s).missed(slo)
     prompts = int(requests["prompt"].sum())
     return InFleet(
         share=len(requests) / max(num_all, 1),

@@ -16,7 +16,8 @@ from simulator.study.capacity import (
     PRECISION,
     SCREENED_WITHIN,
     Capacity,
-    coarse_capacity,
+    Crossing,
+    capacity_beside,
     find_capacity,
     screen_capacity,
 )
@@ -199,10 +200,16 @@ def test_the_ratio_of_two_capacities_is_known_better_than_either() -> None:
     assert (itself.mean, itself.low, itself.high) == (1.0, 1.0, 1.0)
 
 
-def test_a_coarse_capacity_is_paired_with_the_base() -> None:
+def crossing(found: Capacity) -> Crossing:
+    assert found.knee is not None
+    assert found.better_known is not None
+    return Crossing(knee=found.knee, point=found.better_known)
+
+
+def test_the_capacity_of_a_variant_is_paired_with_its_partners() -> None:
     base = find(KnownLoad(scale=500.0, noise=0.5), 450.0)
     slower = KnownLoad(scale=400.0, noise=0.5)
-    found = coarse_capacity(slower, 380.0, base)  # type: ignore[arg-type]
+    found = capacity_beside(slower, crossing(base), 0.76)  # type: ignore[arg-type]
     assert found / base.mean == pytest.approx(0.8, rel=0.03)
     assert sum(count for _, count in slower.simulated) < 30
 
@@ -210,12 +217,12 @@ def test_a_coarse_capacity_is_paired_with_the_base() -> None:
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(ratio=st.floats(0.5, 1.0), steepness=st.floats(2.0, 60.0), guess=st.floats(0.5, 2.0))
-def test_a_coarse_capacity_is_found_from_a_bad_guess_before_a_leap(
+def test_the_capacity_of_a_variant_is_found_from_a_bad_guess_before_a_leap(
     ratio: float, steepness: float, guess: float
 ) -> None:
     base = find(KnownLoad(scale=500.0, steepness=steepness, noise=0.2), 450.0)
     slower = KnownLoad(scale=500.0 * ratio, steepness=steepness, noise=0.2, grows_from=600.0 * ratio)
-    found = coarse_capacity(slower, 500.0 * ratio * guess, base)  # type: ignore[arg-type]
+    found = capacity_beside(slower, crossing(base), ratio * guess)  # type: ignore[arg-type]
     assert found / base.mean == pytest.approx(ratio, rel=0.15)
 
 

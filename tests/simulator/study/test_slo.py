@@ -1,6 +1,7 @@
 """What latency is good enough, and whose is not."""
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simulator.core import layout
-from simulator.study.replication import missed
+from simulator.study.replication import Replication, waits_of
 from simulator.study.slo import PRESETS, SLO
+from tests.simulator.study.study_tasks import shown, small_task
 
 NOW_S = 100.0
 CHAT = SLO(ttft_s=1.0, tpot_s=0.05)
+
+
+@cache
+def simulated() -> Replication:
+    return small_task(size=20.0).run().replication
 
 
 def request(
@@ -30,7 +37,7 @@ def request(
 
 def fate(record: NDArray[np.void], slo: SLO = CHAT) -> tuple[bool, bool, bool]:
     """Missed the TTFT limit, missed the TPOT limit, counts."""
-    ttft, tpot, decided = (bool(array[0]) for array in missed(record, slo, NOW_S))
+    ttft, tpot, decided = (bool(array[0]) for array in waits_of(record, NOW_S).missed(slo))
     return ttft, tpot, decided
 
 
@@ -55,6 +62,15 @@ def test_an_unfinished_request_counts_once_it_has_missed() -> None:
     assert fate(slow) == (False, True, True)
     in_time = request(arrival_s=96, first_s=96.5)  # 3.5 s so far: it may still finish by 5 s
     assert fate(in_time) == (False, False, False)
+
+
+@given(ttft_s=st.floats(0.005, 2.0), tpot_s=st.none() | st.floats(0.001, 0.5), attainment=st.floats(0.5, 0.99))
+def test_one_simulation_says_what_each_slo_would_have_shown(
+    ttft_s: float, tpot_s: float | None, attainment: float
+) -> None:
+    slo = SLO(ttft_s=ttft_s, tpot_s=tpot_s, attainment=attainment)
+    judged_at_once = small_task(slo=slo, size=20.0).run().replication
+    assert shown(simulated().under(slo)) == shown(judged_at_once)
 
 
 @pytest.mark.parametrize("status", [layout.ABANDONED, layout.TIMED_OUT])

@@ -1,0 +1,1 @@
+"""What no two answers may contradict."""
