@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from files.documents import ReadJson
 from files.errors import HeadcountError
@@ -45,7 +46,8 @@ class Served:
     router: str = ""
     flow_control: str | None = None
     tenants: tuple[TenantFigures, ...] = ()
-    slo: SLO = field(default_factory=SLO)  # of the tenants' attainment
+    slo: SLO | None = None  # that requests are judged by; None: neither asked for, nor are there tenants
+    attainment: float | None = None  # share of the requests that count; None where none is judged
 
     def p99s(self) -> Mapping[str, float]:
         """Of each of TAILS; not a number where no request has one."""
@@ -64,14 +66,13 @@ def serve(
     flow_control: str | None = None,
     slo: SLO | None = None,
 ) -> Served:
-    """Serve a load. Raises HeadcountError where it does not go with the fleet, or an SLO judges nobody."""
+    """Serve a load; tenants are judged without an SLO, too. Raises HeadcountError where load and fleet do not fit."""
     fleet = plan.fleet(replicas, router) if disaggregated is None else disaggregated.fleet(router)
     fleet = replace(fleet, flow_control=read_flow_control(flow_control))
     log_steps = outputs.steps_out is not None
     longest = fleet.max_model_len
     if load.users is None:
         requests, description, told = load.table()
-        _check_judged(slo, has_tenants=requests.tenancy is not None)
         simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
         simulation.run()
         result, counted = whole_run(simulation), "every request counts, the start too"
@@ -79,7 +80,6 @@ def serve(
     else:
         told = ()
         drawn = UserLoad(population=load.population(longest), max_model_len=longest, seed=load.seed)
-        _check_judged(slo, has_tenants=drawn.population.clients.tenants is not None)
         traffic = traffic_effects(drawn.population, longest)
         met = stationary_load(drawn, plan, replicas, SLO())
         simulation, result = simulate_users(fleet, met, load.users, log_steps=log_steps)
@@ -103,26 +103,21 @@ def serve(
         trace=told,
         router=router_name(fleet.router),
         flow_control=flow_control,
-        tenants=_tenants(simulation, slo or SLO(), result.start_s),
-        slo=slo or SLO(),
+        **_judged(simulation, slo, result.start_s),
     )
 
 
-def _check_judged(slo: SLO | None, *, has_tenants: bool) -> None:
-    """Raise HeadcountError where an SLO judges nobody."""
-    if slo is not None and not has_tenants:
-        raise HeadcountError(
-            "an SLO judges tenants, or a fleet over time; give --tenants, or --autoscaler, --daily-profile, --duration "
-            "or --event"
-        )
-
-
-def _tenants(simulation: Simulation, slo: SLO, start_s: float) -> tuple[TenantFigures, ...]:
-    """Of requests that arrived from `start_s` on."""
+def _judged(simulation: Simulation, slo: SLO | None, start_s: float) -> dict[str, Any]:
+    """Requests that arrived from `start_s` on: their attainment, and each tenant's."""
     requests = simulation.requests
     counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start_s)
-    ttft, tpot, decided = waits_of(requests[counted], simulation.now_s).missed(slo)
-    return tenant_figures(simulation.table, requests, counted, ttft | tpot, decided)
+    limits = slo or SLO()
+    ttft, tpot, decided = waits_of(requests[counted], simulation.now_s).missed(limits)
+    tenants = tenant_figures(simulation.table, requests, counted, ttft | tpot, decided)
+    if slo is None and not tenants:
+        return {}
+    met = float((~(ttft | tpot))[decided].mean()) if decided.any() else None
+    return {"slo": limits, "attainment": met, "tenants": tenants}
 
 
 def _check_clock(end_s: float) -> None:

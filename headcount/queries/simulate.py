@@ -74,8 +74,9 @@ class SimulateResult(Result):
         }
         if self.served.flow_control is not None:
             found["flow_control"] = self.served.flow_control
+        if self.served.slo is not None:
+            found |= {"slo": vars(self.served.slo), "attainment": self.served.attainment}
         if self.served.tenants:
-            found["slo"] = vars(self.served.slo)
             found["tenants"] = [tenant.to_json() for tenant in self.served.tenants]
         for name, error in (("ttft_s", plan.latency.ttft_log_error), ("tpot_s", plan.latency.tpot_log_error)):
             is_given, mean_s = plan.latency.is_given, found[name]["mean"]
@@ -123,9 +124,9 @@ def simulate(
     A load is a trace (`workload`), users of a preset or with `input_len`, `output_len`, `think_time_s`, clients without
     think time (`concurrency`), or arrivals at a `rate`. `pools` are disaggregated prefill/decode: {"prefill": "2",
     "decode": "2xtp4"}; `kv_transfer` is "pull" or "push", `kv_transfer_rate` in GB/s by one GPU. `flow_control` is the
-    gateway's queue before the router. `tenants`, a file or a mapping by name, are judged by the SLO; nothing else here
-    is. With `runs` the load is drawn so often, with `seed` and those after it, for how sure the p99 is. Raises
-    HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
+    gateway's queue before the router. `tenants` are a file or a mapping by name. With an SLO, or tenants, requests are
+    judged by it: `attainment`. With `runs` the load is drawn so often, with `seed` and those after it, for how sure the
+    p99 is. Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
     """
     replicas, router, pools, runs, strict = deployed.replicas, deployed.router, deployed.pools, load.runs, run.strict
     asked = engine.on(model, gpu)

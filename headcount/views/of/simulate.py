@@ -8,7 +8,7 @@ from headcount.queries.simulate import SimulateResult
 from headcount.text.blocks import Block, Line, Table, table_of
 from headcount.text.pools import disaggregated_blocks
 from headcount.text.simulated import TENANTS, rates
-from headcount.text.units import latency_text, seconds
+from headcount.text.units import latency_text, percent, seconds
 from headcount.text.words import (
     host_text,
     layout_text,
@@ -90,9 +90,10 @@ def body(answer: SimulateResult) -> list[Block]:
     tenants: list[Block] = [Line(), table_of(TENANTS, answer.served.tenants)] if answer.served.tenants else []
     router = f"router: {answer.served.router}" if answer.plan.data_parallel_size > 1 else ""
     held = f"flow control: {answer.served.flow_control}" if answer.served.flow_control else ""
-    slo = f"attainment by tenant: {answer.served.slo}" if tenants else ""
+    if answer.served.attainment is not None:
+        figures.append(Line(f"  {'attainment':<18}{percent(answer.served.attainment)}; asked: {answer.served.slo}"))
     tails = runs_text(answer.p99s) or (P99_MEANING if any(answer.p99_interval(name) for name in TAILS) else "")
-    said = (settings_text(answer.plan), host_text(answer.plan.budget), router, held, slo, answer.served.counted, tails)
+    said = (settings_text(answer.plan), host_text(answer.plan.budget), router, held, answer.served.counted, tails)
     dim = [Line(text, dim=True) for text in said if text]
     column = f"p99, of {len(answer.p99s)} runs" if answer.p99s else P99_COLUMN
     latencies = Table(columns=("", *STATISTICS, column), rows=rows)
@@ -115,7 +116,7 @@ def details(answer: SimulateResult) -> dict[str, object]:
     load = {
         "share": None,
         "users": result.users_mean,
-        "attainment": None,
+        "attainment": answer.served.attainment,
         "ttft_s": percentiles_json(result.times.ttft_s),
         "tpot_s": percentiles_json(result.times.tpot_s),
         **{name: getattr(result, name) for name in names},

@@ -105,7 +105,6 @@ def test_the_help_names_every_autoscaler() -> None:
         (("--daily-profile", "1,2"), "the profile has 2 numbers; give 24"),
         (("--startup", "weights=20", "--duration", "5min"), "'20' is not a time"),
         (("--autoscaler", "schedule"), "write the schedule as"),
-        (("--ttft", "2s"), "an SLO judges tenants, or a fleet over time"),
         (("--duration", "5min", "--requests-out", "x.csv"), "--requests-out goes with one load"),
         (("--initial-replicas", "4", "--autoscaler", "hpa"), "initial_replicas is 4"),
     ],

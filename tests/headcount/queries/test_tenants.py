@@ -112,7 +112,6 @@ def test_a_fleet_that_changes_has_tenants_and_a_queue_too(headcount: Run, tmp_pa
         (("--flow-control", "utilisation"), "no saturation detector 'utilisation'"),
         (("--flow-control", "concurrency-detector:maxConcurrency=x"), "maxConcurrency is 'x'; give a whole number"),
         (("--tenants", "none.toml"), "none.toml"),
-        (("--slo", "voice"), "an SLO judges tenants, or a fleet over time"),
     ],
 )
 def test_what_does_not_go_together_is_refused(headcount: Run, given: tuple[str, ...], said: str) -> None:
