@@ -121,6 +121,7 @@ class Evaluator:
     watcher: Watcher | None = None
     simulations: Simulations = field(default_factory=Simulations)
     known: dict[float, tuple[Replication, ...]] = field(default_factory=dict)
+    _judged: dict[float, tuple[Replication, ...]] = field(default_factory=dict, init=False)
 
     def point(self, size: float, num_replications: int) -> Point:
         """The point with at least that many replications; earlier ones are kept."""
@@ -130,21 +131,23 @@ class Evaluator:
             self.known[size] = known
             if self.watcher is not None:
                 self.watcher(Point(size=size, replications=known), self.load.unit)
-        return self._judged(size)
+        return self._point(size)
 
     def points(self) -> list[Point]:
         """Every point simulated so far, by size."""
-        return [self._judged(size) for size in sorted(self.known)]
+        return [self._point(size) for size in sorted(self.known)]
 
     def under(self, slo: SLO) -> "Evaluator":
         """The same simulations, known to both from now on, judged by another SLO."""
         return replace(self, judged_by=slo)
 
-    def _judged(self, size: float) -> Point:
-        known = self.known[size]
-        if self.judged_by is not None:
-            known = tuple(each.under(self.judged_by) for each in known)
-        return Point(size=size, replications=known)
+    def _point(self, size: float) -> Point:
+        if self.judged_by is None:
+            return Point(size=size, replications=self.known[size])
+        judged = self._judged.get(size, ())
+        judged += tuple(each.under(self.judged_by) for each in self.known[size][len(judged) :])
+        self._judged[size] = judged
+        return Point(size=size, replications=judged)
 
     def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
         task = Task(fleet=self.fleet, load=self.load, size=size, slo=self.slo, replication=0)
