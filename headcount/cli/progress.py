@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from time import monotonic
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
 
 from headcount.queries.result import Progress, Result, Watch
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 LINE_EVERY_S = 10.0  # where stderr is no terminal
 CHECKING: Final = "reading the question"  # shown until there is progress
@@ -43,7 +43,7 @@ class Bar:
     done: int = 0
     said: str = ""
     what: str = ""  # is counted; "": the title
-    drawn: RichProgress | None = None  # None: no terminal
+    drawn: "RichProgress | None" = None  # None: no terminal
     _began_s: float = field(default_factory=monotonic)
     _counts_since_s: float | None = None  # None: since the beginning
     _ended: Event = field(default_factory=Event)
@@ -54,7 +54,9 @@ class Bar:
             self._counts_since_s = monotonic()
         self.done, self.total, self.said, self.what = done, total, note, what
         if self.drawn is not None:
-            self.drawn.update(TaskID(0), description=what or self.title, completed=done, total=total, note=note)
+            self.drawn.update(
+                self.drawn.task_ids[0], description=what or self.title, completed=done, total=total, note=note
+            )
 
     def advance(self) -> None:
         self.show(done=self.done + 1, total=self.total, note=self.said, what=self.what)
@@ -92,8 +94,7 @@ def _duration(seconds: float) -> str:
 @contextmanager
 def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
     """A bar that vanishes when done; where stderr is no terminal, a line every ten seconds."""
-    console = Console(file=sys.stderr)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         bar = Bar(title, total)
         teller = Thread(target=bar.run, daemon=True)
         teller.start()
@@ -103,11 +104,14 @@ def progress_bar(title: str, *, total: int) -> Iterator[Bar]:
             bar.end()
             teller.join()
         return
+    from rich import progress as rich  # noqa: PLC0415  late: it takes 40 ms to import
+    from rich.console import Console  # noqa: PLC0415
+
     columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        rich.TextColumn("{task.description}"), rich.BarColumn(bar_width=24), rich.MofNCompleteColumn(),
+        rich.TimeElapsedColumn(), rich.TextColumn("{task.fields[note]}"),
     )  # fmt: skip
-    with RichProgress(*columns, console=console, transient=True) as progress:
+    with rich.Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
         progress.add_task(title, total=total, note="")
         yield Bar(title, total, drawn=progress)
 

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headcount.diagnostics import Facts, Severity
 from headcount.text import words
 from kvcache.releases import newer_than_known
-from simulator.deployment import Deployment
 from simulator.engines.engines import SGLANG, engine_of
 from simulator.latency.evidence import EVERY_KERNEL
 from simulator.latency.gpu_constants import KERNELS, measured_text
 from simulator.latency.model import steps_outside
+
+if TYPE_CHECKING:
+    from simulator.deployment import Deployment
 
 Found = Iterator[tuple[str, str]]
 """Texts and their sources."""
@@ -210,7 +212,7 @@ def step_times_of_sglang(facts: Facts) -> Found:
         yield TIMES_OF_SGLANG, "docs/measurements/sglang.md"
 
 
-def takes_times_of_vllm(plan: Deployment) -> bool:
+def takes_times_of_vllm(plan: "Deployment") -> bool:
     """Whether a server runs SGLang, and nobody has measured its steps."""
     return engine_of(plan.args) == SGLANG and not (plan.latency.calibrated or plan.latency.is_given)
 

@@ -7,8 +7,7 @@ from headcount.queries.autoscaling.pooled import NOBODY, PooledResult
 from headcount.text.blocks import Block, Line
 from headcount.text.units import counted
 from headcount.text.words import AT_CONFIDENCE, interval_text
-from headcount.views.report_data.assumptions import assumptions_of
-from headcount.views.report_data.workload import workload_text
+from headcount.views.report_data.workload import assumptions_of, workload_text
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import Options, Priced, Summary, served_summary, serves_nobody
 

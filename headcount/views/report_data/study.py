@@ -9,10 +9,10 @@ from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.study import Study, curve_json
 from headcount.text.blocks import Table
 from headcount.text.words import COVERED
-from headcount.views.report_data.assumptions import assumptions_of, of_terms
+from headcount.views.report_data.assumptions import of_terms
 from headcount.views.report_data.deployment import deployment_json
 from headcount.views.report_data.memory import memory_json
-from headcount.views.report_data.workload import workload_text
+from headcount.views.report_data.workload import assumptions_of, workload_text
 from simulator.deployment import Deployment
 from simulator.study.capacity_table import CapacityRow
 

@@ -1,11 +1,13 @@
-"""What the users were taken to do, each figure with its source."""
+"""What an answer takes for granted of its load and deployment, each figure with its source."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headcount.text.words import joined
-from simulator.deployment import Assumption
+from headcount.text.words import joined, slo_text
+from headcount.views.report_data.assumptions import gpu_rows, of_terms
+from simulator.deployment import Assumption, Deployment, default_router
+from simulator.engines.engines import engine_of
 from workloads.populations.population import Population
 from workloads.populations.population_file import population_from_mapping
 from workloads.traces.trace import Trace
@@ -14,6 +16,26 @@ if TYPE_CHECKING:
     from simulator.study.capacity_question import CapacityQuestion
 
 UNITLESS = ("sigma", "sigmas", "shape", "weights")
+
+
+def assumptions_of(question: "CapacityQuestion", plan: Deployment | None) -> list[dict[str, str]]:
+    """Of the load, the GPU, memory and step times, those of the load first."""
+    asked = (
+        ("service level (SLO)", slo_text(question.slo), "as asked, or the preset's"),
+        ("router", _router(question), "as asked, or the default"),
+        ("precision of the users", f"±{question.precision:.1%}", "as asked, or the default"),
+    )
+    found = [*of_terms("load", [*asked, *workload_rows(question)]), *of_terms("GPU", gpu_rows(question.gpu))]
+    return [*found, *([] if plan is None else of_terms("memory and step times", plan.assumptions))]
+
+
+def _router(question: "CapacityQuestion") -> str:
+    if question.router is not None:
+        return str(getattr(question.router, "__name__", question.router))
+    ranks = question.args.num_engines
+    several = default_router(ranks, 2)
+    alone = default_router(ranks, 1, engine_of(question.args))
+    return several if ranks == 1 else f"{alone} in one server, {several} for several"
 
 
 def workload_rows(question: "CapacityQuestion") -> list[Assumption]:
