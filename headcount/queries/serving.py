@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from files.documents import ReadJson
 from files.errors import HeadcountError
@@ -92,6 +91,9 @@ def serve(
             "--client-timeout or the tenants' quotas"
         )
     outputs.write(simulation)
+    limits = slo or SLO()
+    attainment, tenants = _judged(simulation, limits, result.start_s)
+    is_judged = slo is not None or bool(tenants)
     return Served(
         result=result,
         description=description,
@@ -103,21 +105,20 @@ def serve(
         trace=told,
         router=router_name(fleet.router),
         flow_control=flow_control,
-        **_judged(simulation, slo, result.start_s),
+        tenants=tenants,
+        slo=limits if is_judged else None,
+        attainment=attainment if is_judged else None,
     )
 
 
-def _judged(simulation: Simulation, slo: SLO | None, start_s: float) -> dict[str, Any]:
-    """Requests that arrived from `start_s` on: their attainment, and each tenant's."""
+def _judged(simulation: Simulation, slo: SLO, start_s: float) -> tuple[float | None, tuple[TenantFigures, ...]]:
+    """Attainment of requests that arrived from `start_s` on, None where no fate is known, and each tenant's figures."""
     requests = simulation.requests
     counted = (requests["status"] != layout.NOT_ARRIVED) & (requests["arrival_s"] >= start_s)
-    limits = slo or SLO()
-    ttft, tpot, decided = waits_of(requests[counted], simulation.now_s).missed(limits)
-    tenants = tenant_figures(simulation.table, requests, counted, ttft | tpot, decided)
-    if slo is None and not tenants:
-        return {}
-    met = float((~(ttft | tpot))[decided].mean()) if decided.any() else None
-    return {"slo": limits, "attainment": met, "tenants": tenants}
+    ttft, tpot, decided = waits_of(requests[counted], simulation.now_s).missed(slo)
+    missed = ttft | tpot
+    tenants = tenant_figures(simulation.table, requests, counted, missed, decided)
+    return float((~missed[decided]).mean()) if decided.any() else None, tenants
 
 
 def _check_clock(end_s: float) -> None:

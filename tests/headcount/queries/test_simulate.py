@@ -19,6 +19,11 @@ def test_attainment_is_the_share_of_requests_that_meet_all_limits(headcount: Run
     assert found["slo"] == {"ttft_s": 4.0, "tpot_s": 0.06, "attainment": 0.95}
 
 
+def test_the_text_says_what_was_met_and_what_was_asked(headcount: Run) -> None:
+    shown = headcount(*COMMAND, *LOAD, "--ttft", "1000s", "--tpot", "1s").out
+    assert "attainment        100 %; asked: 95 % of requests with TTFT ≤ 1000 s and TPOT ≤ 1000 ms" in shown
+
+
 def test_a_looser_limit_is_met_by_no_fewer_requests(headcount: Run) -> None:
     shares = [
         json.loads(headcount(*COMMAND, *LOAD, "--ttft", limit, "--tpot", "1s", "--json").out)["attainment"]
