@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
     from simulator.latency.model import AverageStep
-    from simulator.study.capacity_table import CapacityRow
+    from simulator.study.capacity_row import CapacityRow
     from workloads.effects import TrafficEffects
 
 DIAGNOSTICS = Registry(

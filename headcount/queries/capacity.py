@@ -26,7 +26,8 @@ from headcount.text.words import load_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import check_router
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, best_row, capacity_rows, plans_of
+from simulator.study.capacity_row import CapacityRow, best_row
+from simulator.study.capacity_table import capacity_rows, plans_of
 from simulator.study.points import Point
 from simulator.study.running.simulations import Simulations
 from workloads.effects import TrafficEffects

@@ -18,10 +18,10 @@ from headcount.queries.report_data.sensitivity import swings_disaggregated
 from headcount.queries.result import Progress, noted
 from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
 from simulator.fleet.router import check_router, router_name
+from simulator.study.candidate import RunContext
 from simulator.study.capacity import Capacity
 from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import RunContext
 from simulator.study.fleets.disaggregation import capacity_of_disaggregated, evaluator_of_disaggregated
 from simulator.study.points import Evaluator
 from simulator.study.replication import simulate_users

@@ -20,8 +20,9 @@ from headcount.text.capacity import found_line
 from headcount.text.units import counted
 from kvcache.models.catalog import find_gpu
 from simulator.fleet.router import check_router, router_name
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import RunContext, capacity_rows
+from simulator.study.capacity_table import capacity_rows
 from simulator.study.fleets.heterogeneous_fleet import InFleet, PoolAlone, Together, serve_together
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import summary

@@ -12,8 +12,9 @@ from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent
 from headcount.text.words import AT_CONFIDENCE, BEST, PRECISION_REMARK, ratio_text
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, RunContext
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.running.simulations import Simulations
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import users_ratio

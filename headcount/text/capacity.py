@@ -6,7 +6,7 @@ from simulator.deployment import Deployment
 from simulator.engines.engines import SGLANG
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 
 
 def found_line(row: CapacityRow) -> str:

@@ -4,36 +4,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from files.errors import HeadcountError
-from simulator.study.loads import Load
+from simulator.study.capacity_screening import (
+    CLEAR_MISS_RATIO,
+    MAX_SIZE,
+    SCREENING_REPLICATIONS,
+    bracket,
+    limits_nothing,
+    screen_capacity,
+)
 from simulator.study.points import Evaluator, Point
 from simulator.study.slo import SLO
 from simulator.study.slo_crossing import FEW, LEAST_MISSES, SLOCrossing, comparable_misses, find_knee
 
-SCREENING_REPLICATIONS = 2  # at most; one suffices where it has SCREENED_REQUESTS
-SCREENED_REQUESTS = 8_000
-SCREENED_WITHIN = 1.15  # loads on both sides of the target that end a screening lie this close to each other
-MAX_MISS_SHARE = 0.5  # share of requests that miss
-SLOPE = 6.0  # of the logarithm of misses over that of the load, before anything is known of it
-MAX_STEP = 3.0  # from one load tried to the next: one far beyond capacity costs much, and tells nothing
 SPACING = 1.05  # between the two loads that are replicated
-CLEAR_MISS_RATIO = 1.5  # times more or fewer misses than the target: smaller ratios are mostly chance
 STEEPEST_SLOPE = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
 FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 130_000  # of each load, before its interval is looked at
 FEWEST, FIRST_MOST = 6, 48  # replications of a load by then
 MAX_REPLICATIONS = 300
+FEW_ALIKE = 1.5  # times as many replications: then a load is clearly better known than another
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 LOCATING = (24_000, 80_000)  # requests of loads that may turn out to lie beside the capacity
 MAX_MOVE = 1.25  # per step: with few replications the line may be nearly flat
-COARSE_REPLICATIONS = 6  # at most, of a search that is compared with another one, paired
 UNDER_REQUESTS, UNDER_REPLICATIONS = 80_000, 8  # of a load that is judged by another SLO, at least
 BESIDE_REQUESTS = 50_000  # of a variant, paired with what many replications show
 NEIGHBOUR_SPACING, MAX_NEIGHBOURS = 1.05, 3  # one load this close gives its capacity; this many are tried
-QUICK_REPLICATIONS = 4  # of a large fleet, where each has many requests
-QUICK_MOST, QUICK_REQUESTS = 60, 200_000  # at most so many replications, or requests of a load
-WORST_HOUR_MISS_RATIO = 2.0  # misses of an hour that 95 % stay below over their mean, before anything is known of them
-MAX_SIZE = 2.0**22
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,15 +62,53 @@ class Capacity:
 NOBODY = Capacity(low=0.0, mean=0.0, high=0.0)
 
 
-def screen_capacity(evaluator: Evaluator, guess: float, *, at_least: float = 0.0) -> float:
-    """The capacity to within some 15 %, from few replications; 0 if not even the smallest load is served.
+class CapacitySearch:
+    """Two loads around the capacity: located with few replications, then replicated as often as the interval takes.
 
-    A deployment that does not serve `at_least` is of no interest and is given 0 at once.
+    What is found depends on the evaluator and the first guess alone: confirming goes through locating.
     """
-    search = _Screening(evaluator)
-    if at_least and not search.serves(evaluator.load.round(at_least)):
-        return 0.0
-    return search.run(guess)
+
+    def __init__(self, evaluator: Evaluator, guess: float, *, replications: int | None = None) -> None:
+        """`replications`: how often the loads are replicated, however wide the interval is then."""
+        self.evaluator, self._guess, self._replications = evaluator, guess, replications
+        self._around: _Around | None = None
+        self._located: Capacity | None = None
+
+    def located(self) -> Capacity:
+        """The capacity to within a few per cent."""
+        if self._located is None:
+            self._located = self._locate()
+        return self._located
+
+    def _locate(self) -> Capacity:
+        centre = screen_capacity(self.evaluator, self._guess)
+        if not centre:
+            return NOBODY
+        self._around = _Around(self.evaluator, centre)
+        count = self._replications or _first_replications(self.evaluator)
+        for requests in LOCATING:
+            few = min(_replications_with(requests, self.evaluator), count)
+            if self._around.knee(few) is None:
+                return NOBODY
+        return self._found(few)
+
+    def confirmed(self, precision: float = PRECISION, max_replications: int = MAX_REPLICATIONS) -> Capacity:
+        """The capacity with an interval that is narrow enough, or as narrow as the most replications make it."""
+        if not self.located().mean:
+            return NOBODY
+        count = self._replications or min(_first_replications(self.evaluator), max_replications)
+        while (found := self._found(count)).mean:
+            if found.half_width <= precision or count in (self._replications, max_replications):
+                return found
+            growth = min(max((found.half_width / precision) ** 2, 1.25), 2.0)
+            count = min(math.ceil(count * growth), max_replications)
+        return NOBODY
+
+    def _found(self, count: int) -> Capacity:
+        around = self._around
+        if around is None or (knee := around.knee(count)) is None:
+            return NOBODY
+        return _rounded(self.evaluator, knee, around.points())
 
 
 def find_capacity(
@@ -85,32 +118,10 @@ def find_capacity(
     precision: float = PRECISION,
     replications: int | None = None,
     max_replications: int = MAX_REPLICATIONS,
-    is_quick: bool = False,
 ) -> Capacity:
-    """Two loads around the capacity, replicated until the interval is narrow enough or the budget ends.
-
-    `replications` is how often they are replicated, however wide the interval is then; `is_quick` begins with fewer
-    and ends sooner, for what is compared paired.
-    """
-    centre = screen_capacity(evaluator, guess)
-    if not centre:
-        return NOBODY
-    first, most = _first_replications(evaluator), max_replications
-    if is_quick:
-        first = _few_replications(evaluator)
-        most = min(max(_replications_with(QUICK_REQUESTS, evaluator), QUICK_MOST), most)
-    around = _Around(evaluator, centre)
-    count = replications or min(first, most)
-    for requests in LOCATING:
-        few = _replications_with(requests, evaluator)
-        if few < count and around.knee(few) is None:
-            return NOBODY
-    while (knee := around.knee(count)) is not None:
-        if knee.half_width <= precision or count in (replications, most):
-            return _rounded(evaluator, knee, around.points())
-        growth = min(max((knee.half_width / precision) ** 2, 1.25), 2.0)
-        count = min(math.ceil(count * growth), most)
-    return NOBODY
+    """Two loads around the capacity, replicated until the interval is narrow enough or the budget ends."""
+    search = CapacitySearch(evaluator, guess, replications=replications)
+    return search.confirmed(precision, max_replications)
 
 
 def _replications_with(requests: float, evaluator: Evaluator) -> int:
@@ -121,10 +132,6 @@ def _replications_with(requests: float, evaluator: Evaluator) -> int:
 def _first_replications(evaluator: Evaluator) -> int:
     """Few replications of a small fleet may all lack the rare bursts that the long run has."""
     return min(max(_replications_with(FIRST_REQUESTS, evaluator), FEWEST), FIRST_MOST)
-
-
-def _few_replications(evaluator: Evaluator) -> int:
-    return min(max(_first_replications(evaluator) // 2, QUICK_REPLICATIONS), COARSE_REPLICATIONS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -172,6 +179,12 @@ def crossing_under(evaluator: Evaluator, found: Capacity, slo: SLO) -> Crossing 
     if knee is None:
         return None
     return Crossing(knee=knee, point=max(around.points(), key=lambda point: len(point.replications)))
+
+
+def size_near(evaluator: Evaluator, slo: SLO) -> float:
+    """About where another SLO is met, from what was simulated alone."""
+    judged = evaluator.under(slo)
+    return math.exp(_knee_of(judged.points(), judged).log_size)
 
 
 def capacity_beside(evaluator: Evaluator, partner: Crossing, scale: float) -> float:
@@ -244,9 +257,9 @@ class _Around:
             if mean < self.low == self.evaluator.load.smallest:
                 return None
             if self.high > MAX_SIZE:
-                raise _limits_nothing(self.evaluator.load)
+                raise limits_nothing(self.evaluator.load)
             shares = self._shares(knee.target_misses)
-            served, missed = _bracket(shares, knee.target_misses)
+            served, missed = bracket(shares, knee.target_misses)
             if served and missed < math.inf and _leaps(shares, served, missed, knee.target_misses):
                 self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
                 if missed / served <= FINEST or not served < self.high < missed:
@@ -266,7 +279,7 @@ class _Around:
 
         For close loads this is unknown: chance gave them more or less work than expected.
         """
-        served, missed = _bracket(shares, target, CLEAR_MISS_RATIO)
+        served, missed = bracket(shares, target, CLEAR_MISS_RATIO)
         if not 0 < served < missed < math.inf or served < mean < missed:
             return None
         is_known = missed / served > SPACING**2 or not self.low <= mean <= self.high
@@ -276,10 +289,13 @@ class _Around:
         self.replicated[size] = max(count, self.replicated.get(size, 0))
 
     def _better_known(self) -> float:
-        """Which of the two loads is replicated more often: the nearer to the capacity.
+        """Which of the two loads is replicated more often: the one that is already, or the nearer to the capacity.
 
         Their random numbers are common, so that few replications of the other show how misses grow.
         """
+        low, high = (self.replicated.get(size, 0) for size in (self.low, self.high))
+        if max(low, high) > FEW_ALIKE * min(low, high):
+            return self.low if low > high else self.high
         return self.low if self._estimate().log_size < math.log(self.low * self.high) / 2 else self.high
 
     def _shares(self, target: float) -> dict[float, float]:
@@ -311,90 +327,3 @@ def _rounded(evaluator: Evaluator, knee: SLOCrossing, points: tuple[Point, ...])
         load.round(size) if size >= load.smallest else 0.0 for size in (interval.low, interval.mean, interval.high)
     )
     return Capacity(low=low, mean=mean, high=high, knee=knee, pair=points)
-
-
-def _limits_nothing(load: Load) -> ValueError:
-    return HeadcountError(
-        f"more than {MAX_SIZE:,.0f} {load.unit} meet the SLO: it limits nothing here; tighten --ttft or --tpot"
-    )
-
-
-@dataclass(frozen=True)
-class _Screening:
-    """Brackets the target by secants through the logarithms of loads and misses, until one load is close to it.
-
-    Known points cost nothing.
-    """
-
-    evaluator: Evaluator
-
-    @property
-    def target(self) -> float:
-        target = 1 - self.evaluator.slo.attainment
-        return target if self.evaluator.hours_met is None else target / WORST_HOUR_MISS_RATIO
-
-    def misses(self, size: float) -> float:
-        """Of one replication where most requests miss, or it has many and no queue that may grow."""
-        first = self.evaluator.point(size, 1)
-        is_enough = first.mean("num_requests") >= SCREENED_REQUESTS and not first.queue_may_grow
-        if is_enough or first.shown().share > MAX_MISS_SHARE:
-            return first.shown().share
-        return self.evaluator.point(size, SCREENING_REPLICATIONS).shown().share
-
-    def serves(self, size: float) -> bool:
-        return self.misses(size) <= self.target
-
-    def run(self, guess: float) -> float:
-        """Where the secant between two close loads around the target meets it, or beside one that all but does."""
-        load = self.evaluator.load
-        shares = {point.size: self.misses(point.size) for point in self.evaluator.points()}
-        if not shares:
-            first = max(load.round(guess), load.smallest)
-            shares = {first: self.misses(first)}
-        while True:
-            served, missed = _bracket(shares, self.target)
-            if missed <= load.smallest:
-                return 0.0
-            beside = served if missed == math.inf else missed
-            if (not served or missed == math.inf) and 1 / CLEAR_MISS_RATIO <= shares[
-                beside
-            ] / self.target <= CLEAR_MISS_RATIO:
-                return max(beside * math.pow(self.target / shares[beside], 1 / SLOPE), load.smallest)
-            following = self._next(shares, served, missed)
-            if following is None:
-                return max(_secant(shares, served, missed, self.target), load.smallest)
-            if following > MAX_SIZE:
-                raise _limits_nothing(load)
-            shares[following] = self.misses(following)
-
-    def _next(self, shares: dict[float, float], served: float, missed: float) -> float | None:
-        load = self.evaluator.load
-        if missed == math.inf:
-            step = (self.target / shares[served]) ** (1 / SLOPE) if shares[served] > 0 else MAX_STEP
-            return load.round(served * min(max(step, 1.05), MAX_STEP)) + (load.round(served * 1.05) == served)
-        if served == 0.0:
-            step = (self.target / shares[missed]) ** (1 / SLOPE) / 1.05
-            step = step if shares[missed] < 0.9 else 1 / MAX_STEP
-            return max(load.round(missed * max(step, 1 / MAX_STEP)), load.smallest)
-        if missed / served <= SCREENED_WITHIN:
-            return None
-        aim = _secant(shares, served, missed, self.target)
-        inside = min(max(aim, served * SCREENED_WITHIN**0.5), missed / SCREENED_WITHIN**0.5)
-        following = load.round(inside)
-        if following <= served:
-            following = load.round(served + 1) if load.unit == "users" else inside
-        return following if served < following < missed else None
-
-
-def _bracket(shares: dict[float, float], target: float, clearly: float = 1.0) -> tuple[float, float]:
-    """The largest load that serves below the smallest that misses the target, `clearly` times fewer or more."""
-    missed = min((size for size, share in shares.items() if share > target * clearly), default=math.inf)
-    served = (size for size, share in shares.items() if share <= target / clearly and size < missed)
-    return max(served, default=0.0), missed
-
-
-def _secant(shares: dict[float, float], served: float, missed: float, target: float) -> float:
-    """Where the line between two loads, in logarithms, meets the target."""
-    few, many = (math.log(max(shares[size], target * 1e-2)) for size in (served, missed))
-    share = (math.log(target) - few) / (many - few) if many > few else 0.5
-    return math.exp(math.log(served) + math.log(missed / served) * min(max(share, 0.0), 1.0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from files.documents import Json, ReadJson
 from simulator.deployment import Deployment
-from simulator.study.capacity import Capacity, capacity_beside, crossing_under
+from simulator.study.capacity import Capacity, capacity_beside, crossing_under, size_near
 from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
@@ -97,13 +97,12 @@ class _Changes:
 
         That is nearly a change of scale: so many times the users meet limits that are so many times shorter.
         """
-        slo, factor = self.evaluator.slo, (1 + max(map(self.step_error, self.plans))) ** sign
-        scaled = {name: limit / factor for name in ("ttft_s", "tpot_s") if (limit := getattr(slo, name)) is not None}
+        scaled, factor = scaled_limits(self.evaluator.slo, (1 + max(map(self.step_error, self.plans))) ** sign)
 
         def changed(plan: Deployment) -> Deployment:
             return plan.with_step_times((1 + self.step_error(plan)) ** sign)
 
-        return self.users_on(changed, replace(slo, **scaled), factor**SCALE_POWER)
+        return self.users_on(changed, scaled, factor)
 
     def users_on(self, change: Callable[[Deployment], Deployment], partner: SLO, scale: float = 1.0) -> int:
         """Users of the fleet with servers that are changed so, under the same load.
@@ -150,6 +149,12 @@ def _within_ttft(changes: _Changes) -> dict[str, object]:
     return {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
 
 
+def scaled_limits(slo: SLO, factor: float) -> tuple[SLO, float]:
+    """Limits as much shorter as steps take longer, and about how many times the users under them there are then."""
+    scaled = {name: limit / factor for name in ("ttft_s", "tpot_s") if (limit := getattr(slo, name)) is not None}
+    return replace(slo, **scaled), factor**SCALE_POWER
+
+
 def ttft_limits(slo: SLO, error: float) -> tuple[SLO, SLO]:
     """What to ask of simulated TTFTs where real ones are longer by this share, then where they are as much shorter."""
     assert slo.ttft_s is not None, "nothing is asked of them"
@@ -166,6 +171,38 @@ def safe_share(
         longer, _ = ttft_limits(slo, error)
         waits = math.log(max(found.size / estimate_users(plan, servers, load, longer, role).size, 1.0))
     return math.exp(-math.hypot(steps, waits))
+
+
+def located_within_errors(
+    plan: Deployment, evaluator: Evaluator, found: Capacity, estimate: Estimate, users: int
+) -> dict[str, object]:
+    """The same from what was simulated to locate the users; what fewer KV blocks leave is estimated."""
+    changes = _Changes(plans=(plan,), evaluator=evaluator, found=found, users=users)
+    within: dict[str, object] = {}
+
+    def users_under(limits: SLO, scale: float = 1.0) -> int:
+        return math.floor(users * size_near(evaluator, limits) * scale / found.mean)
+
+    slo, budget = evaluator.slo, plan.budget
+    if not plan.latency.is_given:
+        error = changes.step_error(plan)
+        slower, faster = (users_under(*scaled_limits(slo, (1 + error) ** sign)) for sign in (1, -1))
+        within |= {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
+    if slo.ttft_s is not None and (error := plan.latency.ttft_error_at(changes.sequences)):
+        later, sooner = (users_under(limits) for limits in ttft_limits(slo, error))
+        within |= {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
+    if budget.num_gpu_blocks_high - budget.num_gpu_blocks_low >= 2 * POOL_MATTERS * budget.num_gpu_blocks:
+        engines = evaluator.fleet.num_engines // plan.data_parallel_size
+
+        def users_on(other: Deployment) -> int:
+            load = load_on([other], evaluator.load)
+            size = estimate_users(other, engines, load, slo).size if load else 0.0
+            return math.floor(users * size / estimate.size)
+
+        smaller = users_on(with_fewest(plan)) if starts_with_fewest(plan) else 0
+        larger = users_on(plan.with_kv_blocks(budget.num_gpu_blocks_high))
+        within |= {SMALLER: min(smaller, users), LARGER: max(larger, users)}
+    return within
 
 
 def _within_pool(changes: _Changes) -> dict[str, object]:

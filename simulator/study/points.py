@@ -19,14 +19,25 @@ from simulator.study.statistics import Interval, t_interval
 from simulator.tenants import TenantFigures, pooled
 
 MATERIAL_GROWTH = 0.25
+SUMMED = frozenset(
+    {"requests_per_s", "output_tokens_per_s", "in_flight", "running", "waiting", "held", "queue_slope_per_s"}
+)  # figures that grow with the number of copies; all others are shares, times, or figures of a server
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Point:
-    """One load size, simulated in several replications with random numbers common to all sizes."""
+    """One load size, simulated in several replications with random numbers common to all sizes.
+
+    A fleet of `copies` that share nothing serves as many times what one of them was simulated to serve.
+    """
 
     size: float
     replications: tuple[Replication, ...]
+    copies: int = 1
+
+    def in_copies(self, copies: int) -> "Point":
+        """The same in so many copies of what was simulated."""
+        return replace(self, size=self.size * copies, copies=self.copies * copies)
 
     @property
     def attainment(self) -> Interval:
@@ -36,8 +47,11 @@ class Point:
         """A figure of the replications; those of one number share their random numbers, and count once."""
         by_number: dict[int, list[float]] = {}
         for each in self.replications:
-            by_number.setdefault(each.number, []).append(getattr(each, name))
+            by_number.setdefault(each.number, []).append(getattr(each, name) * self._summed(name))
         return t_interval([sum(values) / len(values) for values in by_number.values()])
+
+    def _summed(self, name: str) -> int:
+        return self.copies if name in SUMMED else 1
 
     @property
     def queue_grows(self) -> bool:
@@ -70,7 +84,7 @@ class Point:
 
     def mean(self, name: str) -> float:
         values = [float(getattr(replication, name)) for replication in self.replications]
-        return sum(values) / len(values)
+        return sum(values) / len(values) * self._summed(name)
 
     @property
     def host_hit_rate(self) -> float | None:
@@ -111,11 +125,15 @@ Watcher = Callable[[Point, str], None]
 
 @dataclass(kw_only=True)
 class Evaluator:
-    """Simulates points of one deployment, each once; replications run side by side."""
+    """Simulates points of one deployment, each once; replications run side by side.
+
+    Of a fleet of `copies` that share nothing one is simulated, under its part of the load.
+    """
 
     fleet: Fleet
     load: Load
     slo: SLO
+    copies: int = 1
     judged_by: SLO | None = None  # what the same simulations are asked for instead of `slo`
     hours_met: float | None = None  # the share of hours that have to meet the SLO; None: the long run has to
     watcher: Watcher | None = None
@@ -125,6 +143,8 @@ class Evaluator:
 
     def point(self, size: float, num_replications: int) -> Point:
         """The point with at least that many replications; earlier ones are kept."""
+        if self.copies > 1:
+            size = max(self.load.round(size / self.copies), self.load.smallest)
         known = self.known.get(size, ())
         if len(known) < num_replications:
             known += self._replicate(size, range(len(known), num_replications))
@@ -137,17 +157,26 @@ class Evaluator:
         """Every point simulated so far, by size."""
         return [self._point(size) for size in sorted(self.known)]
 
+    @property
+    def of_one(self) -> "Evaluator":
+        """Of one of the copies alone; its simulations are known to both."""
+        return replace(self, copies=1)
+
+    def recall(self, point: Point) -> None:
+        """Take what was simulated before."""
+        self.known[point.size / point.copies] = point.replications
+
     def under(self, slo: SLO) -> "Evaluator":
         """The same simulations, known to both from now on, judged by another SLO."""
         return replace(self, judged_by=slo)
 
     def _point(self, size: float) -> Point:
         if self.judged_by is None:
-            return Point(size=size, replications=self.known[size])
+            return Point(size=size, replications=self.known[size]).in_copies(self.copies)
         judged = self._judged.get(size, ())
         judged += tuple(each.under(self.judged_by) for each in self.known[size][len(judged) :])
         self._judged[size] = judged
-        return Point(size=size, replications=judged)
+        return Point(size=size, replications=judged).in_copies(self.copies)
 
     def _replicate(self, size: float, numbers: range) -> tuple[Replication, ...]:
         task = Task(fleet=self.fleet, load=self.load, size=size, slo=self.slo, replication=0)

@@ -64,6 +64,11 @@ class SLOCrossing:
         """The load and its interval."""
         return _exponential(self.log_size, self.log_sizes, confidence)
 
+    def times(self, factor: float) -> "SLOCrossing":
+        """Of so many times the load."""
+        shift = math.log(factor)
+        return replace(self, log_size=self.log_size + shift, log_sizes=self.log_sizes + shift)
+
     def over(self, other: "SLOCrossing") -> Interval:
         """This load over another one's, paired by replication: common random numbers cancel."""
         n = min(len(self.log_sizes), len(other.log_sizes))

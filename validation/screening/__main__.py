@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from simulator.study.bottleneck import what_binds
-from simulator.study.capacity import SCREENING_REPLICATIONS, screen_capacity
+from simulator.study.capacity_screening import SCREENING_REPLICATIONS, screen_capacity
 from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.points import Evaluator
 from validation.markdown import DOCS, table

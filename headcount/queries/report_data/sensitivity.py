@@ -13,7 +13,7 @@ from headcount.text.populations import mean_context_tokens
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.fleets.heterogeneous_fleet import PoolAlone
 from simulator.study.variations.variation import screen, screen_disaggregated
 from workloads.populations.population import Population

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json, rounded
 from headcount.queries.report_data.sensitivity import Sensitivity
 from simulator.study.bottleneck import step_causes, what_binds
+from simulator.study.candidate import RunContext, evaluator_of
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, RunContext, evaluator_of
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.points import Point
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations

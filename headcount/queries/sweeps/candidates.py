@@ -10,7 +10,7 @@ from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import ENGINES, TUNINGS, engine_of
 from simulator.engines.vllm.defaults import GIB
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.traffic import traffic_of
 from simulator.study.variations.variation import Candidate, screen
 

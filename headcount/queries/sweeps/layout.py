@@ -10,7 +10,7 @@ from headcount.queries.report_data.disaggregation import disaggregated_text
 from headcount.queries.report_data.study import Study
 from headcount.text.capacity import no_capacity_reason
 from headcount.text.words import found_text, hits_text, layout_text
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.served import latency_summary
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import inverse, times, users_ratio

@@ -23,8 +23,9 @@ from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment
 from simulator.disaggregation import PoolLink
+from simulator.study.candidate import RunContext, evaluator_of
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import RunContext, evaluator_of, plans_of
+from simulator.study.capacity_table import plans_of
 from simulator.study.points import Point, Watcher
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO

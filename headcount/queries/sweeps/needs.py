@@ -12,9 +12,9 @@ from headcount.queries.sweeps.layouts import Layouts
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import AT_CONFIDENCE
 from simulator.fleet.router import router_name
+from simulator.study.candidate import AFFINITY, RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import RunContext
-from simulator.study.fleets.layouts import AFFINITY, LEAST_OUTSTANDING, FleetQuestion, Offer
+from simulator.study.fleets.layouts import LEAST_OUTSTANDING, FleetQuestion, Offer
 from simulator.study.fleets.layouts import Layout as Server
 from simulator.study.fleets.screening import Screened, screened
 from simulator.study.fleets.search import sized

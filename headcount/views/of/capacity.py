@@ -44,7 +44,7 @@ from headcount.views.summary.summary import (
     serves_nobody,
 )
 from simulator.deployment import Deployment
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.points import Point
 from simulator.study.served import latency_summary
 from workloads.traces.trace import Trace

@@ -26,7 +26,7 @@ from headcount.text.words import (
 )
 from headcount.views.of.layouts_summary import spoken
 from headcount.views.summary.summary import MOST_OPTIONS
-from simulator.study.fleets.layouts import AFFINITY
+from simulator.study.candidate import AFFINITY
 from simulator.study.served import latency_summary
 from workloads.effects import TrafficEffects
 from workloads.populations.population import Population

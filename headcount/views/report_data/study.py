@@ -14,7 +14,7 @@ from headcount.views.report_data.deployment import deployment_json
 from headcount.views.report_data.memory import memory_json
 from headcount.views.report_data.workload import assumptions_of, workload_text
 from simulator.deployment import Deployment
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 
 if TYPE_CHECKING:
     from headcount.queries.result import Result

@@ -10,7 +10,7 @@ from headcount.text.units import counted
 from headcount.text.words import joined
 
 if TYPE_CHECKING:
-    from simulator.study.capacity_table import CapacityRow
+    from simulator.study.capacity_row import CapacityRow
 
 MOST_TO_CONFIRM: Final = 3
 LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %

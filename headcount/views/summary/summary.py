@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
     from simulator.deployment import Deployment
     from simulator.engines.engines import AnyArgs
-    from simulator.study.capacity_table import CapacityRow
+    from simulator.study.capacity_row import CapacityRow
     from simulator.study.slo import SLO
     from workloads.traces.trace import Trace
 

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from simulator.disaggregation import DisaggregatedDeployment
+from simulator.study.candidate import RunContext
 from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import users_within_errors
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, RunContext, empty_row, no_capacity_reason, row_of
+from simulator.study.capacity_row import CapacityRow, empty_row, no_capacity_reason, row_of
 from simulator.study.estimate import estimate_users, stationary_load
 from simulator.study.points import Evaluator
 

@@ -11,10 +11,11 @@ from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
 from simulator.results import RequestTimes, request_times
+from simulator.study.candidate import RunContext
 from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, RunContext
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.estimate import stationary_load
 from simulator.study.points import Evaluator
 from simulator.study.replication import simulate_users, waits_of

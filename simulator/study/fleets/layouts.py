@@ -19,7 +19,7 @@ from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
 LEAST_OUTSTANDING: Final = "least-outstanding"
-AFFINITY: Final = "session-affinity"  # a conversation stays on its server, as if that were the only one
+
 MAX_REPLICATIONS = 24  # of a load of the fleet that wins
 PRECISION = 0.05  # of its users; step-time error is more than twice as large
 

@@ -10,8 +10,8 @@ from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, total_parameters
 from simulator.study.bottleneck import LONGER
-from simulator.study.capacity_table import RunContext
-from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Offer
+from simulator.study.candidate import AFFINITY, RunContext
+from simulator.study.fleets.layouts import FleetQuestion, Offer
 from simulator.study.fleets.screening import Screened
 from simulator.study.fleets.search import screen_all, sized
 from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized

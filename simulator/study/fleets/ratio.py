@@ -7,14 +7,15 @@ from typing import Final
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment, disaggregated_deployment
 from simulator.fleet.pool_sizes import DECODE, PREFILL
-from simulator.study.capacity import SCREENING_REPLICATIONS
-from simulator.study.capacity_table import CapacityRow, RunContext
+from simulator.study.candidate import AFFINITY, RunContext
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_screening import SCREENING_REPLICATIONS
 from simulator.study.fleets.disaggregation import (
     capacity_of_disaggregated,
     disaggregated_row,
     evaluator_of_disaggregated,
 )
-from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
+from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
 from simulator.study.fleets.screening import PROMISES_NOBODY, Screened, cheaper_router
 from simulator.study.fleets.sizing import MOST_BOUGHT, MOST_SERVERS, MOST_USERS, SERVED_REPLICATIONS, Sized, kept

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from simulator.study.candidate import AFFINITY
 from simulator.study.capacity_interval import safe_share
 from simulator.study.estimate import Estimate, estimate_users
-from simulator.study.fleets.layouts import AFFINITY, Dropped, FleetQuestion, Layout
+from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.loads import Load
 from workloads.populations.population import Population
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from simulator.study.capacity_table import RunContext
+from simulator.study.candidate import RunContext
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
 from simulator.study.fleets.ratio import RatioSizing, disaggregated_layouts, screened_disaggregated
 from simulator.study.fleets.screening import Screened, screened

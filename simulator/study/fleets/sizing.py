@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from simulator.study.capacity_table import CapacityRow, capacity_rows
+from simulator.study.candidate import AFFINITY
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import capacity_rows
 from simulator.study.estimate import stationary_load
-from simulator.study.fleets.layouts import AFFINITY, FleetQuestion, Layout
+from simulator.study.fleets.layouts import FleetQuestion, Layout
 from simulator.study.fleets.screening import Screened, estimated_users
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations

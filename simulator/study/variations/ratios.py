@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 

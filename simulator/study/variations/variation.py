@@ -6,6 +6,7 @@ from typing import Any
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
 from simulator.study.bottleneck import what_binds
+from simulator.study.candidate import RunContext, evaluator_of
 from simulator.study.capacity import Capacity, find_capacity
 from simulator.study.capacity_interval import (
     FASTER,
@@ -22,15 +23,8 @@ from simulator.study.capacity_interval import (
     with_fewest,
 )
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import (
-    CapacityRow,
-    RunContext,
-    empty_row,
-    evaluator_of,
-    no_capacity_reason,
-    plans_of,
-    row_of,
-)
+from simulator.study.capacity_row import CapacityRow, empty_row, no_capacity_reason, row_of
+from simulator.study.capacity_table import plans_of
 from simulator.study.estimate import Estimate, estimate_users, estimated_users
 from simulator.study.fleets.disaggregation import (
     capacity_of_disaggregated,

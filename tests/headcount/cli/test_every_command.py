@@ -15,7 +15,8 @@ from headcount.cli.command import Command
 from headcount.cli.commands import memory
 from headcount.cli.main import cli
 from headcount.queries import capacity
-from simulator.study.capacity_table import CapacityRow, capacity_rows
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import capacity_rows
 from tests.headcount.conftest import SHORT_ANSWERS
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import RunContext, capacity_rows
+from simulator.study.capacity_table import capacity_rows
 from simulator.study.fleets.heterogeneous_fleet import PoolAlone, serve_together
 from tests.headcount.conftest import SHORT_ANSWERS
 from tests.headcount.told import summary_of

@@ -18,7 +18,7 @@ from headcount.queries.result import Result
 from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import resolve
 from simulator.latency.gpu_constants import measured_text
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from tests.headcount.conftest import SHORT_ANSWERS, figures
 
 Run = Callable[..., Any]

@@ -15,7 +15,7 @@ from simulator.engines.engines import AnyArgs
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from workloads.load import load_preset
 
 

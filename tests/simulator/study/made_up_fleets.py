@@ -10,7 +10,7 @@ import pytest
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.fleets import sizing
 from simulator.study.fleets.layouts import FleetQuestion, Offer
 from simulator.study.statistics import Interval

@@ -15,7 +15,8 @@ from simulator.engines.engines import engine_args
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.bottleneck import first_missed, longer_limits, not_served, reached, what_binds
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, capacity_rows
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import capacity_rows
 from simulator.study.slo import SLO
 from workloads.synthetic import single_turn_users
 

@@ -16,7 +16,8 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study import loads
 from simulator.study.capacity_interval import interval_of_users
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, capacity_rows
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import capacity_rows
 from simulator.study.slo import SLO
 from simulator.study.statistics import t_interval
 from workloads.synthetic import single_turn_users

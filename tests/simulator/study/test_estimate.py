@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvcache.models.catalog import find_gpu
 from simulator.deployment import Deployment, resolve
 from simulator.study import traffic
-from simulator.study.capacity import screen_capacity
+from simulator.study.capacity_screening import screen_capacity
 from simulator.study.estimate import ROUGHLY, Estimate, estimate_users, stationary_load
 from simulator.study.loads import Load, TraceLoad, UserLoad
 from simulator.study.points import Evaluator

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from simulator.disaggregation import DisaggregatedDeployment, PoolLink
 from simulator.fleet.deciders import read_decider
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, RunContext
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.fleets import ratio
 from simulator.study.fleets.disaggregation import (
     capacity_of_disaggregated,

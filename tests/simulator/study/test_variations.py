@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_table import CapacityRow, RunContext
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.variations.ratios import chain_ratios, common_replications, inverse, users_ratio
 from simulator.study.variations.variation import screen, simulated

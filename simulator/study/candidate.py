@@ -1,0 +1,231 @@
+"""One way to serve on so many GPUs, replicas that are alike behind one router, and how well it is known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import Final
+
+from files.documents import ReadJson
+from simulator.deployment import Deployment, default_router
+from simulator.engines.engines import engine_of
+from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
+from simulator.fleet.flow_control import read_flow_control
+from simulator.fleet.router import RouterFactory, router_name
+from simulator.study.bottleneck import what_binds
+from simulator.study.capacity import Capacity, CapacitySearch, find_capacity
+from simulator.study.capacity_interval import located_within_errors, safe_share, users_at, users_within_errors
+from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_row import CapacityRow, Screened, empty_row, no_capacity_reason, row_of
+from simulator.study.estimate import Estimate, estimate_users, estimated_users, stationary_load
+from simulator.study.points import Evaluator, Watcher
+from simulator.study.running.simulations import Simulations
+from simulator.study.served import safe_point
+from workloads.populations.population import Population
+
+AFFINITY: Final = "session-affinity"
+WITHIN: Final = (1.25, 0.98, 1.0)
+"""By level: times what is known of a candidate that counts. Estimates are at most so far off; what few replications
+show is known to some 2 %, and nearly as good a candidate is not worth the simulations (docs/measurements/search.md)."""
+
+
+class Level(IntEnum):
+    """How well a candidate is known."""
+
+    ESTIMATED = 0
+    COARSE = 1  # from few replications
+    CONFIRMED = 2
+
+    @property
+    def word(self) -> str:
+        """As rows have it."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Shows what is simulated to a watcher; knows where it runs, and where it is kept."""
+
+    watcher: Watcher | None = None
+    simulations: Simulations = field(default_factory=Simulations)
+    estimated: Callable[[int, int], None] = lambda *_: None
+
+
+def routers_for(question: CapacityQuestion, plan: Deployment, replicas: int) -> tuple[str | RouterFactory, ...]:
+    """The router that is asked for; else the usual one, and session affinity where it keeps prefixes together."""
+    if question.router is not None:
+        return (question.router,)
+    usual = default_router(plan.data_parallel_size, replicas, engine_of(plan.args))
+    load, engine = question.workload, plan.engine
+    is_talk = isinstance(load, Population) and load.turns.mean() > 1
+    has_caching = not engine.disable_radix_cache if isinstance(engine, SGLangConfig) else engine.enable_prefix_caching
+    return (usual, AFFINITY) if replicas > 1 and is_talk and has_caching and not plan.shares_kv_store else (usual,)
+
+
+def shares_nothing(question: CapacityQuestion, plan: Deployment) -> bool:
+    """Whether replicas are simulated as copies of one: conversations stay, and nothing else is common to them.
+
+    Whole fleets serve a little more: new conversations go where the fewest requests are (docs/measurements/search.md).
+    """
+    is_kept_apart = question.router == AFFINITY and isinstance(question.workload, Population)
+    return is_kept_apart and not plan.shares_kv_store and question.flow_control is None and question.hours_met is None
+
+
+def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, how: RunContext) -> Evaluator:
+    """Simulates loads on so many replicas."""
+    copies = replicas if shares_nothing(question, plan) else 1
+    simulated = replicas // copies
+    is_one_engine = simulated * plan.data_parallel_size == 1
+    fleet = plan.fleet(simulated, None if is_one_engine else question.router)
+    return Evaluator(
+        fleet=replace(fleet, flow_control=read_flow_control(question.flow_control)),
+        load=stationary_load(question.load(plan), plan, simulated, question.slo),
+        slo=question.slo,
+        copies=copies,
+        hours_met=question.hours_met,
+        watcher=how.watcher,
+        simulations=how.simulations,
+    )
+
+
+@dataclass(kw_only=True, eq=False)
+class Simulated:
+    """Replicas that are simulated together; estimated first, and known better each time that they are advanced.
+
+    What is found depends on the plan, the replicas, the router, the workload, the SLO and the seed: on nothing else.
+    """
+
+    question: CapacityQuestion  # with its router
+    plan: Deployment
+    replicas: int
+    how: RunContext
+    level: Level = Level.ESTIMATED
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return evaluator_of(self.question, self.plan, self.replicas, self.how)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        return estimate_users(self.plan, self.replicas, self._evaluator.load, self.question.slo)
+
+    @cached_property
+    def _search(self) -> CapacitySearch:
+        return CapacitySearch(self._evaluator, self.estimate.size, replications=self.question.replications)
+
+    @cached_property
+    def _estimated(self) -> tuple[int, int]:
+        load, slo = self._evaluator.load, self.question.slo
+        users = estimated_users(load, self.estimate, slo)
+        return users, int(users * safe_share(self.estimate, self.plan, self.replicas, load=load, slo=slo))
+
+    @cached_property
+    def _coarse(self) -> CapacityRow:
+        """Without the error of replications, which more of them make small."""
+        found = self._search.located()
+        exact = replace(found, low=found.mean, high=found.mean)
+
+        def within(users: int) -> dict[str, object]:
+            return located_within_errors(self.plan, self._evaluator, found, self.estimate, users)
+
+        return replace(self._row_of(exact, within), evidence=Level.COARSE.word)
+
+    @cached_property
+    def _confirmed(self) -> CapacityRow:
+        """As exactly as asked for."""
+        _ = self._coarse  # what is found must not depend on whether that was asked for before
+        plan, evaluator, found = self.plan, self._evaluator, self._search.confirmed(self.question.precision)
+        row = self._row_of(found, lambda users: users_within_errors([plan], evaluator, found, users))
+        row = replace(row, safe_point=safe_point(evaluator, found, users=row.users, users_low=row.users_low))
+        return row if self.question.hours_met is None else _beside_long_run(row, evaluator, found)
+
+    def _row_of(self, found: Capacity, within: Callable[[int], ReadJson]) -> CapacityRow:
+        question, plan, evaluator, gpus = self.question, self.plan, self._evaluator, self.replicas * self.plan.gpus
+        if found.mean:
+            return row_of(question, plan, evaluator, found, gpus=gpus, within_errors=within)
+        row = empty_row(question, gpus, plan.tensor_parallel_size, no_capacity_reason(question, evaluator), plan)
+        return replace(row, binding=what_binds(plan, evaluator.points()[0]))
+
+    @property
+    def row(self) -> CapacityRow:
+        """What few replications show, or as exactly as asked for."""
+        return self._confirmed if self.level is Level.CONFIRMED else self._coarse
+
+    @property
+    def users(self) -> tuple[int, int]:
+        """Expected, and at 95 % confidence, as far as known."""
+        return self._estimated if self.level is Level.ESTIMATED else (self.row.users, self.row.users_low)
+
+    def advance(self) -> None:
+        """Find out more."""
+        self.level = Level(self.level + 1)
+        _ = self.users
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Replicas behind a router: simulated together, or copies of one that is."""
+
+    simulated: Simulated
+    copies: int
+    router: str | RouterFactory
+
+    @property
+    def plan(self) -> Deployment:
+        return self.simulated.plan
+
+    @property
+    def replicas(self) -> int:
+        return self.copies * self.simulated.replicas
+
+    @property
+    def users(self) -> int:
+        """Expected, as far as known."""
+        return self.copies * self.simulated.users[0]
+
+    @property
+    def users_low(self) -> int:
+        """At 95 % confidence, as far as known."""
+        return self.copies * self.simulated.users[1]
+
+    @property
+    def at_most(self) -> float:
+        """Users at 95 % confidence that it may turn out to serve."""
+        return self.users_low * WITHIN[self.simulated.level]
+
+    @property
+    def level(self) -> Level:
+        return self.simulated.level
+
+    def row(self, gpus: int) -> CapacityRow:
+        """What is found of it on so many GPUs, of which some may be left over."""
+        price = self.simulated.question.gpu.usd_per_hour_of(gpus)
+        return replace(self.simulated.row.in_copies(self.copies, gpus, price), router=self.router)
+
+    def known_as(self, level: Level) -> "Candidate":
+        """The same, found out so much of."""
+        while self.level < level:
+            self.simulated.advance()
+        return self
+
+    def screened(self) -> Screened:
+        """What is known of it, as a row shows it."""
+        several = self.replicas * self.plan.data_parallel_size > 1
+        return Screened(
+            tp=self.plan.tensor_parallel_size,
+            router=router_name(self.router) if several else None,
+            users=self.users,
+            users_low=self.users_low,
+            evidence=self.level.word,
+        )
+
+
+def _beside_long_run(row: CapacityRow, evaluator: Evaluator, found: Capacity) -> CapacityRow:
+    """What it costs that single hours meet the SLO: the long run is judged in the same replications."""
+    if found.knee is None:
+        return row
+    long_run = find_capacity(replace(evaluator, hours_met=None), found.mean, replications=row.replications)
+    if long_run.knee is None or long_run.point is None:
+        return row
+    users = users_at(evaluator.load, replace(long_run.point, size=long_run.mean))
+    return replace(row, users_long_run=users, hours_over_long_run=found.knee.over(long_run.knee))
