@@ -233,7 +233,10 @@ def _latency_settings(args: AnyArgs) -> dict[str, object]:
 
 
 def layouts(architecture: Architecture, gpu: GPU, args: AnyArgs, *, num_gpus: int) -> dict[int, Deployment | str]:
-    """By tensor-parallel size: the asked one, or every one that divides the GPU count; with why it cannot run."""
+    """By tensor-parallel size: the asked one, or every one that may be; with why it cannot run.
+
+    That is what divides the GPU count, and powers of two, which may leave GPUs over.
+    """
     ranks = args.pipeline_parallel_size * args.num_engines
     gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
     if args.tensor_parallel_size is not None:
@@ -248,7 +251,8 @@ def layouts(architecture: Architecture, gpu: GPU, args: AnyArgs, *, num_gpus: in
         named = " × ".join(f"--{what}-parallel-size {n}" for what, n in flags if n > 1)
         return {1: f"{named} does not divide {gpus}"}
     most = min(num_gpus // ranks, MAX_TENSOR_PARALLEL_SIZE)
-    sizes_tried = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0]
+    usual = (1, 2, 4, 8)
+    sizes_tried = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0 or size in usual]
     tried = {size: replace(args, tensor_parallel_size=size) for size in sizes_tried}
     return {
         size: _resolved_or_why(architecture, gpu, changed, DoesNotFitError, SplitError)

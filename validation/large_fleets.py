@@ -81,7 +81,7 @@ def _offer() -> Offer:
 
 def _layout(plan: Deployment, question: FleetQuestion) -> Layout:
     assert question.router is not None, "each case names its router"
-    return Layout(offer=_offer(), plan=plan, router=question.router)
+    return Layout(offer=_offer(), plan=plan, args=plan.given, router=question.router)
 
 
 def _keep(name: str, found: dict[str, float]) -> None:

@@ -11,9 +11,7 @@ from simulator.engines.values import COUNT, ROUTER, IntegerList, Listed, Share, 
 from simulator.fleet.pool_sizes import PoolChoices
 from simulator.fleet.router import RouterFactory
 from simulator.study.capacity import PRECISION
-from simulator.study.fleets import layouts
 
-COMPARED_PRECISION: Final = 0.05
 TRIALS: Final = 200
 FINALISTS: Final = 6
 SORTS: Final = ("cost", "users", "ttft", "tpot", "month")
@@ -81,10 +79,13 @@ class CompareSearch(Inputs, heading="Ranking"):
         default=False,
         flag="all",
     )
-    precision: float = _precision(COMPARED_PRECISION)
+    precision: float = _precision(PRECISION)
     replications: int | None = _replications()
     router: str | RouterFactory | Sequence[str | RouterFactory] | None = given(
-        Listed(ROUTER), ROUTERS, heading="Scheduler", default_text="least-outstanding; vllm-dp for one server with -dp"
+        Listed(ROUTER),
+        ROUTERS,
+        heading="Scheduler",
+        default_text="the better of least-outstanding and session-affinity; vllm-dp for one server with -dp",
     )
 
 
@@ -105,7 +106,7 @@ class SweepInput(Inputs, heading="What if"):
     )
     users: int | None = given(COUNT, "Answer with the GPUs and the cost that this many users need.")
     gpus: int | None = given(COUNT, "GPUs to simulate.", default_text="the fewest that hold the model")
-    precision: float = _precision(COMPARED_PRECISION)
+    precision: float = _precision(PRECISION)
     replications: int | None = _replications()
     router: str | RouterFactory | None = router_field()
 
@@ -146,7 +147,7 @@ class PlanSearch(Inputs, heading="Choice"):
         Listed(Text()), "KV-cache formats to choose from.", default_text="auto"
     )
     router: str | RouterFactory | None = router_field(
-        default_text="least-outstanding, or session-affinity where that is estimated to cost less"
+        default_text="the better of least-outstanding and session-affinity"
     )
     pools: PoolSizesAsked | None = given(
         PoolChoices(),
@@ -155,11 +156,9 @@ class PlanSearch(Inputs, heading="Choice"):
         heading="Disaggregated prefill/decode",
     )
     precision: float = _precision(
-        layouts.PRECISION, "Half-width of the simulation-noise interval of the best fleet's users.", "Search"
+        PRECISION, "Half-width of the simulation-noise interval of the best fleet's users.", "Search"
     )
-    replications: int = given(
-        WholeNumber(2, 10_000), "Most independent runs per load.", heading="Search", default=layouts.MAX_REPLICATIONS
-    )
+    replications: int | None = _replications("Search")
     explain: bool = given(
         Switch(has_opposite=False), "Also show every layout and why it was dropped.", heading="Output", default=False
     )

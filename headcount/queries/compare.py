@@ -155,7 +155,7 @@ def compare(
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
             watcher = noted(progress, done, len(wanted), found[place].name)
-            found[place] = layouts.simulated(found[place], watcher, is_served=True)
+            found[place] = layouts.simulated(found[place], watcher)
             progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
         gained = _gained(layouts, found, asked, sort)
     return replace(answer(found, gained, strict=run.strict), simulations=simulations)
@@ -169,7 +169,7 @@ def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort
 
     def at(choice: Choice) -> Layout:
         place = asked.index(choice)
-        found[place] = layouts.simulated(found[place], is_served=True)
+        found[place] = layouts.simulated(found[place])
         return found[place]
 
     return attribution(found[0], best, at, by_cost=sort in ("cost", "month"))

@@ -23,15 +23,15 @@ from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, facts_of
 from headcount.queries.sweeps.ranking import FAR_BEHIND, ranked
-from headcount.queries.sweeps.search import check_space, leader, race, searched, simplest, simulate_in
+from headcount.queries.sweeps.search import check_space, leader, race, searched, simplest
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import check_router
+from simulator.study.candidate import Level
 from simulator.study.statistics import Interval
 from workloads.traces.trace_file import Source
 
 ABOUT: Final = 1.01  # figures nearer than that count as equal
 MOST_TRIALS, MOST_FINALISTS = 10_000, 100
-ROUTERS: Final = ("session-affinity",)  # no estimate knows routers: of several servers the finalists try them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -170,23 +170,20 @@ class _Run:
         done: list[Layout] = []
         total = len(entrants) + 1
 
-        def simulate(layout: Layout, replications: int) -> Layout:
+        def simulate(layout: Layout, level: Level) -> Layout:
             watcher = noted(self.progress, min(len(done), total), total, layout.name)
-            done.append(simulate_in(self.layouts, layout, replications, watcher))
+            done.append(self.layouts.simulated(layout, watcher, level))
             if len(done) <= total:
                 so_far = self._answer(done, leader(done))
                 self.progress(Progress(done=len(done), total=total, so_far=so_far))
             return done[-1]
 
         rows = race(base, entrants, simulate)
-        most = max((each.row.replications for each in rows if each.row), default=0)
 
         def at(choice: Choice) -> Layout:
             place = next((place for place, each in enumerate(rows) if each.choice == choice), len(rows))
             known = rows[place] if place < len(rows) else self.layouts.screened(choice)
-            if known.row is None or known.row.replications != most:
-                known = simulate_in(self.layouts, known, most)
-            rows[place : place + 1] = [known]
+            rows[place : place + 1] = [known := self.layouts.simulated(known)]
             return known
 
         best = simplest(leader(rows), at)
@@ -219,13 +216,13 @@ class _Run:
 
 
 def space(search: Mapping[str, object] | Sequence[str] | None, given: Choice) -> list[Axis]:
-    """What is searched: what is asked for, else everything in the engine's tuning, and routers, that is not given.
+    """What is searched: what is asked for, else everything in the engine's tuning that is not given.
 
     Raises HeadcountError for what is no argument of the engine, or is given as well.
     """
     if not search:
         tuning = TUNINGS[given.get("engine", VLLM)]
-        known = {**tuning.searched, **tuning.tried, "router": ROUTERS}
+        known = {**tuning.searched, **tuning.tried}
         return [Axis(name, values) for name, values in known.items() if name not in given]
     axes = varied(search)
     check_names([axis.name for axis in axes], [*ENGINE_ARGUMENTS, "router"], "argument to search")

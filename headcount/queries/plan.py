@@ -40,13 +40,14 @@ from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
 from simulator.engines.engines import engine_args
 from simulator.fleet.router import check_router
+from simulator.study.candidate import RunContext
 from simulator.study.fleets.layouts import (
     FleetQuestion,
     Layout,
     every_layout,
     variants,
 )
-from simulator.study.fleets.nearest import Nearest, affinity_instead, nearest_fleets
+from simulator.study.fleets.nearest import Nearest, nearest_fleets
 from simulator.study.fleets.search import FleetSearch, search_fleets
 from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.points import Point
@@ -175,7 +176,7 @@ class PlanResult(Result):
         if best is None or best.layout.disaggregated is not None:
             return None
         return Study(
-            question=race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications),
+            question=race.question.capacity_of(best.layout, best.row.replicas),
             row=best.row,
             servers=best.servers + best.spare,
             spare=best.spare,
@@ -190,7 +191,7 @@ class PlanResult(Result):
         if best is None or disaggregated is None:
             return super().report_figures()
         sized = disaggregated.sized(best.prefill_servers, best.servers - best.prefill_servers)
-        asked = race.question.capacity_of(best.layout, best.row.replicas, replications=race.question.replications)
+        asked = race.question.capacity_of(best.layout, best.row.replicas)
         return swings_disaggregated(asked, sized)
 
 
@@ -288,8 +289,7 @@ class _Planning:
         """The cheapest fleet, with what would serve the users where none does, or for less."""
         race = self._race(progress, simulations)
         if race.best is not None:
-            cheaper = affinity_instead(self.question, race.best, simulations=simulations)
-            return self.answer(race, (cheaper,) if cheaper else ())
+            return self.answer(race)
         return self.answer(race, tuple(self._nearest(race, progress, simulations)))
 
     def _race(self, progress: Watch, simulations: Simulations) -> FleetSearch:
@@ -301,7 +301,7 @@ class _Planning:
             note = load_text(point, unit) if point is not None else ""
             progress(Progress(done=done, total=max(len(race.kinds) if race else 1, done + 1), note=note))
 
-        for found_race in search_fleets(self.question, watch, simulations):
+        for found_race in search_fleets(self.question, RunContext(watcher=watch, simulations=simulations)):
             found = found_line(found_race, race)
             race = found_race
             total = max(len(race.kinds), len(race.sized) + 1)

@@ -31,7 +31,7 @@ class FleetRow:
     kv_cache_dtype: str | None = None
     gpus: int | None = None  # spare servers included
     servers: int | None = None  # the same
-    router: str | None = None
+    router: str | None = None  # of several engines
     spare_servers: int | None = None
     simulated_servers: int | None = None  # together
     users_low: int | None = None  # at 95 % confidence with the spare servers down
@@ -113,7 +113,7 @@ def _leader(race: FleetSearch, kind: str) -> FleetRow:
 
 def sized_row(sized: Sized) -> FleetRow:
     """A layout that was simulated."""
-    row, named = sized.row, _named(sized.layout)
+    row, named = sized.row, _named(sized.layout, sized.bought[0])
     if not sized.servers:
         return FleetRow(**named, state=DROPPED, simulated_servers=row.replicas, reason=row.reason or _no_number(sized))
     served = sized.served
@@ -140,7 +140,7 @@ def sized_row(sized: Sized) -> FleetRow:
 
 def _screened_row(each: Screened) -> FleetRow:
     return FleetRow(
-        **_named(each.layout),
+        **_named(each.layout, each.bought[0]),
         **_bought(each, each.layout.offer.usd_per_hour, each.usd_per_hour, int(each.users_per_server * each.servers)),
         state=SCREENED,
         gpus=each.layout.gpus(*each.bought),
@@ -156,8 +156,9 @@ def _dropped_row(each: Dropped) -> FleetRow:
     )  # fmt: skip
 
 
-def _named(layout: Layout) -> Json:
+def _named(layout: Layout, servers: int) -> Json:
     plan, disaggregated = layout.plan, layout.disaggregated
+    several = servers * plan.data_parallel_size > 1
     prefill_line, line = disaggregated.serve_lines if disaggregated is not None else (None, plan.serve_line)
     return {
         "gpu": plan.gpu.name,
@@ -166,7 +167,7 @@ def _named(layout: Layout) -> Json:
         "dp": plan.data_parallel_size,
         "quantization": plan.given.quantization,
         "kv_cache_dtype": plan.given.kv_cache_dtype,
-        "router": router_name(layout.router),
+        "router": router_name(layout.router) if several else None,
         "serve_line": line,
         "prefill_tp": disaggregated.prefill.tensor_parallel_size if disaggregated is not None else None,
         "prefill_serve_line": prefill_line,

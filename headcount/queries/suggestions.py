@@ -12,7 +12,6 @@ from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent
 from headcount.text.words import AT_CONFIDENCE, BEST, PRECISION_REMARK, ratio_text
-from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.running.simulations import Simulations
@@ -111,7 +110,8 @@ def find_suggestions(
     for place, lift in enumerate(worth := worth[:MOST_TRIED]):
         watcher = noted(progress, place, len(worth), lift.change, TRIED)
         assert lift.layout.looked is not None, "a change is screened before it is simulated"
-        row = simulated(lift.layout.looked, RunContext(watcher=watcher, simulations=simulations))
+        lift.layout.looked.how.watcher, lift.layout.looked.how.simulations = watcher, simulations
+        row = simulated(lift.layout.looked)
         tried.append(replace(lift, layout=replace(lift.layout, row=row)))
         progress(Progress(done=place + 1, total=len(worth), what=TRIED))
     return tuple(sorted(tried, key=lambda lift: -(lift.ratio.mean if lift.ratio else 0.0)))

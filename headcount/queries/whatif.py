@@ -22,9 +22,10 @@ from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Verdict, Watch, noted
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
-from headcount.queries.sweeps.needs import Need, bought, is_size_open, need, other_size, with_fewest_gpus
+from headcount.queries.sweeps.needs import Bought, Need, bought, is_size_open, need, other_size, with_fewest_gpus
 from headcount.text.units import counted
 from simulator.fleet.router import check_router
+from simulator.study.candidate import Level
 from simulator.study.points import Point
 from simulator.study.served import latency_summary
 from simulator.study.slo import SLO
@@ -78,7 +79,7 @@ class WhatifResult(SweepResult):
     shared_load: str = ""  # such as `398 users`; "" where no load was simulated in all cells
     under_shared_load: tuple[Point | None, ...] = ()  # what it shows in each cell
     swings: tuple[Swing, ...] = ()
-    bought: tuple[tuple[Layout, tuple[Need, ...]], ...] = ()  # of each cell; () before fleets were simulated
+    bought: tuple[Bought, ...] = ()  # of each cell; () before fleets were simulated
 
     @property
     def base(self) -> Layout | None:
@@ -185,10 +186,11 @@ def whatif(
         progress(Progress(done=0, total=grid.total, so_far=grid.answer(found)))
         cells = [grid.simulated(layout) for layout in found]
         more: dict[str, Any] = {"swings": grid.swings(cells[0], tried)}
-        if axes and is_size_open({**engine.arguments, "gpus": sweep.gpus}, asked[0]):
-            more["others"] = grid.others(cells, sweep.precision)
+        is_open = is_size_open({**engine.arguments, "gpus": sweep.gpus}, asked[0])
         if counts:
-            more["bought"] = grid.bought(cells, more.get("others"))
+            more["bought"] = grid.bought(cells, is_size_open=is_open)
+        elif axes and is_open:
+            more["others"] = grid.others(cells, sweep.precision)
         if decides_hits(axes):
             more |= _under_shared_load(layouts, cells)
     return replace(grid.answer(cells, strict=run.strict, **more), simulations=simulations)
@@ -219,18 +221,25 @@ class _Run:
             **more,
         )
 
-    def simulated(self, layout: Layout, name: str = "") -> Layout:
+    def simulated(self, layout: Layout, name: str = "", level: Level = Level.CONFIRMED) -> Layout:
         most = max(self.total, len(self.done) + 1)
-        result = self.layouts.simulated(layout, noted(self.progress, len(self.done), most, layout.name))
+        watcher = noted(self.progress, len(self.done), most, layout.name)
+        result = self.layouts.simulated(layout, watcher, level)
         self.done.append(result)
         so_far = self.answer(self.done[: self.shown])
         self.progress(Progress(done=len(self.done), total=most, found=f"{name}{result.found_line}", so_far=so_far))
         return result
 
     def swings(self, base: Layout, tried: Sequence[tuple[str, Layout, Layout]]) -> tuple[Swing, ...]:
-        """What each assumption does, the largest effect first."""
+        """What each assumption does, the largest effect first; all from few replications, paired."""
+        coarse = self.layouts.simulated(replace(base, row=None), level=Level.COARSE)
         found = [
-            Swing(name=name, less=self.simulated(less), more=self.simulated(more), base=base)
+            Swing(
+                name=name,
+                less=self.simulated(less, level=Level.COARSE),
+                more=self.simulated(more, level=Level.COARSE),
+                base=coarse,
+            )
             for name, less, more in tried
         ]
         return tuple(sorted(found, key=lambda swing: -swing.width))
@@ -242,15 +251,13 @@ class _Run:
         others = [other_size(cell, self.users, larger) for cell in cells]
         return tuple(self.simulated(other, f"{other.layout}, ") if other else None for other in others)
 
-    def bought(
-        self, cells: Sequence[Layout], others: Sequence[Layout | None] | None
-    ) -> tuple[tuple[Layout, tuple[Need, ...]], ...]:
-        """Of each cell what the users need, in its servers or in larger ones."""
-        done = len(self.done)
-        return tuple(
-            bought(both, self.users, self.layouts.how(noted(self.progress, done, done + 1, f"fleets, {both[0].name}")))
-            for both in zip(cells, others or (None,) * len(cells), strict=True)
-        )
+    def bought(self, cells: Sequence[Layout], *, is_size_open: bool) -> tuple[Bought, ...]:
+        """Of each cell what the users need."""
+        done, how, found = len(self.done), self.layouts.how, []
+        for cell in cells:
+            how.watcher = noted(self.progress, done, done + 1, f"fleets, {cell.name}")
+            found.append(bought(cell, self.users, how, is_size_open=is_size_open))
+        return tuple(found)
 
 
 def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, object]:

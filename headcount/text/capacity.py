@@ -45,4 +45,5 @@ def _no_start_reason(plan: Deployment) -> str:
 def row_layout(row: CapacityRow) -> str:
     if not row.replicas:  # the sizes asked for do not divide the GPUs
         return "–"
-    return layout_text(row.replicas, row.tp, row.dp, row.pp)
+    unused = f", {row.unused_gpus} unused" if row.unused_gpus else ""
+    return layout_text(row.replicas, row.tp, row.dp, row.pp) + unused

@@ -18,7 +18,7 @@ from simulator.study.capacity_interval import located_within_errors, safe_share,
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, Screened, empty_row, no_capacity_reason, row_of
 from simulator.study.estimate import Estimate, estimate_users, estimated_users, stationary_load
-from simulator.study.points import Evaluator, Watcher
+from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
 from simulator.study.served import safe_point
 from workloads.populations.population import Population
@@ -42,13 +42,18 @@ class Level(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RunContext:
     """Shows what is simulated to a watcher; knows where it runs, and where it is kept."""
 
-    watcher: Watcher | None = None
+    watcher: Watcher | None = None  # whoever watches now
     simulations: Simulations = field(default_factory=Simulations)
     estimated: Callable[[int, int], None] = lambda *_: None
+
+    def watch(self, point: Point, unit: str) -> None:
+        """Show a load that was simulated."""
+        if self.watcher is not None:
+            self.watcher(point, unit)
 
 
 def routers_for(question: CapacityQuestion, plan: Deployment, replicas: int) -> tuple[str | RouterFactory, ...]:
@@ -83,7 +88,7 @@ def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, ho
         slo=question.slo,
         copies=copies,
         hours_met=question.hours_met,
-        watcher=how.watcher,
+        watcher=how.watch,
         simulations=how.simulations,
     )
 
@@ -114,7 +119,8 @@ class Simulated:
         return CapacitySearch(self._evaluator, self.estimate.size, replications=self.question.replications)
 
     @cached_property
-    def _estimated(self) -> tuple[int, int]:
+    def estimated(self) -> tuple[int, int]:
+        """Users expected, and at 95 % confidence."""
         load, slo = self._evaluator.load, self.question.slo
         users = estimated_users(load, self.estimate, slo)
         return users, int(users * safe_share(self.estimate, self.plan, self.replicas, load=load, slo=slo))
@@ -154,7 +160,7 @@ class Simulated:
     @property
     def users(self) -> tuple[int, int]:
         """Expected, and at 95 % confidence, as far as known."""
-        return self._estimated if self.level is Level.ESTIMATED else (self.row.users, self.row.users_low)
+        return self.estimated if self.level is Level.ESTIMATED else (self.row.users, self.row.users_low)
 
     def advance(self) -> None:
         """Find out more."""
@@ -177,6 +183,12 @@ class Candidate:
     @property
     def replicas(self) -> int:
         return self.copies * self.simulated.replicas
+
+    @property
+    def estimated(self) -> tuple[int, int]:
+        """Users expected, and at 95 % confidence, by the estimate."""
+        users, low = self.simulated.estimated
+        return self.copies * users, self.copies * low
 
     @property
     def users(self) -> int:

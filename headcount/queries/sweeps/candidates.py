@@ -9,10 +9,11 @@ from simulator.deployment import Deployment
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import ENGINES, TUNINGS, engine_of
 from simulator.engines.vllm.defaults import GIB
+from simulator.study.candidate import AFFINITY
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.traffic import traffic_of
-from simulator.study.variations.variation import Candidate, screen
+from simulator.study.variations.variation import Variation, screen
 
 MISSED_SHARE: Final = 0.05  # of prompt tokens: with fewer misses than that a larger cache does not pay
 _CHANGES_POOL: Final = (
@@ -27,7 +28,7 @@ def change_text(argument: str, value: object) -> str:
     return flag if value is True else f"{flag} {value}"
 
 
-def screen_change(here: CapacityQuestion, argument: str, value: Any) -> Candidate | None:
+def screen_change(here: CapacityQuestion, argument: str, value: Any) -> Variation | None:
     """The estimate with that change; None where it does not run."""
     try:
         if argument == "router":
@@ -41,8 +42,8 @@ def screen_change(here: CapacityQuestion, argument: str, value: Any) -> Candidat
 
 def candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> Iterator[tuple[str, Any]]:
     """Settings that may help; KV blocks that were given hold for the settings beside them alone."""
-    if base.replicas > 1 and asked.router != "session-affinity":
-        yield "router", "session-affinity"
+    if base.replicas > 1 and asked.router not in (None, AFFINITY):
+        yield "router", AFFINITY
     if _lacks_host_memory(plan) and _misses_prefixes(asked, base, plan):
         yield "kv_offloading_size", _host_gib(plan)
     is_size_given = asked.args.tensor_parallel_size is not None

@@ -1,6 +1,6 @@
 """One way to serve: what it is, what it costs, how many users it serves, or why it serves nobody."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from files.documents import Json
 from headcount.inputs.reading.deployments import ModelOnGPU
@@ -14,7 +14,7 @@ from simulator.study.capacity_row import CapacityRow
 from simulator.study.served import latency_summary
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import inverse, times, users_ratio
-from simulator.study.variations.variation import Candidate
+from simulator.study.variations.variation import Variation
 from workloads.effects import TrafficEffects
 
 
@@ -25,10 +25,17 @@ class Layout:
     choice: Choice
     gpus: int
     asked: ModelOnGPU | None = None
-    looked: Candidate | None = None
+    looked: Variation | None = None
     row: CapacityRow | None = None
     refusal: str | None = None
     traffic: TrafficEffects | None = None
+
+    def with_row(self, row: CapacityRow) -> "Layout":
+        """The same once it is simulated: with the parallel layout and the router of the row."""
+        looked = self.looked
+        if looked is not None and row.plan is not None and looked.disaggregated is None:
+            looked = replace(looked, plan=row.plan, tp=row.tp, question=replace(looked.question, router=row.router))
+        return replace(self, row=row, looked=looked)
 
     @property
     def name(self) -> str:

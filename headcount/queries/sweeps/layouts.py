@@ -23,7 +23,7 @@ from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment
 from simulator.disaggregation import PoolLink
-from simulator.study.candidate import RunContext, evaluator_of
+from simulator.study.candidate import Level, RunContext, evaluator_of
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import plans_of
 from simulator.study.points import Point, Watcher
@@ -94,12 +94,13 @@ class Layouts:
     def simulations(self, run: RunInput) -> Iterator[Simulations]:
         """Where simulations run, and whether they are saved, meanwhile."""
         with run.simulations() as found:
-            self._how = RunContext(simulations=found)
+            self._how.simulations = found
             yield found
 
-    def how(self, watcher: Watcher | None = None) -> RunContext:
+    @property
+    def how(self) -> RunContext:
         """How its simulations run."""
-        return replace(self._how, watcher=watcher)
+        return self._how
 
     def on_larger_server(self, gpus: int, precision: float) -> "Layouts":
         """The same with one server of so many GPUs, all of them in tensor parallelism; the load is read already."""
@@ -119,7 +120,11 @@ class Layouts:
             disaggregated = compared_pools(asked, pools, decider, kv_transfer, self.between)
             question = self._question(given, asked, load)
             _check_context((self.traffic.changes | dict(choice)).get("context"), question)
-            found = screen(question) if disaggregated is None else screen_disaggregated(question, disaggregated)
+            found = (
+                screen(question, self._how)
+                if disaggregated is None
+                else screen_disaggregated(question, disaggregated, self._how)
+            )
         except UnknownNameError:
             raise
         except ValueError as error:
@@ -164,11 +169,14 @@ class Layouts:
             **{**self.study, "slo": replace(slo, **limits)},
         )
 
-    def simulated(self, layout: Layout, watcher: Watcher | None = None, *, is_served: bool = False) -> Layout:
-        """The same with its row; as it is where nothing runs. `is_served`: also under the load at 95 % confidence."""
-        if layout.looked is None or layout.looked.plan is None or layout.row is not None:
+    def simulated(self, layout: Layout, watcher: Watcher | None = None, level: Level = Level.CONFIRMED) -> Layout:
+        """The same with its row; as it is where nothing runs."""
+        if layout.looked is None or layout.looked.plan is None:
             return layout
-        return replace(layout, row=simulated(layout.looked, self.how(watcher), is_served=is_served))
+        if layout.row is not None and layout.row.evidence in (level.word, Level.CONFIRMED.word):
+            return layout
+        self._how.watcher = watcher
+        return layout.with_row(simulated(layout.looked, level))
 
     def under(self, layout: Layout, size: float, replications: int) -> Point | None:
         """What a load of that size shows; None where nothing runs, or they are disaggregated."""

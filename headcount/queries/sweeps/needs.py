@@ -11,15 +11,12 @@ from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import AT_CONFIDENCE
+from simulator.engines.engines import AnyArgs
 from simulator.fleet.router import router_name
-from simulator.study.candidate import AFFINITY, RunContext
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.fleets.layouts import LEAST_OUTSTANDING, FleetQuestion, Offer
-from simulator.study.fleets.layouts import Layout as Server
-from simulator.study.fleets.screening import Screened, screened
-from simulator.study.fleets.search import sized
-from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS
-from workloads.populations.population import Population
+from simulator.study.fleets.layouts import FleetQuestion, Offer
+from simulator.study.fleets.search import Tables, search_fleets
 
 FEWER: Final = 1.1  # times as many GPUs, by estimates: from there on another size of server is simulated
 USUALLY_SAFE: Final = 0.85  # of the users of an estimate
@@ -55,6 +52,10 @@ class Need:
         return str(self) if each is None else f"{self}, ${dollars(each)} each"
 
 
+Bought = tuple[Layout, tuple[Need, ...]]
+"""The fleet for the first number of users, and what each number needs."""
+
+
 def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
     """Whole servers, in proportion to what the layout serves; `safe` is the share of its users that counts."""
     plan, served = layout.looked.plan if layout.looked else None, safe * layout.users
@@ -75,78 +76,53 @@ def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
     )
 
 
-def bought(options: Sequence[Layout | None], counts: Sequence[int], how: RunContext) -> tuple[Layout, tuple[Need, ...]]:
-    """Of a cell on servers of several sizes: what takes the fewest GPUs for all counts, and how the first fares."""
-    best, fewest = None, math.inf
-    for option in sorted(filter(None, options), key=lambda each: _gpus(each, counts)):
-        if best is not None and _gpus(option, counts) >= fewest:
-            break
-        found = [_bought(option, users, how) for users in counts]
-        needs = tuple(need for _, need in found)
-        gpus = sum(need.gpus or math.inf for need in needs)
-        if best is None or gpus < fewest:
-            best, fewest = (found[0][0], needs), gpus
-    assert best is not None, "a cell has its own size at least"
-    return best
+def bought(cell: Layout, counts: Sequence[int], how: RunContext, *, is_size_open: bool) -> Bought:
+    """What each number of users needs in a cell, and the fleet of the first; servers of any size where it is open."""
+    found = [_bought(cell, users, how, is_size_open=is_size_open) for users in counts]
+    return found[0][0], tuple(need for _, need in found)
 
 
-def _bought(layout: Layout, users: int, how: RunContext) -> tuple[Layout, Need]:
-    """The fewest servers that serve so many users, simulated together; how those fare, and what they are.
-
-    Conversations stay on their server where no router is asked for and that should cost clearly less, as in a plan.
-    """
-    first, looked = need(layout, users) if layout.row else Need(users=users), layout.looked
-    if first.gpus in (None, layout.gpus) or looked is None or looked.plan is None or looked.disaggregated is not None:
-        return layout, first
-    question = _fleet_question(looked.question, users)
-    assert layout.row and looked.estimate, "a layout that serves users was estimated and simulated"
-    each = max(layout.row.users_low, USUALLY_SAFE * layout.row.users) / layout.num_servers
-    server = Server(offer=question.offers[0], plan=looked.plan, router=question.router or LEAST_OUTSTANDING)
-    begin = Screened(
-        layout=server,
-        servers=math.ceil(users / each),
-        users_per_server=each,
-        estimate=looked.estimate,
-        users=users,
-        spare=0,
-    )
-    alone = replace(begin, layout=replace(server, router=AFFINITY))
-    seen = screened(server, question)
-    is_open = question.router is None and isinstance(question.workload, Population)
-    if is_open and (not isinstance(seen, Screened) or seen.layout.router == AFFINITY):
-        begin = alone
-    found = sized(question, begin, COARSE_REPLICATIONS, COARSE_USERS, how)
-    if not found.servers and is_open and begin is not alone:  # spread over several servers, conversations lose too much
-        found = sized(question, alone, COARSE_REPLICATIONS, COARSE_USERS, how)
-    if not found.servers:
+def _bought(layout: Layout, users: int, how: RunContext, *, is_size_open: bool) -> tuple[Layout, Need]:
+    """The cheapest fleet that serves so many users, as a plan finds it."""
+    looked = layout.looked
+    if looked is None or looked.table is None or layout.row is None or looked.plan is None:
+        return layout, need(layout, users) if layout.row else Need(users=users)
+    args = looked.table.question.args if is_size_open else looked.plan.given
+    question = _fleet_question(looked.table.question, args, users)
+    tables = Tables(question, how)
+    if args == looked.table.question.args:
+        tables.add(question.offers[0], args, looked.table)
+    *_, race = search_fleets(question, tables=tables)
+    best = race.best
+    if best is None:
         return layout, Need(users=users)
-    asked = replace(looked.question, gpus=(found.row.gpus,), router=found.layout.router)
-    fleet = replace(
-        layout, gpus=found.row.gpus, row=found.row, looked=replace(looked, question=asked, gpus=found.row.gpus)
-    )
+    asked = replace(looked.question, gpus=(best.row.gpus,), router=best.layout.router, args=best.layout.plan.given)
+    seen = replace(looked, question=asked, gpus=best.row.gpus, plan=best.layout.plan)
+    fleet = replace(layout, gpus=best.row.gpus, row=best.row, looked=seen)
     return fleet, Need(
         users=users,
-        gpus=found.gpus,
-        usd_per_month=usd_per_month(found.gpus, looked.question.gpu.usd_per_hour),
-        layout=layout.layout_of(found.servers),
-        users_low=found.users(),
-        users_mean=found.users("users"),
-        users_high=found.users("users_high"),
-        router=router_name(found.layout.router) if found.servers > 1 else None,
+        gpus=best.gpus,
+        usd_per_month=usd_per_month(best.gpus, looked.question.gpu.usd_per_hour),
+        layout=fleet.layout_of(best.servers),
+        users_low=best.users(),
+        users_mean=best.users("users"),
+        users_high=best.users("users_high"),
+        router=router_name(best.layout.router) if best.servers > 1 else None,
     )
 
 
-def _fleet_question(asked: CapacityQuestion, users: int) -> FleetQuestion:
+def _fleet_question(asked: CapacityQuestion, args: AnyArgs, users: int) -> FleetQuestion:
     return FleetQuestion(
         architecture=asked.architecture,
         offers=(Offer(gpu=asked.gpu, usd_per_hour=asked.gpu.usd_per_hour or 1.0),),  # of one kind: a price says nothing
-        variants=(asked.args,),
+        variants=(args,),
         workload=asked.workload,
         think_time_s=asked.think_time_s,
         users=users,
         slo=asked.slo,
         router=asked.router,
         precision=asked.precision,
+        replications=asked.replications,
         seed=asked.seed,
         step_time_factor=asked.step_time_factor,
     )

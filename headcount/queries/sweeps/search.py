@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from files.errors import HeadcountError
@@ -10,13 +9,12 @@ from headcount.inputs.reading.variations import Axis, Choice, choices
 from headcount.queries.result import Progress, Watch
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
-from simulator.study.points import Watcher
+from simulator.study.candidate import Level
 
 LOOKED_AT: Final = "candidates screened"  # what progress counts
 DEFAULT: Final = None  # of an axis: the argument is left out
-ROUNDS: Final = (4, 8, 16, 32)  # replications of each load
 CLOSE: Final = 0.01  # half of an interval: nearer ones need not be told apart
-Simulate = Callable[[Layout, int], Layout]
+Simulate = Callable[[Layout, Level], Layout]
 
 
 def check_space(**given: tuple[int, int]) -> None:
@@ -77,40 +75,21 @@ def _by_optuna(
         yield found
 
 
-def simulate_in(layouts: Layouts, layout: Layout, replications: int, watcher: Watcher | None = None) -> Layout:
-    """The layout from so many replications of each load; earlier ones come from the store."""
-    if layout.looked is None:
-        return layout
-    looked = replace(layout.looked, question=replace(layout.looked.question, replications=replications))
-    return layouts.simulated(replace(layout, looked=looked, row=None), watcher)
-
-
 def race(base: Layout, entrants: Sequence[Layout], simulate: Simulate) -> list[Layout]:
-    """The base and all entrants with their rows, in order; the base runs in every round, so that all are paired."""
-    field = [simulate(each, ROUNDS[0]) for each in (base, *entrants)]
-    for replications in ROUNDS[1:]:
-        leader = most_users(field)
-        ratios = [each.users_over(leader) for each in field]
-        may_lead = [each is leader or (ratio and ratio.high >= 1) for each, ratio in zip(field, ratios, strict=True)]
-        close = [place for place, is_close in enumerate(may_lead) if is_close]
-        if all(field[place] is leader or _is_as_good(field[place], leader) for place in close):
-            break
-        for place in {0, *close}:
-            field[place] = simulate(field[place], replications)
+    """The base and all entrants with their rows, in order: coarse, then those confirmed that may lead; paired."""
+    field = [simulate(each, Level.COARSE) for each in (base, *entrants)]
+    leader = most_users(field)
+    ratios = [each.users_over(leader) for each in field]
+    for place, (each, ratio) in enumerate(zip(field, ratios, strict=True)):
+        if place == 0 or each is leader or (ratio and ratio.high >= 1):
+            field[place] = simulate(each, Level.CONFIRMED)
     return field
 
 
 def most_users(field: Sequence[Layout]) -> Layout:
-    """By the mean, of those that were simulated most often; the first of equals."""
-    counts = [each.row.replications if each.row and each.row.users else 0 for each in field]
-    last = [each for each, count in zip(field, counts, strict=True) if count == max(counts)]
-    return max(last, key=lambda each: each.row.users if each.row else 0)
-
-
-def _is_as_good(layout: Layout, leader: Layout) -> bool:
-    """Whether it is known to serve as many to within CLOSE."""
-    ratio = layout.users_over(leader)
-    return ratio is not None and ratio.high - ratio.mean <= CLOSE and ratio.mean >= 1 - CLOSE
+    """By the mean, of those that are known best; the first of equals."""
+    confirmed = [each for each in field if each.row and each.row.users and each.row.evidence == Level.CONFIRMED.word]
+    return max(confirmed or field, key=lambda each: each.row.users if each.row else 0)
 
 
 def leader(rows: Sequence[Layout]) -> Layout:

@@ -44,6 +44,7 @@ from headcount.views.summary.summary import (
     serves_nobody,
 )
 from simulator.deployment import Deployment
+from simulator.study.candidate import Level
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.points import Point
 from simulator.study.served import latency_summary
@@ -67,7 +68,8 @@ _SERVED = (
 )
 _P95 = (Column("TTFT p95", _latency("ttft_s", "p95")), Column("TPOT p95", _latency("tpot_s", "p95")))
 _PER_HOUR = Column[CapacityRow]("$/hour", lambda row: dollars(row.usd_per_hour))
-_ALWAYS = (_GPUS, Column("layout", row_layout), *_SERVED)
+_ROUTER = Column[CapacityRow]("router", lambda row: row.router_name or "–", is_text=True)
+_ALWAYS = (_GPUS, Column("layout", row_layout), _ROUTER, *_SERVED)
 COLUMNS: tuple[Column[CapacityRow], ...] = (
     *_ALWAYS,
     Column("in flight", _at_safe(lambda point: f"{point.mean('in_flight'):,.1f}")),
@@ -84,6 +86,7 @@ COLUMNS: tuple[Column[CapacityRow], ...] = (
 _REPORT_COLUMNS: tuple[Column[CapacityRow], ...] = (
     _GPUS,
     Column("layout", row_layout, is_text=True),
+    _ROUTER,
     *_SERVED,
     *_P95,
     _PER_HOUR,
@@ -195,13 +198,20 @@ def _legend(answer: CapacityResult) -> Iterator[str]:
     yield from [f"prompt tokens found in a cache: {', '.join(hits)}"] * bool(hits)
     yield from price_lines([(asked.gpu, asked.gpu.usd_per_hour)])
     yield from [f"flow control: {asked.flow_control}"] * bool(asked.flow_control)
-    for row in answer.capacity:
-        if len(row.screened) > 1:
-            sizes = (
-                f"TP {each.tp} {'does not run' if each.reason else f'about {each.users:,}'}" for each in row.screened
-            )
-            yield f"screened for {counted(row.gpus, 'GPU')}: {', '.join(sizes)} users"
+    yield from (text for row in answer.capacity if (text := _screened_text(row)))
     yield from [LIFTS_LEGEND] * bool(answer.suggestions)
+
+
+def _screened_text(row: CapacityRow) -> str:
+    """Every layout and router that was looked at, with its users at 95 % confidence; nothing where there is but one."""
+    if len(row.screened) < 2:
+        return ""
+    told = []
+    for each in row.screened:
+        behind = f" behind {each.router}" if each.router else ""
+        about = "" if each.evidence == Level.CONFIRMED.word else "about "
+        told.append(f"TP {each.tp}{behind} {'does not run' if each.reason else f'{about}{each.users_low:,}'}")
+    return f"candidates for {counted(row.gpus, 'GPU')}, {SAFE}: {', '.join(told)}"
 
 
 def _covered(rows: Sequence[CapacityRow]) -> str:

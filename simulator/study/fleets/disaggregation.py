@@ -22,7 +22,7 @@ def evaluator_of_disaggregated(
             question.load(disaggregated.decode), disaggregated.decode, disaggregated.num_decode, question.slo
         ),
         slo=question.slo,
-        watcher=how.watcher,
+        watcher=how.watch,
         simulations=how.simulations,
     )
 
@@ -38,8 +38,6 @@ def capacity_of_disaggregated(
     disaggregated: DisaggregatedDeployment,
     evaluator: Evaluator,
     guess: float = 0.0,
-    *,
-    is_quick: bool = False,
 ) -> Capacity:
     """The largest load that both pools serve together; `guess` is where the search begins."""
     return find_capacity(
@@ -47,7 +45,6 @@ def capacity_of_disaggregated(
         guess or guessed_size(disaggregated, evaluator),
         precision=question.precision,
         replications=question.replications,
-        is_quick=is_quick,
     )
 
 

@@ -98,7 +98,7 @@ def _evaluator(pools: Sequence[PoolAlone], how: RunContext) -> Evaluator:
         fleet=Fleet(pools=tuple(parts), router=fleets[0].router),
         load=stationary_load(asked.load(shortest), largest.plan, largest.row.replicas, asked.slo),
         slo=asked.slo,
-        watcher=how.watcher,
+        watcher=how.watch,
         simulations=how.simulations,
     )
 

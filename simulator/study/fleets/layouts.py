@@ -12,6 +12,7 @@ from simulator.deployment import MAX_TENSOR_PARALLEL_SIZE, Deployment, layouts
 from simulator.disaggregation import DisaggregatedDeployment, PoolLink
 from simulator.engines.engines import AnyArgs
 from simulator.fleet.router import RouterFactory
+from simulator.study.capacity import PRECISION
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.loads import Load
 from simulator.study.slo import SLO
@@ -19,9 +20,6 @@ from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
 LEAST_OUTSTANDING: Final = "least-outstanding"
-
-MAX_REPLICATIONS = 24  # of a load of the fleet that wins
-PRECISION = 0.05  # of its users; step-time error is more than twice as large
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class FleetQuestion:
     slo: SLO = field(default_factory=SLO)
     router: str | RouterFactory | None = None  # None: for each layout the one that should cost clearly less
     precision: float = PRECISION
-    replications: int = MAX_REPLICATIONS
+    replications: int | None = None  # of a load of the fleet that wins; None: as many as the precision takes
     seed: int = 0
     step_time_factor: float = 1.0  # every step takes so many times as long
 
@@ -68,25 +66,30 @@ class FleetQuestion:
         if not self.users > 0:
             raise HeadcountError(f"a fleet for {self.users:g} users; give a number above 0")
 
-    def capacity_of(self, layout: "Layout", servers: int, *, replications: int) -> CapacityQuestion:
+    def capacity_of(self, layout: "Layout", servers: int, *, replications: int | None = None) -> CapacityQuestion:
         """The question how many users so many servers of a layout serve."""
+        found = self.capacity_on(layout.offer, layout.plan.given, servers * layout.plan.gpus)
+        return replace(found, router=layout.router, replications=replications or self.replications)
+
+    def capacity_on(self, offer: Offer, args: AnyArgs, gpus: int = 1) -> CapacityQuestion:
+        """The question how many users so many GPUs serve, with any router that is not asked for."""
         return CapacityQuestion(
             architecture=self.architecture,
-            gpu=layout.offer.gpu,
-            gpus=(servers * layout.plan.gpus,),
+            gpu=offer.gpu,
+            gpus=(gpus,),
             workload=self.workload,
             think_time_s=self.think_time_s,
             slo=self.slo,
-            args=layout.plan.given,
-            router=layout.router,
+            args=args,
+            router=self.router,
             precision=self.precision,
-            replications=replications,
+            replications=self.replications,
             seed=self.seed,
             step_time_factor=self.step_time_factor,
         )
 
     def load(self, layout: "Layout") -> Load:
-        return self.capacity_of(layout, 1, replications=2).load(layout.plan)
+        return self.capacity_of(layout, 1).load(layout.plan)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,6 +98,7 @@ class Layout:
 
     offer: Offer
     plan: Deployment
+    args: AnyArgs  # as asked for; without a tensor-parallel size where that was open
     router: str | RouterFactory = LEAST_OUTSTANDING
     disaggregated: DisaggregatedDeployment | None = None  # whose answers `plan` computes; None: every server does both
 
@@ -168,7 +172,7 @@ def every_layout(question: FleetQuestion) -> tuple[list[Layout], list[Dropped]]:
                 if isinstance(plan, str):
                     dropped.append(_dropped(offer, args, tp, plan))
                 else:
-                    found.append(Layout(offer=offer, plan=plan, router=question.router or LEAST_OUTSTANDING))
+                    found.append(Layout(offer=offer, plan=plan, args=args, router=question.router or LEAST_OUTSTANDING))
     if len(refused) == len(question.offers) * len(question.variants):
         raise refused[0]
     return found, dropped

@@ -10,18 +10,16 @@ from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, total_parameters
 from simulator.study.bottleneck import LONGER
-from simulator.study.candidate import AFFINITY, RunContext
+from simulator.study.candidate import AFFINITY, Level, RunContext
 from simulator.study.fleets.layouts import FleetQuestion, Offer
 from simulator.study.fleets.screening import Screened
-from simulator.study.fleets.search import screen_all, sized
-from simulator.study.fleets.sizing import COARSE_REPLICATIONS, Sized
+from simulator.study.fleets.search import Tables, screen_all, sized
+from simulator.study.fleets.sizing import Sized
 from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
-from workloads.populations.population import Population
 
 _SIMULATED: Final = 2  # changes of a kind, each with its cheapest layout
 _FEWEST_USERS: Final = 10.0  # estimated per server: a change that barely helps is none
-_MOST_USERS: Final = 500  # simulated together
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,31 +43,10 @@ def nearest_fleets(
             (change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1]
         )
         for change, changed, first in islice(helpful, _SIMULATED):
-            found = sized(changed, first, COARSE_REPLICATIONS, _MOST_USERS, how)
+            found = sized(Tables(changed, how), first, Level.COARSE)
             if found.servers:
                 yield Nearest(change=change, sized=found)
                 break
-
-
-def affinity_instead(
-    question: FleetQuestion, best: Sized, watcher: Watcher | None = None, simulations: Simulations | None = None
-) -> Nearest | None:
-    """Session affinity, where it saves money: conversations find their own prefix in their server's cache."""
-    if (
-        best.layout.disaggregated is not None
-        or best.layout.router == AFFINITY
-        or best.servers == 1
-        or not isinstance(question.workload, Population)
-    ):
-        return None
-    changed = replace(question, router=AFFINITY, disaggregated=None)
-    first = next(iter(_screened(changed)), None)
-    if first is None or first.usd_per_hour >= best.usd_per_hour:
-        return None
-    how = RunContext(watcher=watcher, simulations=simulations or Simulations())
-    found = sized(changed, first, COARSE_REPLICATIONS, _MOST_USERS, how)
-    is_cheaper = found.servers and found.usd_per_hour < best.usd_per_hour
-    return Nearest(change=f"--router {AFFINITY}", sized=found) if is_cheaper else None
 
 
 Changes = Callable[[FleetQuestion], Iterator[tuple[str, FleetQuestion]]]

@@ -17,12 +17,14 @@ from simulator.study.fleets.disaggregation import (
 )
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
-from simulator.study.fleets.screening import PROMISES_NOBODY, Screened, cheaper_router
+from simulator.study.fleets.screening import PROMISES_NOBODY, Screened
 from simulator.study.fleets.sizing import MOST_BOUGHT, MOST_SERVERS, MOST_USERS, SERVED_REPLICATIONS, Sized, kept
 from simulator.study.points import Evaluator
+from workloads.populations.population import Population
 
 Pair = tuple[int, int]  # engines that compute prompts, engines that compute answers
 
+CLEAR_COST_RATIO: Final = 0.9  # of the cost: below it a router is taken for its estimate
 OFF: Final = 1.5  # by what a pool may serve more than estimated: pairs with still fewer engines are not tried
 MAX_MISS_RATIO: Final = 2.0  # times the misses that the target allows: two runs show that a pair does not serve
 _ROUNDS: Final = 6
@@ -75,9 +77,18 @@ def _dropped(layout: Layout, prefill: Deployment, reason: str, attainment: float
 def screened_disaggregated(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     """About how many engines of either pool the users need: prompts are one load, answers another.
 
-    Where no router is asked for, conversations stay on their engines if that should cost clearly less.
+    Where no router is asked for, conversations stay on their engines if that should cost clearly less: they find their
+    own prefix in its cache. A trace says nothing of them.
     """
-    return cheaper_router(layout, question, _screened)
+    found = _screened(layout, question)
+    if question.router is not None or not isinstance(question.workload, Population):
+        return found
+    beside = _screened(replace(layout, router=AFFINITY), question)
+    return beside if _usd_per_hour(beside) < CLEAR_COST_RATIO * _usd_per_hour(found) else found
+
+
+def _usd_per_hour(found: Screened | Dropped) -> float:
+    return math.inf if isinstance(found, Dropped) else found.usd_per_hour
 
 
 def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:

@@ -1,19 +1,16 @@
 """How many servers of each layout the users should need, by the estimate."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from simulator.study.candidate import AFFINITY
+from simulator.study.candidate import shares_nothing
 from simulator.study.capacity_interval import safe_share
 from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.loads import Load
-from workloads.populations.population import Population
 
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
-CLEAR_COST_RATIO: Final = 0.9  # of the cost: below it a router is taken for its estimate
 _ROUNDS = 6
 PROMISES_NOBODY: Final = "estimated too close to the SLO: less than one user per server at 95 % confidence"
 """A fleet of more servers than users is no answer."""
@@ -57,7 +54,7 @@ class Screened:
 
 def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load: Load) -> tuple[float, Estimate]:
     """Users to sign for: the estimate, lowered by what times may err; 0 if even the smallest load misses the SLO."""
-    is_alone = layout.router == AFFINITY and not layout.plan.shares_kv_store
+    is_alone = shares_nothing(question.capacity_of(layout, 1), layout.plan)
     counted = 1 if is_alone else min(servers, MOST_ESTIMATED)
     found = estimate_users(layout.plan, counted, load, question.slo)
     if found.attainment < question.slo.attainment:
@@ -70,31 +67,9 @@ def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load:
 
 
 def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
-    """About how many servers the users need; dropped where not even one user should be served within the SLO.
-
-    Where no router is asked for, conversations stay on their server if that should cost clearly less: they find their
-    own prefix in its cache. A trace says nothing of them.
-    """
-    return cheaper_router(layout, question, _screened)
-
-
-def cheaper_router(
-    layout: Layout, question: FleetQuestion, screen: Callable[[Layout, FleetQuestion], Screened | Dropped]
-) -> Screened | Dropped:
-    """The layout as it is screened, or with session affinity if no router is asked for and it costs clearly less."""
-    found = screen(layout, question)
-    if question.router is not None or not isinstance(question.workload, Population):
-        return found
-    beside = screen(replace(layout, router=AFFINITY), question)
-    return beside if _usd_per_hour(beside) < CLEAR_COST_RATIO * _usd_per_hour(found) else found
-
-
-def _usd_per_hour(found: Screened | Dropped) -> float:
-    return math.inf if isinstance(found, Dropped) else found.usd_per_hour
-
-
-def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
+    """About how many servers the users need; dropped where not even one user should be served within the SLO."""
     load, servers = question.load(layout), 1
+    is_alone = shares_nothing(question.capacity_of(layout, 1), layout.plan)
     for _ in range(_ROUNDS):
         users, estimate = estimated_users(layout, servers, question, load)
         if not users:
@@ -102,7 +77,7 @@ def _screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
         if users < servers:
             return _dropped(layout, estimate, PROMISES_NOBODY)
         needed = max(math.ceil(question.users / users * servers), 1)
-        if needed == servers or servers > MOST_ESTIMATED:
+        if needed == servers or servers > MOST_ESTIMATED or is_alone:
             break
         servers = needed
     return Screened(

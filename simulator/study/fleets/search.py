@@ -1,22 +1,30 @@
-"""The cheapest layout of each kind of GPU: a race in which what cannot win is not simulated."""
+"""The cheapest fleet: a search in which what cannot be it is not simulated."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from simulator.study.candidate import RunContext
-from simulator.study.fleets.layouts import Dropped, FleetQuestion, every_layout
+from simulator.engines.engines import AnyArgs
+from simulator.study.candidate import Level, RunContext, routers_for
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import CapacityTable
+from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout, Offer, every_layout
 from simulator.study.fleets.ratio import RatioSizing, disaggregated_layouts, screened_disaggregated
 from simulator.study.fleets.screening import Screened, screened
-from simulator.study.fleets.sizing import COARSE_REPLICATIONS, COARSE_USERS, MOST_USERS, Sized, Sizing
-from simulator.study.points import Watcher
-from simulator.study.running.simulations import Simulations
+from simulator.study.fleets.sizing import (
+    COARSE_REPLICATIONS,
+    COARSE_USERS,
+    MOST_REPLICATIONS,
+    MOST_SERVERS,
+    MOST_USERS,
+    Sized,
+    Sizing,
+)
 
 MAX_COST_RATIO: Final = 2.0  # times the best cost
 OPTIMISM: Final = 1.3  # by what a layout may serve more than estimated: the largest of the screening page is 1.27
-CLOSE: Final = 1.3  # times the best cost: a GPU beyond it shows its first layout alone
-NEAR: Final = 1.15  # a layout whose screened cost is so near the best of its GPU is simulated too
-MOST_OF_A_GPU: Final = 3  # layouts that are simulated
+MOST_OF_A_GPU: Final = 3  # layouts that are simulated of a GPU that does not lead
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,6 +56,24 @@ class FleetSearch:
     def screened_of(self, kind: str) -> list[Screened]:
         return [each for each in self.screened if each.layout.kind == kind]
 
+    def found_of(self, screened: Screened) -> Sized | None:
+        """What was simulated of it; None where nothing was."""
+        return next((each for each in self.sized if each.screened is screened), None)
+
+    def is_open(self, screened: Screened) -> bool:
+        """Whether more can be found out of it."""
+        found = self.found_of(screened)
+        return found is None or (found.servers > 0 and not found.is_confirmed)
+
+    def at_least(self, screened: Screened) -> tuple[float, float, float]:
+        """What it may cost at the least, then how badly it is known, and how few users it serves for that."""
+        found = self.found_of(screened)
+        if found is None:
+            return screened.usd_per_hour_if(OPTIMISM), 2, -screened.users_per_server * screened.servers
+        if not found.servers:
+            return math.inf, 0, 0
+        return found.usd_per_hour, 0 if found.is_confirmed else 1, -found.users()
+
     def is_sized(self, screened: Screened) -> bool:
         return any(each.screened is screened for each in self.sized)
 
@@ -61,45 +87,88 @@ class FleetSearch:
 
 
 def cheapest(sized: Sequence[Sized]) -> Sized | None:
-    """The least cost per hour, then the most users; None where none serves the users."""
+    """The least cost per hour, then what is confirmed, then the most users; None where none serves the users."""
     serving = [each for each in sized if each.servers]
-    return min(serving, key=lambda each: (each.usd_per_hour, -each.users()), default=None)
+    return min(serving, key=lambda each: (each.usd_per_hour, not each.is_confirmed, -each.users()), default=None)
 
 
 def search_fleets(
-    question: FleetQuestion, watcher: Watcher | None = None, simulations: Simulations | None = None
+    question: FleetQuestion, how: RunContext | None = None, tables: "Tables | None" = None
 ) -> Iterator[FleetSearch]:
     """What is known after the screening, then after each layout that is simulated; the last is the answer.
 
-    Raises HeadcountError where an argument is refused on every GPU.
+    The layout that may cost the least is found out more of, until that one is confirmed. Raises HeadcountError where
+    an argument is refused on every GPU.
     """
-    race, how = screen_all(question), RunContext(watcher=watcher, simulations=simulations or Simulations())
+    race, tables = screen_all(question), tables or Tables(question, how or RunContext())
     yield race
     while (following := _next(race)) is not None:
-        few = min(COARSE_REPLICATIONS, question.replications)
-        race = race.with_sized(sized(question, following, few, COARSE_USERS, how))
+        level = Level.COARSE if (found := race.found_of(following)) is None else Level.CONFIRMED
+        race = race.with_sized(sized(tables, following, level, found))
         yield race
-    while (best := race.best) is not None and not best.is_confirmed:
-        race = race.with_sized(sized(question, best.screened, question.replications, MOST_USERS, how, first=best))
+    if (best := race.best) is not None and (better := for_the_same_money(race, tables, best)) is not None:
+        race = race.with_sized(better)
         yield race
     yield replace(race, is_over=True)
 
 
-def sized(
-    question: FleetQuestion,
-    screened: Screened,
-    replications: int,
-    most_users: int,
-    how: RunContext,
-    *,
-    first: Sized | None = None,
-) -> Sized:
+def for_the_same_money(race: FleetSearch, tables: "Tables", best: Sized) -> Sized | None:
+    """Another layout or router of the GPUs that are bought, where it serves more users: as `capacity` has it."""
+    layout = best.layout
+    if layout.disaggregated is not None or not best.is_whole:
+        return None
+    row = tables.of(layout).row(best.servers * layout.plan.gpus)
+    other = next(
+        (
+            each
+            for each in race.screened
+            if (each.layout.offer, each.layout.args, each.layout.router) == (layout.offer, layout.args, row.router)
+            and each.layout.plan.tensor_parallel_size == row.tp
+        ),
+        None,
+    )
+    if other is None or other is best.screened or row.users_low <= best.users() or row.unused_gpus:
+        return None
+    return sized_with(tables, other, row)
+
+
+class Tables:
+    """What was simulated of each GPU under each variant of the arguments."""
+
+    def __init__(self, question: FleetQuestion, how: RunContext) -> None:
+        self.question, self.how = question, how
+        self._known: dict[tuple[str, AnyArgs], CapacityTable] = {}
+
+    def add(self, offer: Offer, args: AnyArgs, table: CapacityTable) -> None:
+        """Take one that is known already."""
+        self._known[offer.gpu.name, args] = table
+
+    def of(self, layout: Layout) -> CapacityTable:
+        """The one that a layout belongs to."""
+        key = layout.offer.gpu.name, layout.args
+        if key not in self._known:
+            asked = self.question.capacity_on(layout.offer, layout.args)
+            self._known[key] = CapacityTable(question=asked, how=self.how)
+        return self._known[key]
+
+
+def sized(tables: Tables, screened: Screened, level: Level, first: Sized | None = None) -> Sized:
     """The fewest servers of a layout that serve the users; the search begins with the `first`, or as screened."""
-    start = first or screened
+    question, start = tables.question, first or screened
     if screened.layout.disaggregated is not None:
         pair = start.prefill_servers, start.servers - start.prefill_servers
-        return RatioSizing(question, screened, replications, most_users, how).run(pair)
-    return Sizing(question, screened, replications, most_users, how.watcher, how.simulations).run(start.servers)
+        is_coarse = level is Level.COARSE
+        most = question.replications or MOST_REPLICATIONS
+        replications, users = (COARSE_REPLICATIONS, COARSE_USERS) if is_coarse else (most, MOST_USERS)
+        return RatioSizing(question, screened, replications, users, tables.how).run(pair)
+    table = tables.of(screened.layout)
+    return Sizing(question=question, screened=screened, level=level, table=table).run(start.servers)
+
+
+def sized_with(tables: Tables, screened: Screened, row: CapacityRow) -> Sized:
+    """A layout with as many servers as a row has."""
+    table = tables.of(screened.layout)
+    return Sizing(question=tables.question, screened=screened, level=Level.CONFIRMED, table=table).with_row(row)
 
 
 def screen_all(question: FleetQuestion) -> FleetSearch:
@@ -108,8 +177,8 @@ def screen_all(question: FleetQuestion) -> FleetSearch:
     disaggregated, refused = disaggregated_layouts(question, layouts)
     found: list[Screened] = []
     dropped += refused
-    for layout in (*layouts, *disaggregated):
-        each = screened(layout, question) if layout.disaggregated is None else screened_disaggregated(layout, question)
+    looked_at = [each for layout in layouts for each in _with_routers(layout, question)]
+    for each in [*looked_at, *(screened_disaggregated(layout, question) for layout in disaggregated)]:
         if isinstance(each, Screened):
             found.append(each)
         else:
@@ -118,22 +187,34 @@ def screen_all(question: FleetQuestion) -> FleetSearch:
     return FleetSearch(question=question, dropped=tuple(dropped), screened=tuple(found))
 
 
+def _with_routers(layout: Layout, question: FleetQuestion) -> list[Screened | Dropped]:
+    """With every router that may be the best before several servers; where one suffices, with the last alone.
+
+    The last is that of copies of one server. Where none serves the users, the reason of the last is told.
+    """
+    asked = replace(question.capacity_of(layout, 1), router=question.router)
+    routers = routers_for(asked, layout.plan, MOST_SERVERS)
+    looked_at = [screened(replace(layout, router=router), question) for router in routers]
+    found = [each for each in looked_at if isinstance(each, Screened)]
+    is_one_enough = any(each.servers == 1 for each in found)
+    return [*(found[-1:] if is_one_enough else found or looked_at[-1:])]
+
+
 def _next(race: FleetSearch) -> Screened | None:
-    """The cheapest layout by its estimate that is not simulated and could still be an answer."""
-    return next((each for each in race.screened if not race.is_sized(each) and _is_in_the_race(race, each)), None)
+    """What should be found out more of; None where the answer is known.
 
-
-def _is_in_the_race(race: FleetSearch, each: Screened) -> bool:
-    kind = each.layout.kind
-    best, rival, simulated = race.best, race.best_of(kind), race.sized_of(kind)
-    least = each.usd_per_hour_if(OPTIMISM)
-    if best is not None and least > MAX_COST_RATIO * best.usd_per_hour:
-        return False
-    if rival is None or len(simulated) == MOST_OF_A_GPU:
-        return len(simulated) < MOST_OF_A_GPU
-    if each.usd_per_hour == rival.usd_per_hour:  # as much money may buy more
-        return each.users_per_server * each.servers > OPTIMISM * rival.users()
-    if best is not None and rival.usd_per_hour > CLOSE * best.usd_per_hour:
-        return False
-    first = race.screened_of(kind)[0].usd_per_hour
-    return each.usd_per_hour <= NEAR * first and least < rival.usd_per_hour
+    First the layout that may cost the least of all, until it is confirmed; then the best of each other kind of GPU
+    that is not far dearer, coarsely.
+    """
+    leader = min(race.screened, key=race.at_least, default=None)
+    if leader is None:
+        return None
+    if race.is_open(leader):
+        return leader
+    most = MAX_COST_RATIO * race.at_least(leader)[0]
+    for kind in race.kinds:
+        first = min(race.screened_of(kind), key=race.at_least)
+        sized_already = race.sized_of(kind)
+        if race.at_least(first)[0] <= most and not race.is_sized(first) and len(sized_already) < MOST_OF_A_GPU:
+            return first
+    return None

@@ -5,18 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from simulator.study.candidate import AFFINITY
+from simulator.study.candidate import Level, evaluator_of, shares_nothing
 from simulator.study.capacity_row import CapacityRow
-from simulator.study.capacity_table import capacity_rows
-from simulator.study.estimate import stationary_load
+from simulator.study.capacity_table import CapacityTable
 from simulator.study.fleets.layouts import FleetQuestion, Layout
 from simulator.study.fleets.screening import Screened, estimated_users
-from simulator.study.points import Evaluator, Point, Watcher
-from simulator.study.running.simulations import Simulations
+from simulator.study.points import Point
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
 MOST_SPREAD: Final = 64  # the same where each server serves fewer users the more servers there are
-MOST_USERS, COARSE_USERS = 10_000, 1_000  # the same; of one that is compared with others
+MOST_USERS = 10_000  # the same
+COARSE_USERS: Final = 1_000  # of two pools that are compared with others
 NO_LOSS: Final = 0.85  # of a server's users in a fleet twice as large, as estimated: above it may be chance
 LOSS_GROWS: Final = 1.8  # each doubling loses more: 0.45, 0.49, 0.57 as powers up to 64 servers, by estimate 0.32
 UNSURE: Final = 1.08  # times an estimate, that it is worth a simulation
@@ -24,7 +23,7 @@ MOST_BOUGHT: Final = 10_000_000  # servers
 CLEARLY_MORE: Final = 1.2  # times as many servers serve more users, unless they lose too much: less may be chance
 LOSES_TOO_MUCH: Final = "spread over more servers, conversations lose too many prefix hits"
 SERVED_REPLICATIONS = 3  # of the users to serve
-COARSE_REPLICATIONS: Final = 8  # of a fleet that is compared with others
+COARSE_REPLICATIONS, MOST_REPLICATIONS = 8, 24  # of two pools: compared with others, or the best of all
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,29 +113,27 @@ def _loses(each: Callable[[int], float]) -> bool:
     return each(MOST_SERVERS) < NO_LOSS * each(MOST_SERVERS // 2)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Sizing:
-    """Simulates one layout with several numbers of servers, each once."""
+    """Finds how many servers of one layout the users need; what is simulated is in the `table` of its GPU."""
 
     question: FleetQuestion
     screened: Screened
-    replications: int
-    most_users: int = MOST_USERS
-    watcher: Watcher | None = None
-    simulations: Simulations = field(default_factory=Simulations)
+    level: Level
+    table: CapacityTable
     rows: dict[int, CapacityRow] = field(default_factory=dict)
 
     def run(self, first: int) -> Sized:
-        """The fewest servers whose number to sign reaches the users; `first` is where the search begins."""
-        servers, most = first, self._most_simulated()
+        """The fewest servers whose users at 95 % confidence reach the users; `first` is where the search begins."""
+        most = self._most_simulated()
+        servers = first if most else 1
         while True:
-            row = self._row(min(servers, most))
+            row = self._row(min(servers, most or servers))
             if row.users_low < row.replicas:  # a fleet of more servers than users is no answer
-                if row.users and self.replications < self.question.replications:  # served, but hardly known
-                    self.replications = self.question.replications
-                    self.rows.clear()
-                    continue
                 return self._sized(0, row)
+            if not most:
+                servers = math.ceil(self._needed(row.replicas) - 1e-9)
+                return self._sized(servers, self._row(servers))
             enough = self._enough()
             if enough is None:  # one more at least, however chance has it
                 few = max(self.rows)
@@ -151,13 +148,20 @@ class Sizing:
                 return self._sized(enough, self.rows[enough])
             servers = fewer
 
+    def with_row(self, row: CapacityRow) -> Sized:
+        """As many servers as a row has."""
+        return self._sized(row.replicas, row)
+
     def _most_simulated(self) -> int:
-        return most_together(self._each, self.screened.users_per_server, self.most_users)
+        """Servers that are simulated together; 0 where one stands for any number of them."""
+        layout = self.screened.layout
+        if shares_nothing(self.question.capacity_of(layout, 1), layout.plan):
+            return 0
+        return most_together(self._each, self.screened.users_per_server)
 
     def _row(self, servers: int) -> CapacityRow:
         if servers not in self.rows:
-            asked = self.question.capacity_of(self.screened.layout, servers, replications=self.replications)
-            self.rows[servers] = next(capacity_rows(asked, self.watcher, self.simulations))
+            self.rows[servers] = simulated_row(self.table, self.screened.layout, servers, self.level)
         return self.rows[servers]
 
     def _loses_too_much(self, servers: int) -> bool:
@@ -190,9 +194,6 @@ class Sizing:
 
     def _scaled(self, most: int) -> Sized:
         """More servers than are simulated: each serves what it does there, less what it loses among more of them."""
-        layout = self.screened.layout
-        if layout.router == AFFINITY and not layout.plan.shares_kv_store:
-            return self._sized(math.ceil(self._needed(most) - 1e-9), self.rows[most])
         servers, each = 0, 1.0
         while (needed := math.ceil(self._needed(most) / each - 1e-9)) > servers:
             servers, each = needed, kept(self._each, most, needed)
@@ -217,24 +218,21 @@ class Sizing:
             row=row,
             served=served,
             each=each,
-            is_confirmed=self._is_confirmed(servers, row),
+            is_confirmed=row.evidence == Level.CONFIRMED.word,
         )
-
-    def _is_confirmed(self, servers: int, row: CapacityRow) -> bool:
-        is_known = row.is_precise or self.replications >= self.question.replications
-        return is_known and (servers == row.replicas or self.most_users >= MOST_USERS)
 
     def _served(self, servers: float, row: CapacityRow) -> Point:
         """The simulated fleet under its part of the users to serve; fewer servers stand for those that serve less."""
         question, layout = self.question, self.screened.layout
         assert row.point is not None, "a row with users has a point"
-        evaluator = Evaluator(
-            fleet=layout.plan.fleet(row.replicas, layout.router),
-            load=stationary_load(question.load(layout), layout.plan, row.replicas, question.slo),
-            slo=question.slo,
-            watcher=self.watcher,
-            simulations=self.simulations,
-        )
+        asked = question.capacity_of(layout, row.replicas)
+        evaluator = evaluator_of(asked, layout.plan, row.replicas, self.table.how)
         share = question.users * row.replicas / servers / row.users
         size = max(evaluator.load.round(row.point.size * share), evaluator.load.smallest)
         return evaluator.point(size, SERVED_REPLICATIONS)
+
+
+def simulated_row(table: CapacityTable, layout: Layout, servers: int, level: Level) -> CapacityRow:
+    """What so many servers of a layout serve, known so well."""
+    found = table.candidate(layout.plan, servers, layout.router).known_as(level)
+    return found.row(servers * layout.plan.gpus)

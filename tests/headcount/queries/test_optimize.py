@@ -13,7 +13,8 @@ import pytest
 
 import headcount as hc
 from headcount.queries.optimize import space
-from headcount.queries.sweeps.search import ROUNDS, leader, race
+from headcount.queries.sweeps.search import leader, race
+from simulator.study.candidate import Level
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
 from tests.headcount.conftest import SHORT_ANSWERS, figures
@@ -150,31 +151,32 @@ class Racer:
 
     name: str
     log_users: float
-    ran: tuple[int, ...] = ()
+    ran: tuple[Level, ...] = ()
 
     @property
     def row(self) -> Any:
-        return SimpleNamespace(users=1000 * np.exp(self.log_users), replications=self.ran[-1]) if self.ran else None
+        return SimpleNamespace(users=1000 * np.exp(self.log_users), evidence=self.ran[-1].word) if self.ran else None
 
     def users_over(self, other: "Racer") -> Interval:
         return _knee(self).over(_knee(other))
 
 
 def _knee(racer: Racer) -> SLOCrossing:
-    noise = 0.02 * np.random.default_rng(sum(map(ord, racer.name))).standard_normal(ROUNDS[-1])
-    return SLOCrossing(log_size=racer.log_users, log_sizes=racer.log_users + noise[: racer.ran[-1]])
+    noise = 0.02 * np.random.default_rng(sum(map(ord, racer.name))).standard_normal(48)
+    count = 12 if racer.ran[-1] is Level.COARSE else 48
+    return SLOCrossing(log_size=racer.log_users, log_sizes=racer.log_users + noise[:count])
 
 
-def test_those_clearly_behind_run_least_and_the_close_ones_and_the_base_most() -> None:
+def test_the_close_ones_and_the_base_are_confirmed_those_clearly_behind_are_not() -> None:
     racers: list[Any] = [Racer("base", 0.0), Racer("a", 0.40), Racer("b", 0.395), Racer("c", 0.1)]
 
-    def simulate(layout: Any, replications: int) -> Any:
-        return Racer(layout.name, layout.log_users, (*layout.ran, replications))
+    def simulate(layout: Any, level: Level) -> Any:
+        return Racer(layout.name, layout.log_users, (*layout.ran, level))
 
     field: list[Any] = race(racers[0], racers[1:], simulate)
     runs = {each.name: each.ran for each in field}
-    assert runs["c"] == ROUNDS[:1]
-    assert len(runs["base"]) == len(runs["a"]) > 1
+    assert runs["c"] == (Level.COARSE,)
+    assert runs["base"] == runs["a"] == runs["b"] == (Level.COARSE, Level.CONFIRMED)
     assert leader(field).name == "a"
 
 

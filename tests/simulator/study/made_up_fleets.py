@@ -1,6 +1,7 @@
 """Fleets whose capacity is a formula, so that a search over them takes no simulation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.study.candidate import Level
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
-from simulator.study.fleets import sizing
-from simulator.study.fleets.layouts import FleetQuestion, Offer
+from simulator.study.capacity_table import CapacityTable
+from simulator.study.fleets import search, sizing
+from simulator.study.fleets.layouts import FleetQuestion, Layout, Offer
 from simulator.study.statistics import Interval
 from workloads.load import load_preset
 
@@ -49,27 +52,29 @@ def fleet_question(*gpus: str, users: float, tensor_parallel_size: int | None = 
 
 
 def simulate_as(
-    monkeypatch: pytest.MonkeyPatch, users: Users, *, precision: float = 0.02, told_by: int = 0
+    monkeypatch: pytest.MonkeyPatch, users: Users, *, precision: float = 0.02, coarse: float = 1.0
 ) -> list[tuple[str, int, int]]:
     """Lets a formula stand in for simulations; the list fills with the GPU, TP and servers that were asked for.
 
-    With fewer replications than `told_by` nothing is safe to promise.
+    From few replications the users seem to be `coarse` times as many.
     """
     asked: list[tuple[str, int, int]] = []
 
-    def rows(question: CapacityQuestion, *_: Any) -> Iterator[CapacityRow]:
-        tp = question.args.tensor_parallel_size or 1
-        servers = question.gpus[0] // tp
-        asked.append((question.gpu.name, tp, servers))
-        many = users(question, servers)
-        low = many if question.replications is None or question.replications >= told_by else 0
+    def row(table: CapacityTable, layout: Layout, servers: int, level: Level) -> CapacityRow:
+        plan = layout.plan
+        question = replace(table.question, gpus=(servers * plan.gpus,), args=plan.given, router=layout.router)
+        asked.append((layout.offer.gpu.name, plan.tensor_parallel_size, servers))
+        many = int(users(question, servers) * (coarse if level is Level.COARSE else 1.0))
         served: Any = Served()
-        yield CapacityRow(
-            gpus=question.gpus[0], tp=tp, replicas=servers, users=many, users_low=low, users_high=many,
-            precision=precision, is_precise=precision <= 0.05, replications=8, binding="TPOT: KV reads", point=served,
-            reason=None if many else "not even 1 user meets the SLO",
+        return CapacityRow(
+            gpus=servers * plan.gpus, tp=plan.tensor_parallel_size, replicas=servers, users=many, users_low=many,
+            users_high=many, precision=precision, is_precise=precision <= 0.05, replications=8,
+            binding="TPOT: KV reads", point=served, reason=None if many else "not even 1 user meets the SLO",
+            router=layout.router, evidence=level.word,
         )  # fmt: skip
 
-    monkeypatch.setattr(sizing, "capacity_rows", rows)
+    monkeypatch.setattr(sizing, "simulated_row", row)
+    monkeypatch.setattr(sizing, "shares_nothing", lambda *_: False)
+    monkeypatch.setattr(search, "for_the_same_money", lambda *_: None)
     monkeypatch.setattr(sizing.Sizing, "_served", lambda *_: Served())
     return asked

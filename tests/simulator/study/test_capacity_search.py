@@ -14,13 +14,13 @@ from simulator.study.capacity import (
     FIRST_REQUESTS,
     MAX_REPLICATIONS,
     PRECISION,
-    SCREENED_WITHIN,
     Capacity,
+    CapacitySearch,
     Crossing,
     capacity_beside,
     find_capacity,
-    screen_capacity,
 )
+from simulator.study.capacity_screening import SCREENED_WITHIN, screen_capacity
 from simulator.study.points import Point
 from simulator.study.slo import SLO
 from simulator.study.slo_crossing import LoadSample, SLOCrossing, find_knee
@@ -232,16 +232,23 @@ def test_screening_is_right_to_its_ratio(scale: float, guess: float) -> None:
     assert scale / SCREENED_WITHIN <= found <= scale * SCREENED_WITHIN
 
 
-def test_a_deployment_that_serves_less_than_asked_is_screened_with_one_load() -> None:
+def test_a_load_that_most_requests_miss_is_screened_with_one_replication() -> None:
     known = KnownLoad(scale=100.0)
-    assert screen_capacity(known, 150.0, at_least=140.0) == 0  # type: ignore[arg-type]
-    assert {size for size, _ in known.simulated} == {140.0}
+    screen_capacity(known, 180.0)  # type: ignore[arg-type]
+    assert known.simulated[0] == (180.0, 1)
+    assert (180.0, 2) not in known.simulated
 
 
-def test_a_deployment_where_most_requests_miss_is_screened_with_one_replication() -> None:
-    known = KnownLoad(scale=100.0)
-    assert screen_capacity(known, 190.0, at_least=180.0) == 0  # type: ignore[arg-type]
-    assert known.simulated == [(180.0, 1)]
+@given(guess=st.floats(60.0, 150.0), precision=st.sampled_from([0.01, 0.03]))
+def test_what_is_confirmed_does_not_depend_on_whether_it_was_located_before(guess: float, precision: float) -> None:
+    def known() -> Any:
+        return KnownLoad(scale=100.0, spread=0.2, noise=0.2)
+
+    alone, before = CapacitySearch(known(), guess), CapacitySearch(known(), guess)
+    before.located()
+    found, again = alone.confirmed(precision), before.confirmed(precision)
+    assert (found.low, found.mean, found.high) == (again.low, again.mean, again.high)
+    assert before.confirmed(precision).mean == found.mean
 
 
 def test_what_is_screened_already_costs_a_search_no_more_screening() -> None:

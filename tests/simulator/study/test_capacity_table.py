@@ -35,7 +35,7 @@ FURTHER_KEYS = {
     "users_high_sampling", "users_at_step_time_error_high",
     "screened", "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
     "users_at_ttft_error_low", "ttft_error", "users_at_kv_cache_low", "users_at_kv_cache_high", "dp", "pp", "precision",
-    "replications",
+    "replications", "router", "unused_gpus", "evidence",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 

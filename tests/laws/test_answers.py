@@ -1,0 +1,123 @@
+"""Answers do not contradict each other: of one search, of several commands, of other questions about the same GPUs."""
+
+import itertools
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.study.candidate import WITHIN, Level
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import search
+from simulator.study.points import SUMMED, Point
+from validation.laws import GPUS, LAWS, MODELS, WORKLOADS, Question
+
+
+@dataclass(eq=False)
+class Known:
+    """A candidate whose users are known at each level; they are told when it is advanced."""
+
+    told: tuple[int, int, int]
+    gpus: int = 1
+    level: Level = Level.ESTIMATED
+
+    @property
+    def users_low(self) -> int:
+        return self.told[self.level]
+
+    users = users_low
+
+    @property
+    def at_most(self) -> float:
+        return self.users_low * WITHIN[self.level]
+
+    @property
+    def plan(self) -> Any:
+        return SimpleNamespace(gpus=self.gpus)
+
+    @property
+    def simulated(self) -> "Known":
+        return self
+
+    def advance(self) -> None:
+        self.level = Level(self.level + 1)
+
+
+CANDIDATES = st.lists(
+    st.builds(
+        Known,
+        told=st.integers(1, 2000).flatmap(
+            lambda users: st.tuples(
+                st.floats(0.75, 1.25).map(lambda off: int(users * off)),
+                st.floats(0.95, 1.05).map(lambda off: int(users * off)),
+                st.just(users),
+            )
+        ),
+        gpus=st.sampled_from([1, 2, 4, 8]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(CANDIDATES)
+def test_the_best_is_confirmed_and_no_other_may_turn_out_better(candidates: list[Any]) -> None:
+    best = search(candidates)
+    assert best.level is Level.CONFIRMED
+    assert all(best.users_low >= each.at_most for each in candidates)
+    known = max(each.told[2] for each in candidates)
+    assert best.users_low >= 0.9 * known, "an estimate may be off by its stated error, few replications by 5 %"
+
+
+@given(CANDIDATES, st.randoms(use_true_random=False))
+def test_the_best_does_not_depend_on_the_order(candidates: list[Any], random: Any) -> None:
+    again = [Known(told=each.told, gpus=each.gpus) for each in candidates]
+    random.shuffle(again)
+    found: Any = search(again)  # type: ignore[arg-type]
+    best = search(candidates)
+    assert found.users_low == best.users_low
+
+
+def test_where_estimates_serve_nobody_all_are_simulated() -> None:
+    candidates: list[Any] = [Known(told=(0, 0, 0)), Known(told=(0, 7, 7), gpus=2), Known(told=(0, 0, 0), gpus=4)]
+    assert search(candidates).users_low == 7
+
+
+@given(users=st.lists(st.integers(0, 10_000), min_size=3, max_size=3), copies=st.integers(1, 64))
+def test_copies_serve_as_many_times_as_one(users: list[int], copies: int) -> None:
+    low, mean, high = sorted(users)
+    one = CapacityRow(gpus=2, tp=2, replicas=1, users=mean, users_low=low, users_high=high, usd_per_hour=4.0)
+    found = one.in_copies(copies, 2 * copies, 4.0 * copies)
+    assert (found.users_low, found.users, found.users_high) == (copies * low, copies * mean, copies * high)
+    assert (found.gpus, found.replicas, found.usd_per_hour) == (2 * copies, copies, 4.0 * copies)
+    assert (found.users_at_kv_cache_low, found.precision) == (one.users_at_kv_cache_low, one.precision)
+
+
+@given(figures=st.lists(st.floats(0.0, 1e3), min_size=1, max_size=4), copies=st.integers(1, 64))
+def test_rates_of_copies_add_up_and_shares_do_not(figures: list[float], copies: int) -> None:
+    names = (*SUMMED, "attainment", "kv_usage", "prefix_hit_rate", "horizon_s")
+    replications: Any = tuple(
+        SimpleNamespace(number=number, **dict.fromkeys(names, figure)) for number, figure in enumerate(figures)
+    )
+    one = Point(size=10.0, replications=replications)
+    fleet = one.in_copies(copies)
+    assert fleet.size == copies * one.size
+    for name in names:
+        times = copies if name in SUMMED else 1
+        assert fleet.mean(name) == pytest.approx(times * one.mean(name))
+        assert fleet.interval(name).mean == pytest.approx(times * one.interval(name).mean)
+
+
+DEPLOYMENTS = list(itertools.product(MODELS, GPUS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "model", "gpu"), [(n, *each) for n, each in enumerate(DEPLOYMENTS)][::4])
+def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str) -> None:
+    """`python -m validation.laws` asks more; each workload and seed comes with each model and each GPU."""
+    asked = Question(model=model, gpu=gpu, workload=WORKLOADS[number % len(WORKLOADS)], seed=number)
+    broken = {law.__name__: told for law in LAWS if (told := list(law(replace(asked))))}
+    assert not broken
