@@ -23,23 +23,27 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.served import safe_point
 from workloads.populations.population import Population
 
-AFFINITY: Final = "session-affinity"
-WITHIN: Final = (1.25, 0.98, 1.0)
-"""By level: times what is known of a candidate that counts. Estimates are at most so far off; what few replications
-show is known to some 2 %, and nearly as good a candidate is not worth the simulations (docs/measurements/search.md)."""
-
 
 class Level(IntEnum):
     """How well a candidate is known."""
 
     ESTIMATED = 0
     COARSE = 1  # from few replications
-    CONFIRMED = 2
+    CONFIRMED = 2  # as exactly as asked for
 
     @property
     def word(self) -> str:
         """As rows have it."""
         return self.name.lower()
+
+
+WITHIN: Final = (1.25, 0.98, 1.0)
+"""By level: times what is known of a candidate's users at 95 % confidence that count. Estimates are hardly ever so far
+off; few replications are off by 2.5 %, and a candidate that may be that much better is not worth confirming another
+(docs/measurements/search.md)."""
+MAY_REACH: Final = (1.35, 1.1, 1.0)
+"""By level: times that beyond which hardly a candidate lies. One that cannot reach a number of users is given up."""
+AFFINITY: Final = "session-affinity"
 
 
 @dataclass(kw_only=True)
@@ -104,7 +108,6 @@ class Simulated:
     plan: Deployment
     replicas: int
     how: RunContext
-    level: Level = Level.ESTIMATED
 
     @cached_property
     def _evaluator(self) -> Evaluator:
@@ -125,6 +128,10 @@ class Simulated:
         users = estimated_users(load, self.estimate, slo)
         return users, int(users * safe_share(self.estimate, self.plan, self.replicas, load=load, slo=slo))
 
+    def row(self, level: Level) -> CapacityRow:
+        """What few replications show, or as exactly as asked for."""
+        return self._confirmed if level is Level.CONFIRMED else self._coarse
+
     @cached_property
     def _coarse(self) -> CapacityRow:
         """Without the error of replications, which more of them make small."""
@@ -138,7 +145,6 @@ class Simulated:
 
     @cached_property
     def _confirmed(self) -> CapacityRow:
-        """As exactly as asked for."""
         _ = self._coarse  # what is found must not depend on whether that was asked for before
         plan, evaluator, found = self.plan, self._evaluator, self._search.confirmed(self.question.precision)
         row = self._row_of(found, lambda users: users_within_errors([plan], evaluator, found, users))
@@ -152,29 +158,22 @@ class Simulated:
         row = empty_row(question, gpus, plan.tensor_parallel_size, no_capacity_reason(question, evaluator), plan)
         return replace(row, binding=what_binds(plan, evaluator.points()[0]))
 
-    @property
-    def row(self) -> CapacityRow:
-        """What few replications show, or as exactly as asked for."""
-        return self._confirmed if self.level is Level.CONFIRMED else self._coarse
-
-    @property
-    def users(self) -> tuple[int, int]:
-        """Expected, and at 95 % confidence, as far as known."""
-        return self.estimated if self.level is Level.ESTIMATED else (self.row.users, self.row.users_low)
-
-    def advance(self) -> None:
-        """Find out more."""
-        self.level = Level(self.level + 1)
-        _ = self.users
+    def users(self, level: Level) -> tuple[int, int]:
+        """Expected, and at 95 % confidence."""
+        if level is Level.ESTIMATED:
+            return self.estimated
+        row = self.row(level)
+        return row.users, row.users_low
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Candidate:
-    """Replicas behind a router: simulated together, or copies of one that is."""
+    """Replicas behind a router, simulated together or copies of one that is; as well known as one search needs it."""
 
     simulated: Simulated
     copies: int
     router: str | RouterFactory
+    level: Level = Level.ESTIMATED
 
     @property
     def plan(self) -> Deployment:
@@ -193,31 +192,30 @@ class Candidate:
     @property
     def users(self) -> int:
         """Expected, as far as known."""
-        return self.copies * self.simulated.users[0]
+        return self.copies * self.simulated.users(self.level)[0]
 
     @property
     def users_low(self) -> int:
         """At 95 % confidence, as far as known."""
-        return self.copies * self.simulated.users[1]
+        return self.copies * self.simulated.users(self.level)[1]
 
     @property
     def at_most(self) -> float:
         """Users at 95 % confidence that it may turn out to serve."""
-        return self.users_low * WITHIN[self.simulated.level]
+        return self.users_low * WITHIN[self.level]
 
-    @property
-    def level(self) -> Level:
-        return self.simulated.level
+    def may_serve(self, users: float) -> bool:
+        """Whether it may turn out to serve so many at 95 % confidence."""
+        return self.users_low * MAY_REACH[self.level] >= users
 
     def row(self, gpus: int) -> CapacityRow:
         """What is found of it on so many GPUs, of which some may be left over."""
         price = self.simulated.question.gpu.usd_per_hour_of(gpus)
-        return replace(self.simulated.row.in_copies(self.copies, gpus, price), router=self.router)
+        return replace(self.simulated.row(self.level).in_copies(self.copies, gpus, price), router=self.router)
 
     def known_as(self, level: Level) -> "Candidate":
         """The same, found out so much of."""
-        while self.level < level:
-            self.simulated.advance()
+        self.level = max(self.level, level)
         return self
 
     def screened(self) -> Screened:

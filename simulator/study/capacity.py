@@ -22,7 +22,6 @@ FINEST = 1.01  # between two loads with a leap
 FIRST_REQUESTS = 130_000  # of each load, before its interval is looked at
 FEWEST, FIRST_MOST = 6, 48  # replications of a load by then
 MAX_REPLICATIONS = 300
-FEW_ALIKE = 1.5  # times as many replications: then a load is clearly better known than another
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 LOCATING = (24_000, 80_000)  # requests of loads that may turn out to lie beside the capacity
 MAX_MOVE = 1.25  # per step: with few replications the line may be nearly flat
@@ -87,10 +86,10 @@ class CapacitySearch:
         self._around = _Around(self.evaluator, centre)
         count = self._replications or _first_replications(self.evaluator)
         for requests in LOCATING:
-            few = min(_replications_with(requests, self.evaluator), count)
-            if self._around.knee(few) is None:
+            found = self._found(min(_replications_with(requests, self.evaluator), count))
+            if not found.mean:
                 return NOBODY
-        return self._found(few)
+        return found
 
     def confirmed(self, precision: float = PRECISION, max_replications: int = MAX_REPLICATIONS) -> Capacity:
         """The capacity with an interval that is narrow enough, or as narrow as the most replications make it."""
@@ -289,13 +288,10 @@ class _Around:
         self.replicated[size] = max(count, self.replicated.get(size, 0))
 
     def _better_known(self) -> float:
-        """Which of the two loads is replicated more often: the one that is already, or the nearer to the capacity.
+        """Which of the two loads is replicated more often: the nearer to the capacity.
 
         Their random numbers are common, so that few replications of the other show how misses grow.
         """
-        low, high = (self.replicated.get(size, 0) for size in (self.low, self.high))
-        if max(low, high) > FEW_ALIKE * min(low, high):
-            return self.low if low > high else self.high
         return self.low if self._estimate().log_size < math.log(self.low * self.high) / 2 else self.high
 
     def _shares(self, target: float) -> dict[float, float]:

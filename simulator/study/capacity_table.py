@@ -1,5 +1,6 @@
 """Users per GPU count: the main answer."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +34,7 @@ class CapacityTable:
 
     question: CapacityQuestion
     how: RunContext
+    _winners: dict[int, Candidate] = field(default_factory=dict)
     _known: dict[tuple[int, int, str | RouterFactory | None], Simulated] = field(default_factory=dict)
 
     def candidates(self, gpus: int) -> list[Candidate]:
@@ -52,9 +54,31 @@ class CapacityTable:
             reason = next(reversed(refused.values()), "no tensor-parallel size divides it")
             return empty_row(self.question, gpus, max(refused, default=1), reason)
         self.how.estimated(gpus, max(each.users for each in found))
-        best = search(found)
+        best = self._best(gpus, found)
         screened = [*(each.screened() for each in found), *(Screened(tp=tp, reason=why) for tp, why in refused.items())]
         return replace(best.row(gpus), screened=tuple(sorted(screened, key=lambda each: (each.tp, each.router or ""))))
+
+    def _best(self, gpus: int, candidates: Sequence[Candidate]) -> Candidate:
+        """Copies of what is best on a part of the GPUs are confirmed first, so that more GPUs serve as many more."""
+        if gpus not in self._winners:
+            for prime in (each for each in range(2, gpus + 1) if gpus % each == 0 and _is_prime(each)):
+                part = self.candidates(gpus // prime)
+                if part and (winner := self._best(gpus // prime, part)).simulated.replicas == 1:
+                    for each in candidates:
+                        if each.simulated is winner.simulated:
+                            each.level = Level.CONFIRMED
+            self._winners[gpus] = search(candidates)
+        return self._winners[gpus]
+
+    def serves(self, gpus: int, users: float) -> bool:
+        """Whether the row of so many GPUs has these users at 95 % confidence; few replications may show that it has not."""
+        found = self.candidates(gpus)
+        while any(each.may_serve(users) for each in found):
+            best = max(found, key=lambda each: each.at_most)
+            if best.level is not Level.ESTIMATED:
+                return self.row(gpus).users_low >= users
+            best.level = Level.COARSE
+        return False
 
     def candidate(self, plan: Deployment, replicas: int, router: str | RouterFactory) -> Candidate:
         """What is simulated of it is known to all candidates that are made of it."""
@@ -65,6 +89,10 @@ class CapacityTable:
         if key not in self._known:
             self._known[key] = Simulated(question=asked, plan=plan, replicas=together, how=self.how)
         return Candidate(simulated=self._known[key], copies=copies, router=router)
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % each for each in range(2, math.isqrt(number) + 1))
 
 
 def search(candidates: Sequence[Candidate]) -> Candidate:
@@ -80,7 +108,7 @@ def search(candidates: Sequence[Candidate]) -> Candidate:
             following = min(candidates, key=lambda each: (each.level, -each.plan.gpus))
         if following.level is Level.CONFIRMED:
             return best
-        following.simulated.advance()
+        following.level = Level(following.level + 1)
 
 
 def plans_of(question: CapacityQuestion, gpus: int) -> dict[int, Deployment | str]:

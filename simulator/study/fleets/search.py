@@ -106,30 +106,44 @@ def search_fleets(
         level = Level.COARSE if (found := race.found_of(following)) is None else Level.CONFIRMED
         race = race.with_sized(sized(tables, following, level, found))
         yield race
-    if (best := race.best) is not None and (better := for_the_same_money(race, tables, best)) is not None:
+    if (better := as_capacity_has_it(race, tables)) is not None:
         race = race.with_sized(better)
         yield race
     yield replace(race, is_over=True)
 
 
-def for_the_same_money(race: FleetSearch, tables: "Tables", best: Sized) -> Sized | None:
-    """Another layout or router of the GPUs that are bought, where it serves more users: as `capacity` has it."""
-    layout = best.layout
-    if layout.disaggregated is not None or not best.is_whole:
+def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> Sized | None:
+    """A cheaper fleet than the best, or one of more users for as much, where the search of so many GPUs finds one.
+
+    None where it does not, or the best is none that it knows: disaggregated, or more servers than are simulated.
+    """
+    best, question = race.best, race.question
+    if best is None or best.layout.disaggregated is not None or not best.is_whole:
         return None
-    row = tables.of(layout).row(best.servers * layout.plan.gpus)
-    other = next(
-        (
-            each
-            for each in race.screened
-            if (each.layout.offer, each.layout.args, each.layout.router) == (layout.offer, layout.args, row.router)
-            and each.layout.plan.tensor_parallel_size == row.tp
-        ),
-        None,
-    )
-    if other is None or other is best.screened or row.users_low <= best.users() or row.unused_gpus:
-        return None
-    return sized_with(tables, other, row)
+    found = [best]
+    for kind in {(each.layout.offer.gpu.name, each.layout.args): each.layout for each in race.screened}.values():
+        alike = [each for each in race.screened if (each.layout.offer, each.layout.args) == (kind.offer, kind.args)]
+        spare = question.spare * min(each.layout.plan.gpus for each in alike)
+        table, most = tables.of(kind), math.floor(best.usd_per_hour / kind.offer.usd_per_hour + 1e-9) - spare
+        if gpus := fewest_gpus(table, question.users, most):
+            row = table.row(gpus)
+            same = [each for each in alike if each.layout.plan.tensor_parallel_size == row.tp]
+            like_it = min(same, key=lambda each: each.layout.router != row.router, default=None)
+            if like_it is not None and row.users_low >= question.users:
+                found.append(sized_with(tables, like_it, row))
+    better = cheapest(found)
+    return None if better is best else better
+
+
+def fewest_gpus(table: CapacityTable, users: float, most: int) -> int:
+    """The fewest that serve the users, at the most so many; 0 where those do not. More never serve fewer."""
+    if most < 1 or not table.serves(most, users):
+        return 0
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if table.serves(middle, users) else (middle, high)
+    return high
 
 
 class Tables:
