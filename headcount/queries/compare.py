@@ -33,6 +33,7 @@ from headcount.queries.sweeps.ranking import check_sort, is_promising, ranked
 from headcount.text.blocks import Block, Line
 from headcount.text.words import PRECISION_REMARK
 from simulator.fleet.router import check_router
+from simulator.study.candidate import Level
 from workloads.traces.trace_file import Source
 
 MOST_LAYOUTS = 1000
@@ -155,8 +156,12 @@ def compare(
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
             watcher = noted(progress, done, len(wanted), found[place].name)
-            found[place] = layouts.simulated(found[place], watcher)
+            found[place] = layouts.simulated(found[place], watcher, Level.COARSE)
             progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
+        while (best := ranked(found, sort)[0]).is_coarse:
+            place, many = found.index(best), len(wanted) + 1
+            found[place] = layouts.simulated(best, noted(progress, len(wanted), many, best.name))
+            progress(Progress(done=many, total=many, found=found[place].found_line))
         gained = _gained(layouts, found, asked, sort)
     return replace(answer(found, gained, strict=run.strict), simulations=simulations)
 
@@ -169,7 +174,7 @@ def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort
 
     def at(choice: Choice) -> Layout:
         place = asked.index(choice)
-        found[place] = layouts.simulated(found[place])
+        found[place] = layouts.simulated(found[place], level=Level.COARSE)
         return found[place]
 
     return attribution(found[0], best, at, by_cost=sort in ("cost", "month"))

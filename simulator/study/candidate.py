@@ -14,7 +14,13 @@ from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory, router_name
 from simulator.study.bottleneck import what_binds
 from simulator.study.capacity import Capacity, CapacitySearch, find_capacity
-from simulator.study.capacity_interval import located_within_errors, safe_share, users_at, users_within_errors
+from simulator.study.capacity_interval import (
+    interval_of_users,
+    located_within_errors,
+    safe_share,
+    users_at,
+    users_within_errors,
+)
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, Screened, empty_row, no_capacity_reason, row_of
 from simulator.study.estimate import Estimate, estimate_users, estimated_users, stationary_load
@@ -130,22 +136,35 @@ class Simulated:
 
     def row(self, level: Level) -> CapacityRow:
         """What few replications show, or as exactly as asked for."""
-        return self._confirmed if level is Level.CONFIRMED else self._coarse
+        return self._confirmed if level is Level.CONFIRMED else self._coarse_served
 
     @cached_property
-    def _coarse(self) -> CapacityRow:
-        """Without the error of replications, which more of them make small."""
+    def coarse(self) -> CapacityRow:
         found = self._search.located()
-        exact = replace(found, low=found.mean, high=found.mean)
+        return replace(self._row_of(found, self._within_located), evidence=Level.COARSE.word)
 
-        def within(users: int) -> dict[str, object]:
-            return located_within_errors(self.plan, self._evaluator, found, self.estimate, users)
+    def _within_located(self, users: int) -> dict[str, object]:
+        return located_within_errors(self.plan, self._evaluator, self._search.located(), self.estimate, users)
 
-        return replace(self._row_of(exact, within), evidence=Level.COARSE.word)
+    @cached_property
+    def _coarse_users(self) -> tuple[int, int]:
+        """Without the error of replications, which more of them make small."""
+        row = self.coarse
+        sampled = dict.fromkeys(("low", "mean", "high"), row.users)
+        low = int(interval_of_users(sampled, self._within_located(row.users))["users_low"]) if row.users else 0
+        return row.users, low
+
+    @cached_property
+    def _coarse_served(self) -> CapacityRow:
+        """The coarse row with what its users get; those simulations decide nothing."""
+        row = self.coarse
+        aside = replace(self._evaluator, known=dict(self._evaluator.known))
+        found = self._search.located()
+        return replace(row, safe_point=safe_point(aside, found, users=row.users, users_low=row.users_low))
 
     @cached_property
     def _confirmed(self) -> CapacityRow:
-        _ = self._coarse  # what is found must not depend on whether that was asked for before
+        _ = self.coarse  # what is found must not depend on whether that was asked for before
         plan, evaluator, found = self.plan, self._evaluator, self._search.confirmed(self.question.precision)
         row = self._row_of(found, lambda users: users_within_errors([plan], evaluator, found, users))
         row = replace(row, safe_point=safe_point(evaluator, found, users=row.users, users_low=row.users_low))
@@ -160,10 +179,9 @@ class Simulated:
 
     def users(self, level: Level) -> tuple[int, int]:
         """Expected, and at 95 % confidence."""
-        if level is Level.ESTIMATED:
-            return self.estimated
-        row = self.row(level)
-        return row.users, row.users_low
+        if level is Level.CONFIRMED:
+            return self._confirmed.users, self._confirmed.users_low
+        return self.estimated if level is Level.ESTIMATED else self._coarse_users
 
 
 @dataclass(kw_only=True, eq=False)
@@ -211,7 +229,10 @@ class Candidate:
     def row(self, gpus: int) -> CapacityRow:
         """What is found of it on so many GPUs, of which some may be left over."""
         price = self.simulated.question.gpu.usd_per_hour_of(gpus)
-        return replace(self.simulated.row(self.level).in_copies(self.copies, gpus, price), router=self.router)
+        row = replace(self.simulated.row(self.level).in_copies(self.copies, gpus, price), router=self.router)
+        if self.level < Level.CONFIRMED:
+            return row
+        return replace(row, coarse=self.simulated.coarse.in_copies(self.copies, gpus, price))
 
     def known_as(self, level: Level) -> "Candidate":
         """The same, found out so much of."""

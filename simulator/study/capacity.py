@@ -25,7 +25,7 @@ MAX_REPLICATIONS = 300
 PRECISION = 0.03  # half of the 95 % interval, as a share of the capacity
 LOCATING = (24_000, 80_000)  # requests of loads that may turn out to lie beside the capacity
 MAX_MOVE = 1.25  # per step: with few replications the line may be nearly flat
-UNDER_REQUESTS, UNDER_REPLICATIONS = 80_000, 8  # of a load that is judged by another SLO, at least
+UNDER_REQUESTS, UNDER_REPLICATIONS = 80_000, (8, 24)  # of a load that is judged by another SLO: the fewest, the most
 BESIDE_REQUESTS = 50_000  # of a variant, paired with what many replications show
 NEIGHBOUR_SPACING, MAX_NEIGHBOURS = 1.05, 3  # one load this close gives its capacity; this many are tried
 
@@ -95,6 +95,7 @@ class CapacitySearch:
         """The capacity with an interval that is narrow enough, or as narrow as the most replications make it."""
         if not self.located().mean:
             return NOBODY
+        precision = enough(precision, self.located(), are_users=self.evaluator.load.unit == "users")
         count = self._replications or min(_first_replications(self.evaluator), max_replications)
         while (found := self._found(count)).mean:
             if found.half_width <= precision or count in (self._replications, max_replications):
@@ -108,6 +109,11 @@ class CapacitySearch:
         if around is None or (knee := around.knee(count)) is None:
             return NOBODY
         return _rounded(self.evaluator, knee, around.points())
+
+
+def enough(precision: float, found: Capacity, *, are_users: bool) -> float:
+    """The precision that is asked for, or one user where that is more."""
+    return max(precision, 1 / found.mean) if found.mean and are_users else precision
 
 
 def find_capacity(
@@ -166,7 +172,8 @@ def crossing_under(evaluator: Evaluator, found: Capacity, slo: SLO) -> Crossing 
     if slo == evaluator.slo:
         return Crossing(knee=found.knee, point=known)
     judged = evaluator.under(slo)
-    count = min(max(_replications_with(UNDER_REQUESTS, evaluator), UNDER_REPLICATIONS), len(known.replications))
+    fewest, most = UNDER_REPLICATIONS
+    count = min(max(_replications_with(UNDER_REQUESTS, evaluator), fewest), most, len(known.replications))
     near = [point for point in judged.points() if FEW * len(point.replications) >= count]
     centre = math.exp(_knee_of(near, judged).log_size)
     if not near[0].size / SPACING <= centre <= near[-1].size * SPACING:

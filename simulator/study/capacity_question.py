@@ -11,7 +11,7 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
-from simulator.study.capacity import PRECISION, Capacity
+from simulator.study.capacity import PRECISION, Capacity, enough
 from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
 from simulator.study.slo import SLO
 from workloads.populations.population import Population
@@ -62,7 +62,8 @@ class CapacityQuestion:
 
     def is_answered_by(self, found: Capacity) -> bool:
         """Whether the users are known as well as was asked for."""
-        return self.replications is not None or found.half_width <= self.precision
+        asked = enough(self.precision, found, are_users=isinstance(self.workload, Population))
+        return self.replications is not None or found.half_width <= asked
 
     def load(self, plan: Deployment) -> Load:
         length_s = MIN_HORIZON_S if self.hours_met is None else HOUR_S

@@ -89,6 +89,7 @@ class CapacityRow:
     screened: tuple[Screened, ...] = ()  # every layout and router that was looked at
     router: str | RouterFactory | None = None  # before several engines
     evidence: str = "confirmed"  # or coarse: from few replications
+    coarse: "CapacityRow | None" = None  # what few replications showed of a confirmed row: paired with coarse ones
 
     @property
     def is_rough(self) -> bool:

@@ -46,15 +46,15 @@ class CapacityTable:
             for router in routers_for(self.question, plan, gpus // plan.gpus)
         ]
 
-    def row(self, gpus: int) -> CapacityRow:
-        """What serves the most users at 95 % confidence on so many GPUs."""
+    def row(self, gpus: int, level: Level = Level.CONFIRMED) -> CapacityRow:
+        """What serves the most users at 95 % confidence on so many GPUs, as far as so much evidence tells."""
         found = self.candidates(gpus)
         refused = {tp: why for tp, why in plans_of(self.question, gpus).items() if isinstance(why, str)}
         if not found:
             reason = next(reversed(refused.values()), "no tensor-parallel size divides it")
             return empty_row(self.question, gpus, max(refused, default=1), reason)
         self.how.estimated(gpus, max(each.users for each in found))
-        best = self._best(gpus, found)
+        best = self._best(gpus, found) if level is Level.CONFIRMED else search(found, level)
         screened = [*(each.screened() for each in found), *(Screened(tp=tp, reason=why) for tp, why in refused.items())]
         return replace(best.row(gpus), screened=tuple(sorted(screened, key=lambda each: (each.tp, each.router or ""))))
 
@@ -71,7 +71,7 @@ class CapacityTable:
         return self._winners[gpus]
 
     def serves(self, gpus: int, users: float) -> bool:
-        """Whether the row of so many GPUs has these users at 95 % confidence; few replications may show that it has not."""
+        """Whether the row of so many GPUs has these users at 95 % confidence; few replications may tell that."""
         found = self.candidates(gpus)
         while any(each.may_serve(users) for each in found):
             best = max(found, key=lambda each: each.at_most)
@@ -95,18 +95,19 @@ def _is_prime(number: int) -> bool:
     return all(number % each for each in range(2, math.isqrt(number) + 1))
 
 
-def search(candidates: Sequence[Candidate]) -> Candidate:
+def search(candidates: Sequence[Candidate], level: Level = Level.CONFIRMED) -> Candidate:
     """The one that serves the most users at 95 % confidence: no other may turn out to serve more.
 
-    The most promising is looked at more closely, one step at a time, until the most promising is confirmed.
+    The most promising is looked at more closely, one step at a time, until the most promising is confirmed, or as well
+    known as is asked for.
     """
     while True:
         best = max(candidates, key=lambda each: (each.at_most, each.level, each.users, -each.plan.gpus))
-        if best.users_low or best.level < Level.CONFIRMED:
+        if best.users_low or best.level < level:
             following = best
         else:  # estimates may be wrong that nobody is served
             following = min(candidates, key=lambda each: (each.level, -each.plan.gpus))
-        if following.level is Level.CONFIRMED:
+        if following.level >= level:
             return best
         following.level = Level(following.level + 1)
 

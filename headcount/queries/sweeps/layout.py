@@ -10,6 +10,7 @@ from headcount.queries.report_data.disaggregation import disaggregated_text
 from headcount.queries.report_data.study import Study
 from headcount.text.capacity import no_capacity_reason
 from headcount.text.words import found_text, hits_text, layout_text
+from simulator.study.candidate import Level
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.served import latency_summary
 from simulator.study.statistics import Interval
@@ -80,6 +81,11 @@ class Layout:
     @property
     def is_screened_only(self) -> bool:
         return self.row is None and self.looked is not None and self.looked.plan is not None
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether it is known from few replications alone."""
+        return self.row is not None and self.row.evidence == Level.COARSE.word
 
     @property
     def users(self) -> int:

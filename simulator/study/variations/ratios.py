@@ -12,8 +12,11 @@ from simulator.study.statistics import Interval
 def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
     """The users of a row over those of another, with its 95 % interval over replications; None if either has none.
 
-    1 to 1 for a row and itself. `numbers` is how many replications count, where not all that both have.
+    1 to 1 for a row and itself. A confirmed row is paired with a coarse one by what few replications showed of it.
+    `numbers` is how many replications count, where not all that both have.
     """
+    if row.evidence != base.evidence:
+        row, base = row.coarse or row, base.coarse or base
     if not row.users or not base.users or row.knee is None or base.knee is None:
         return None
     found = _first(row.knee, numbers).over(_first(base.knee, numbers))

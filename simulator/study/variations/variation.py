@@ -75,10 +75,7 @@ def screen_disaggregated(
 
 
 def simulated(variation: Variation, level: Level = Level.CONFIRMED) -> CapacityRow:
-    """The row of a variation, as `capacity` has it; with Level.COARSE the best by its estimate, from few replications.
-
-    Disaggregated ones are always confirmed.
-    """
+    """The row of a variation, as `capacity` has it, or coarse; disaggregated ones are always confirmed."""
     question, table = variation.question, variation.table
     if variation.disaggregated is not None:
         evaluator = evaluator_of_disaggregated(question, variation.disaggregated, variation.how)
@@ -86,7 +83,4 @@ def simulated(variation: Variation, level: Level = Level.CONFIRMED) -> CapacityR
         return disaggregated_row(question, variation.disaggregated, evaluator, found)
     if table is None:
         return empty_row(question, variation.gpus, variation.tp, variation.reason or "it does not run")
-    if level is Level.CONFIRMED:
-        return table.row(variation.gpus)
-    best = max(table.candidates(variation.gpus), key=lambda each: (each.estimated[0], -each.plan.gpus))
-    return best.known_as(level).row(variation.gpus)
+    return table.row(variation.gpus, level)
