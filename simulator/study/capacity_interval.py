@@ -92,17 +92,24 @@ class _Changes:
     def step_error(self, plan: Deployment) -> float:
         return plan.latency.step_error_at(self.sequences)
 
-    def users_with_steps(self, sign: int) -> int:
-        """Users of the fleet if each step takes as much longer (1) or shorter (-1) as it may.
+    def users_near(self, slo: SLO, scale: float = 1.0) -> int:
+        """About so many times the users under another SLO, from what was simulated already."""
+        return self._users(scale * size_near(self.evaluator, slo)) if self.found.mean else 0
 
-        That is nearly a change of scale: so many times the users meet limits that are so many times shorter.
+    def users_with_steps(self) -> tuple[int, int]:
+        """Users of the fleet if each step takes as much longer as it may, then as much shorter.
+
+        That is nearly a change of scale: so many times the users meet limits that are so many times shorter. What this
+        is off by is simulated for longer steps, and taken to be as much, the other way, for shorter ones.
         """
-        scaled, factor = scaled_limits(self.evaluator.slo, (1 + max(map(self.step_error, self.plans))) ** sign)
+        factor, slo = 1 + max(map(self.step_error, self.plans)), self.evaluator.slo
 
-        def changed(plan: Deployment) -> Deployment:
-            return plan.with_step_times((1 + self.step_error(plan)) ** sign)
+        def longer(plan: Deployment) -> Deployment:
+            return plan.with_step_times(1 + self.step_error(plan))
 
-        return self.users_on(changed, scaled, factor)
+        slower = self.users_on(longer, *scaled_limits(slo, factor))
+        by_scale, faster = (self.users_near(*scaled_limits(slo, factor**sign)) for sign in (1, -1))
+        return slower, math.floor(faster * by_scale / slower) if slower else faster
 
     def users_on(self, change: Callable[[Deployment], Deployment], partner: SLO, scale: float = 1.0) -> int:
         """Users of the fleet with servers that are changed so, under the same load.
@@ -132,7 +139,7 @@ def _within_step_times(changes: _Changes) -> dict[str, object]:
     if all(plan.latency.is_given for plan in changes.plans):
         return {}
     largest = max(map(changes.step_error, changes.plans))
-    slower, faster = changes.users_with_steps(1), changes.users_with_steps(-1)
+    slower, faster = changes.users_with_steps()
     return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": largest}
 
 
@@ -145,7 +152,7 @@ def _within_ttft(changes: _Changes) -> dict[str, object]:
     longer, shorter = ttft_limits(slo, error)
     if float(np.mean(longer.misses_ttft(point.times("ttft_s")))) < TTFT_MATTERS * (1 - slo.attainment):
         return {}
-    later, sooner = changes.users_under(longer), changes.users_under(shorter)
+    later, sooner = changes.users_under(longer), changes.users_near(shorter)
     return {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
 
 
@@ -180,16 +187,13 @@ def located_within_errors(
     changes = _Changes(plans=(plan,), evaluator=evaluator, found=found, users=users)
     within: dict[str, object] = {}
 
-    def users_under(limits: SLO, scale: float = 1.0) -> int:
-        return math.floor(users * size_near(evaluator, limits) * scale / found.mean)
-
     slo, budget = evaluator.slo, plan.budget
     if not plan.latency.is_given:
         error = changes.step_error(plan)
-        slower, faster = (users_under(*scaled_limits(slo, (1 + error) ** sign)) for sign in (1, -1))
+        slower, faster = (changes.users_near(*scaled_limits(slo, (1 + error) ** sign)) for sign in (1, -1))
         within |= {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
     if slo.ttft_s is not None and (error := plan.latency.ttft_error_at(changes.sequences)):
-        later, sooner = (users_under(limits) for limits in ttft_limits(slo, error))
+        later, sooner = (changes.users_near(limits) for limits in ttft_limits(slo, error))
         within |= {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
     if budget.num_gpu_blocks_high - budget.num_gpu_blocks_low >= 2 * POOL_MATTERS * budget.num_gpu_blocks:
         engines = evaluator.fleet.num_engines // plan.data_parallel_size

@@ -18,6 +18,7 @@ from simulator.study.capacity import (
     CapacitySearch,
     Crossing,
     capacity_beside,
+    enough,
     find_capacity,
 )
 from simulator.study.capacity_screening import SCREENED_WITHIN, screen_capacity
@@ -157,7 +158,7 @@ def test_the_interval_lies_around_the_mean_and_is_as_narrow_as_asked(
 ) -> None:
     found = find(KnownLoad(scale=scale, spread=spread, noise=noise, seed=seed, whole=False), scale)
     assert found.low <= found.mean <= found.high
-    assert found.half_width <= PRECISION or len(found.pair[0].replications) == MAX_REPLICATIONS
+    assert found.half_width <= enough(PRECISION, found, are_users=True) or len(found.pair[0].replications) == MAX_REPLICATIONS
 
 
 @pytest.mark.slow
