@@ -28,6 +28,14 @@ def _precision(
     return given(Share(), help, heading=heading, default=default, default_text=f"{default:.0%}")
 
 
+def _compared_precision() -> Any:
+    return given(
+        Share(),
+        "Half-width of the simulation-noise interval, as a share of the users, of every row.",
+        default_text=f"{PRECISION:.0%} of the first case or the recommended row; the others from few replications",
+    )
+
+
 def _replications(heading: str = "") -> Any:
     return given(
         WholeNumber(2, 10_000), "Independent runs per load.", heading=heading,
@@ -79,7 +87,7 @@ class CompareSearch(Inputs, heading="Ranking"):
         default=False,
         flag="all",
     )
-    precision: float = _precision(PRECISION)
+    precision: float | None = _compared_precision()
     replications: int | None = _replications()
     router: str | RouterFactory | Sequence[str | RouterFactory] | None = given(
         Listed(ROUTER),
@@ -106,7 +114,7 @@ class SweepInput(Inputs, heading="What if"):
     )
     users: int | None = given(COUNT, "Answer with the GPUs and the cost that this many users need.")
     gpus: int | None = given(COUNT, "GPUs to simulate.", default_text="the fewest that hold the model")
-    precision: float = _precision(PRECISION)
+    precision: float | None = _compared_precision()
     replications: int | None = _replications()
     router: str | RouterFactory | None = router_field()
 

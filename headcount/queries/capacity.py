@@ -1,7 +1,7 @@
 """How many users do these GPUs serve?"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from files.documents import Json
@@ -25,11 +25,11 @@ from headcount.text.units import assumptions_json, counted
 from headcount.text.words import load_text
 from simulator.deployment import Deployment
 from simulator.fleet.router import check_router
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, best_row
-from simulator.study.capacity_table import capacity_rows, plans_of
+from simulator.study.capacity_table import CapacityTable, LongerTTFT, capacity_rows, plans_of
 from simulator.study.points import Point
-from simulator.study.running.simulations import Simulations
 from workloads.effects import TrafficEffects
 from workloads.traces.trace_file import Source
 
@@ -61,6 +61,9 @@ class CapacityResult(Result):
     suggestions: tuple[Suggestion, ...] | None = (
         None  # what was tried to lift the best row, the largest gain first; None: unasked
     )
+
+    longer_ttft: tuple[LongerTTFT, ...] = ()
+    """What the best row would serve under longer limits on TTFT; () where TTFT is not its bottleneck."""
 
     @property
     def best(self) -> CapacityRow:
@@ -119,6 +122,7 @@ class CapacityResult(Result):
             **({} if asked.flow_control is None else {"flow_control": asked.flow_control}),
             **engine_json(asked.args),
             "capacity": self.rows(),
+            "longer_ttft": [asdict(each) for each in self.longer_ttft],
             "suggestions": None if self.suggestions is None else [lift.to_json() for lift in self.suggestions],
         }
 
@@ -199,11 +203,14 @@ def capacity(
         )
 
     with run.simulations() as simulations:
-        rows = _watched(wanted, progress, answer, simulations)
+        table = CapacityTable(question=wanted, how=RunContext(simulations=simulations))
+        rows = _watched(table, progress, answer)
+        best = best_row(rows)
+        later = table.longer_ttft(best)
         if search.suggest:
             progress(Progress(done=0, total=1, so_far=answer(rows), what=TRIED))
-        tried = find_suggestions(wanted, best_row(rows), progress, simulations) if search.suggest else None
-    return replace(answer(rows, strict=run.strict), suggestions=tried, simulations=simulations)
+        tried = find_suggestions(wanted, best, progress, simulations) if search.suggest else None
+    return replace(answer(rows, strict=run.strict), suggestions=tried, longer_ttft=later, simulations=simulations)
 
 
 def _searched(asked: CapacityQuestion) -> list[Deployment]:
@@ -218,13 +225,11 @@ def _searched(asked: CapacityQuestion) -> list[Deployment]:
 
 
 def _watched(
-    asked: CapacityQuestion,
-    progress: Watch,
-    answer: Callable[[tuple[CapacityRow, ...]], CapacityResult],
-    simulations: Simulations,
+    table: CapacityTable, progress: Watch, answer: Callable[[tuple[CapacityRow, ...]], CapacityResult]
 ) -> tuple[CapacityRow, ...]:
     """The rows, with progress shown at each simulated load; `answer` makes the answer of the rows so far."""
     rows: list[CapacityRow] = []
+    asked = table.question
 
     def watch(point: Point | None = None, unit: str = "") -> None:
         note = ""
@@ -236,8 +241,9 @@ def _watched(
         about = f"{counted(gpus, 'GPU')}: about {users:,} users (estimated)"
         progress(Progress(done=len(rows), total=len(asked.gpus), note=about, is_estimate=True))
 
+    table.how.watcher, table.how.estimated = watch, estimated
     progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))
-    for row in capacity_rows(asked, watch, simulations, estimated):
+    for row in capacity_rows(asked, table=table):
         rows.append(row)
         if len(rows) < len(asked.gpus):
             found = found_line(row)

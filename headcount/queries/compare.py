@@ -34,6 +34,7 @@ from headcount.text.blocks import Block, Line
 from headcount.text.words import PRECISION_REMARK
 from simulator.fleet.router import check_router
 from simulator.study.candidate import Level
+from simulator.study.capacity import PRECISION
 from workloads.traces.trace_file import Source
 
 MOST_LAYOUTS = 1000
@@ -101,8 +102,9 @@ def compare(
 
     `pools` are "prefill=1,decode=3", … and "together", where all `gpus` do both; `kv_transfer` is "pull" or "push". The
     first value of every list is the base. The answer shows what each change from the base to the best layout gains.
-    Layouts far behind by their estimate are only screened, unless `simulate_all`. Raises HeadcountError for a bad
-    argument, RefusedError where `strict` refuses a diagnostic.
+    Layouts far behind by their estimate are only screened, unless `simulate_all`. The first of the ranking is
+    confirmed, the others are known from few replications, unless `precision` or `replications` is given. Raises
+    HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
     """
     sort, progress = search.sort, run.progress
     check_sort(sort)
@@ -127,7 +129,7 @@ def compare(
         base=base,
         study={
             "slo": slo.found(),
-            "precision": search.precision,
+            "precision": search.precision or PRECISION,
             "replications": search.replications,
             "seed": run.seed,
         },
@@ -151,12 +153,13 @@ def compare(
 
     if run.strict:
         find_diagnostics(facts_of(found, Verdict.DONE), strict=True)
+    others = Level.COARSE if search.precision is None and search.replications is None else Level.CONFIRMED
     wanted = [place for place in range(len(found)) if search.simulate_all or is_promising(found, place, sort)]
     with layouts.simulations(run) as simulations:
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
             watcher = noted(progress, done, len(wanted), found[place].name)
-            found[place] = layouts.simulated(found[place], watcher, Level.COARSE)
+            found[place] = layouts.simulated(found[place], watcher, others)
             progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
         while (best := ranked(found, sort)[0]).is_coarse:
             place, many = found.index(best), len(wanted) + 1

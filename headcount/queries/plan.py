@@ -47,8 +47,8 @@ from simulator.study.fleets.layouts import (
     every_layout,
     variants,
 )
-from simulator.study.fleets.nearest import Nearest, nearest_fleets
-from simulator.study.fleets.search import FleetSearch, search_fleets
+from simulator.study.fleets.nearest import Nearest, in_fp8, nearest_fleets
+from simulator.study.fleets.search import FleetSearch, LongerTTFTFleet, Tables, longer_ttft, search_fleets
 from simulator.study.fleets.traffic import Request, mean_request
 from simulator.study.points import Point
 from simulator.study.running.simulations import Simulations
@@ -75,6 +75,8 @@ class PlanResult(Result):
     traffic: TrafficEffects | None = None
     nearest: tuple[Nearest, ...] = ()
     """Changes under which a fleet serves the users where none does, or for less."""
+    longer_ttft: tuple[LongerTTFTFleet, ...] = ()
+    """Fewer of the same servers under longer limits on TTFT; () where TTFT is not their bottleneck."""
 
     @property
     def best(self) -> FleetRow | None:
@@ -161,6 +163,7 @@ class PlanResult(Result):
             "fleets": self.rows(),
             "layouts": [row.to_json() for row in self.layouts],
             "nearest": [{"change": each.change, "fleet": sized_row(each.sized).to_json()} for each in self.nearest],
+            "longer_ttft": [asdict(each) for each in self.longer_ttft],
             "costs": asdict(costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak)) if best and self.peak else None,
             "utilization": self.money.utilization,
             "utilization_assumed": self.money.utilization_is_assumed,
@@ -287,12 +290,15 @@ class _Planning:
 
     def searched(self, progress: Watch, simulations: Simulations) -> PlanResult:
         """The cheapest fleet, with what would serve the users where none does, or for less."""
-        race = self._race(progress, simulations)
-        if race.best is not None:
-            return self.answer(race)
-        return self.answer(race, tuple(self._nearest(race, progress, simulations)))
+        tables = Tables(self.question, RunContext(simulations=simulations))
+        race = self._race(progress, tables)
+        if race.best is None:
+            return self.answer(race, tuple(self._nearest(race, progress, simulations)))
+        cheaper = in_fp8(self.question, race.best, simulations)
+        answer = self.answer(race, (cheaper,) if cheaper else ())
+        return replace(answer, longer_ttft=longer_ttft(race, tables))
 
-    def _race(self, progress: Watch, simulations: Simulations) -> FleetSearch:
+    def _race(self, progress: Watch, tables: Tables) -> FleetSearch:
         """The last state of the race, with progress told at each simulated load."""
         race: FleetSearch | None = None
 
@@ -301,7 +307,8 @@ class _Planning:
             note = load_text(point, unit) if point is not None else ""
             progress(Progress(done=done, total=max(len(race.kinds) if race else 1, done + 1), note=note))
 
-        for found_race in search_fleets(self.question, RunContext(watcher=watch, simulations=simulations)):
+        tables.how.watcher = watch
+        for found_race in search_fleets(self.question, tables=tables):
             found = found_line(found_race, race)
             race = found_race
             total = max(len(race.kinds), len(race.sized) + 1)

@@ -26,6 +26,7 @@ from headcount.queries.sweeps.needs import Bought, Need, bought, is_size_open, n
 from headcount.text.units import counted
 from simulator.fleet.router import check_router
 from simulator.study.candidate import Level
+from simulator.study.capacity import PRECISION
 from simulator.study.points import Point
 from simulator.study.served import latency_summary
 from simulator.study.slo import SLO
@@ -153,8 +154,9 @@ def whatif(
     """Users over a grid, or GPUs and dollars for given users; `vary` has lists by name, such as context=["x1", "x2"].
 
     With `tornado` each assumption is also a fifth less and a fifth more. Without `gpus` the fewest are taken that hold
-    the model. Raises HeadcountError for a bad argument or a grid that is too large, RefusedError where `strict` refuses
-    a diagnostic.
+    the model. The first case is confirmed, the others are known from few replications, unless `precision` or
+    `replications` is given. Raises HeadcountError for a bad argument or a grid that is too large, RefusedError where
+    `strict` refuses a diagnostic.
     """
     router, progress = sweep.router, run.progress
     if not sweep.vary and not sweep.tornado:
@@ -162,7 +164,8 @@ def whatif(
     axes, counts, asked = _grid(sweep.vary or {}, sweep.users)
     for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
         check_router(each)
-    limits = slo.found()
+    limits, precision = slo.found(), sweep.precision or PRECISION
+    others = Level.COARSE if sweep.precision is None and sweep.replications is None else Level.CONFIRMED
 
     def layouts_on(count: int) -> Layouts:
         return Layouts(
@@ -170,7 +173,7 @@ def whatif(
             workload=workload,
             traffic=traffic,
             base={"gpu": gpu, "gpus": count, **engine.arguments, "router": router},
-            study={"slo": limits, "precision": sweep.precision, "replications": sweep.replications, "seed": run.seed},
+            study={"slo": limits, "precision": precision, "replications": sweep.replications, "seed": run.seed},
         )
 
     layouts = layouts_on(sweep.gpus) if sweep.gpus else _smallest(layouts_on, asked[0])
@@ -184,13 +187,14 @@ def whatif(
     )  # fmt: skip
     with layouts.simulations(run) as simulations:
         progress(Progress(done=0, total=grid.total, so_far=grid.answer(found)))
-        cells = [grid.simulated(layout) for layout in found]
+        first, *rest = found
+        cells = [grid.simulated(first), *(grid.simulated(layout, level=others) for layout in rest)]
         more: dict[str, Any] = {"swings": grid.swings(cells[0], tried)}
         is_open = is_size_open({**engine.arguments, "gpus": sweep.gpus}, asked[0])
         if counts:
-            more["bought"] = grid.bought(cells, is_size_open=is_open)
+            more["bought"] = grid.bought(cells, others, is_size_open=is_open)
         elif axes and is_open:
-            more["others"] = grid.others(cells, sweep.precision)
+            more["others"] = grid.others(cells, precision)
         if decides_hits(axes):
             more |= _under_shared_load(layouts, cells)
     return replace(grid.answer(cells, strict=run.strict, **more), simulations=simulations)
@@ -251,12 +255,13 @@ class _Run:
         others = [other_size(cell, self.users, larger) for cell in cells]
         return tuple(self.simulated(other, f"{other.layout}, ") if other else None for other in others)
 
-    def bought(self, cells: Sequence[Layout], *, is_size_open: bool) -> tuple[Bought, ...]:
-        """Of each cell what the users need."""
+    def bought(self, cells: Sequence[Layout], others: Level, *, is_size_open: bool) -> tuple[Bought, ...]:
+        """Of each cell what the users need: of the first confirmed, of the others as well known as they are."""
         done, how, found = len(self.done), self.layouts.how, []
-        for cell in cells:
+        for place, cell in enumerate(cells):
             how.watcher = noted(self.progress, done, done + 1, f"fleets, {cell.name}")
-            found.append(bought(cell, self.users, how, is_size_open=is_size_open))
+            level = others if place else Level.CONFIRMED
+            found.append(bought(cell, self.users, how, level, is_size_open=is_size_open))
         return tuple(found)
 
 
@@ -312,7 +317,8 @@ def _swung(layouts: Layouts, base: Choice, slo: SLO) -> list[tuple[str, Layout, 
 def _verdict(cells: Sequence[Layout]) -> Verdict:
     served = [cell.row for cell in cells if cell.row is not None and cell.row.users]
     if served:
-        return Verdict.DONE if all(row.is_precise for row in served) else Verdict.INCONCLUSIVE
+        confirmed = [row for row in served if row.evidence == Level.CONFIRMED.word]
+        return Verdict.DONE if all(row.is_precise for row in confirmed) else Verdict.INCONCLUSIVE
     return Verdict.TARGET_MISSED if any(cell.row for cell in cells) else Verdict.BAD_INPUT
 
 

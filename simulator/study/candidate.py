@@ -13,7 +13,7 @@ from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory, router_name
 from simulator.study.bottleneck import what_binds
-from simulator.study.capacity import Capacity, CapacitySearch, find_capacity
+from simulator.study.capacity import Capacity, CapacitySearch, crossing_under, find_capacity
 from simulator.study.capacity_interval import (
     interval_of_users,
     located_within_errors,
@@ -27,6 +27,7 @@ from simulator.study.estimate import Estimate, estimate_users, estimated_users, 
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
 from simulator.study.served import safe_point
+from simulator.study.slo import SLO
 from workloads.populations.population import Population
 
 
@@ -163,9 +164,18 @@ class Simulated:
         return replace(row, safe_point=safe_point(aside, found, users=row.users, users_low=row.users_low))
 
     @cached_property
+    def _found(self) -> Capacity:
+        return self._search.confirmed(self.question.precision)
+
+    def share_under(self, slo: SLO) -> float:
+        """Users under another SLO over those under its own, once it is confirmed."""
+        crossing = crossing_under(self._evaluator, self._found, slo)
+        return crossing.size / self._found.mean if crossing else 0.0
+
+    @cached_property
     def _confirmed(self) -> CapacityRow:
         _ = self.coarse  # what is found must not depend on whether that was asked for before
-        plan, evaluator, found = self.plan, self._evaluator, self._search.confirmed(self.question.precision)
+        plan, evaluator, found = self.plan, self._evaluator, self._found
         row = self._row_of(found, lambda users: users_within_errors([plan], evaluator, found, users))
         row = replace(row, safe_point=safe_point(evaluator, found, users=row.users, users_low=row.users_low))
         return row if self.question.hours_met is None else _beside_long_run(row, evaluator, found)

@@ -1,8 +1,9 @@
 """Users per GPU count: the main answer."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from simulator.deployment import Deployment, layouts
 from simulator.fleet.router import RouterFactory
@@ -12,20 +13,27 @@ from simulator.study.capacity_row import CapacityRow, Screened, empty_row
 from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
 
+TTFT_FACTORS: Final = (2.0, 4.0)
+
 
 def capacity_rows(
     question: CapacityQuestion,
     watcher: Watcher | None = None,
     simulations: Simulations | None = None,
-    estimated: Callable[[int, int], None] = lambda *_: None,
+    table: "CapacityTable | None" = None,
 ) -> Iterator[CapacityRow]:
-    """One row per GPU count, as each is found; none depends on which others are asked for.
+    """One row per GPU count, as each is found; none depends on which others are asked for."""
+    how = RunContext(watcher=watcher, simulations=simulations or Simulations())
+    found = table or CapacityTable(question=question, how=how)
+    return (found.row(gpus) for gpus in question.gpus)
 
-    `estimated` gets each GPU count with about how many users it serves, before anything is simulated.
-    """
-    how = RunContext(watcher=watcher, simulations=simulations or Simulations(), estimated=estimated)
-    table = CapacityTable(question=question, how=how)
-    return (table.row(gpus) for gpus in question.gpus)
+
+@dataclass(frozen=True, kw_only=True)
+class LongerTTFT:
+    """About how many users at 95 % confidence there would be under a longer limit on TTFT."""
+
+    ttft_s: float
+    users_low: int
 
 
 @dataclass(kw_only=True, eq=False)
@@ -79,6 +87,18 @@ class CapacityTable:
                 return self.row(gpus).users_low >= users
             best.level = Level.COARSE
         return False
+
+    def longer_ttft(self, row: CapacityRow) -> tuple[LongerTTFT, ...]:
+        """What a confirmed row would serve if answers might begin later; nothing where TTFT does not hold it back."""
+        slo, best = self.question.slo, self._winners.get(row.gpus)
+        if best is None or slo.ttft_s is None or not row.users_low or not (row.binding or "").startswith("TTFT"):
+            return ()
+        limits = [factor * slo.ttft_s for factor in TTFT_FACTORS]
+        shares = [best.simulated.share_under(replace(slo, ttft_s=limit)) for limit in limits]
+        return tuple(
+            LongerTTFT(ttft_s=limit, users_low=max(int(row.users_low * share), row.users_low))
+            for limit, share in zip(limits, shares, strict=True)
+        )
 
     def candidate(self, plan: Deployment, replicas: int, router: str | RouterFactory) -> Candidate:
         """What is simulated of it is known to all candidates that are made of it."""

@@ -232,7 +232,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
         "imprecise": [
             (each.name, row.precision, row.replications)
             for each in led[:judged]
-            if (row := each.row) and row.users and row.is_rough
+            if (row := each.row) and row.users and row.is_rough and row.evidence == Level.CONFIRMED.word
         ],
         "near_limit": [
             (", ".join(filter(None, (each.layout, each.name))), each.row)

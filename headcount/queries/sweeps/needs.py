@@ -13,7 +13,7 @@ from headcount.text.units import counted, dollars, whole_dollars
 from headcount.text.words import AT_CONFIDENCE
 from simulator.engines.engines import AnyArgs
 from simulator.fleet.router import router_name
-from simulator.study.candidate import RunContext
+from simulator.study.candidate import Level, RunContext
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.fleets.layouts import FleetQuestion, Offer
 from simulator.study.fleets.search import Tables, search_fleets
@@ -76,13 +76,13 @@ def need(layout: Layout, users: int, safe: float = 1.0) -> Need:
     )
 
 
-def bought(cell: Layout, counts: Sequence[int], how: RunContext, *, is_size_open: bool) -> Bought:
+def bought(cell: Layout, counts: Sequence[int], how: RunContext, level: Level, *, is_size_open: bool) -> Bought:
     """What each number of users needs in a cell, and the fleet of the first; servers of any size where it is open."""
-    found = [_bought(cell, users, how, is_size_open=is_size_open) for users in counts]
+    found = [_bought(cell, users, how, level, is_size_open=is_size_open) for users in counts]
     return found[0][0], tuple(need for _, need in found)
 
 
-def _bought(layout: Layout, users: int, how: RunContext, *, is_size_open: bool) -> tuple[Layout, Need]:
+def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_size_open: bool) -> tuple[Layout, Need]:
     """The cheapest fleet that serves so many users, as a plan finds it."""
     looked = layout.looked
     if looked is None or looked.table is None or layout.row is None or looked.plan is None:
@@ -92,7 +92,7 @@ def _bought(layout: Layout, users: int, how: RunContext, *, is_size_open: bool) 
     tables = Tables(question, how)
     if args == looked.table.question.args:
         tables.add(question.offers[0], args, looked.table)
-    *_, race = search_fleets(question, tables=tables)
+    *_, race = search_fleets(question, tables=tables, most=level)
     best = race.best
     if best is None:
         return layout, Need(users=users)

@@ -13,7 +13,7 @@ from simulator.study.bottleneck import LONGER
 from simulator.study.candidate import AFFINITY, Level, RunContext
 from simulator.study.fleets.layouts import FleetQuestion, Offer
 from simulator.study.fleets.screening import Screened
-from simulator.study.fleets.search import Tables, screen_all, sized
+from simulator.study.fleets.search import OPTIMISM, Tables, screen_all, search_fleets, sized
 from simulator.study.fleets.sizing import Sized
 from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
@@ -47,6 +47,21 @@ def nearest_fleets(
             if found.servers:
                 yield Nearest(change=change, sized=found)
                 break
+
+
+def in_fp8(question: FleetQuestion, best: Sized, simulations: Simulations | None = None) -> Nearest | None:
+    """FP8 weights, where nobody said in which format and they cost less; coarsely."""
+    if best.layout.disaggregated is not None:
+        return None
+    for change, changed in _formats(question):
+        alike = replace(changed, disaggregated=None)
+        first = next(iter(_screened(alike)), None)
+        if first is None or first.usd_per_hour_if(OPTIMISM) >= best.usd_per_hour:
+            return None
+        *_, race = search_fleets(alike, RunContext(simulations=simulations or Simulations()), most=Level.COARSE)
+        found = race.best
+        return Nearest(change=change, sized=found) if found and found.usd_per_hour < best.usd_per_hour else None
+    return None
 
 
 Changes = Callable[[FleetQuestion], Iterator[tuple[str, FleetQuestion]]]

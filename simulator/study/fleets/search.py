@@ -93,20 +93,23 @@ def cheapest(sized: Sequence[Sized]) -> Sized | None:
 
 
 def search_fleets(
-    question: FleetQuestion, how: RunContext | None = None, tables: "Tables | None" = None
+    question: FleetQuestion,
+    how: RunContext | None = None,
+    tables: "Tables | None" = None,
+    most: Level = Level.CONFIRMED,
 ) -> Iterator[FleetSearch]:
     """What is known after the screening, then after each layout that is simulated; the last is the answer.
 
-    The layout that may cost the least is found out more of, until that one is confirmed. Raises HeadcountError where
-    an argument is refused on every GPU.
+    The layout that may cost the least is found out more of, until that one is confirmed, or known as well as `most`
+    says. Raises HeadcountError where an argument is refused on every GPU.
     """
     race, tables = screen_all(question), tables or Tables(question, how or RunContext())
     yield race
-    while (following := _next(race)) is not None:
+    while (following := _next(race)) is not None and (most > Level.COARSE or not race.is_sized(following)):
         level = Level.COARSE if (found := race.found_of(following)) is None else Level.CONFIRMED
         race = race.with_sized(sized(tables, following, level, found))
         yield race
-    if (better := as_capacity_has_it(race, tables)) is not None:
+    if most is Level.CONFIRMED and (better := as_capacity_has_it(race, tables)) is not None:
         race = race.with_sized(better)
         yield race
     yield replace(race, is_over=True)
@@ -133,6 +136,33 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> Sized | None:
                 found.append(sized_with(tables, like_it, row))
     better = cheapest(found)
     return None if better is best else better
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongerTTFTFleet:
+    """About what the same servers would be under a longer limit on TTFT."""
+
+    ttft_s: float
+    gpus: int
+    usd_per_hour: float
+
+
+def longer_ttft(race: FleetSearch, tables: "Tables") -> tuple[LongerTTFTFleet, ...]:
+    """Fewer servers of the best fleet, if answers might begin later; nothing where TTFT does not hold it back."""
+    best, users = race.best, race.question.users
+    if best is None or best.layout.disaggregated is not None or not best.is_whole:
+        return ()
+    found, layout = tables.of(best.layout).longer_ttft(best.row), best.layout
+    needed = [math.ceil(users * best.servers / each.users_low - 1e-9) for each in found]
+    return tuple(
+        LongerTTFTFleet(
+            ttft_s=each.ttft_s,
+            gpus=layout.gpus(servers + best.spare),
+            usd_per_hour=layout.usd_per_hour(servers + best.spare),
+        )
+        for each, servers in zip(found, needed, strict=True)
+        if servers < best.servers
+    )
 
 
 def fewest_gpus(table: CapacityTable, users: float, most: int) -> int:

@@ -158,7 +158,10 @@ def test_the_interval_lies_around_the_mean_and_is_as_narrow_as_asked(
 ) -> None:
     found = find(KnownLoad(scale=scale, spread=spread, noise=noise, seed=seed, whole=False), scale)
     assert found.low <= found.mean <= found.high
-    assert found.half_width <= enough(PRECISION, found, are_users=True) or len(found.pair[0].replications) == MAX_REPLICATIONS
+    assert (
+        found.half_width <= enough(PRECISION, found, are_users=True)
+        or len(found.pair[0].replications) == MAX_REPLICATIONS
+    )
 
 
 @pytest.mark.slow
