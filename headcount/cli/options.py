@@ -266,7 +266,7 @@ traffic_options = all_of(
     inputs(TrafficInput),
 )
 slo_options = inputs(SLOInput)
-running_options = inputs(RunInput, "store", "executor", "workers")
+running_options = all_of(inputs(RunInput, "store", "executor", "workers"), inputs(RunInput, "explain"))
 report_options = section(
     "Output",
     option(

@@ -115,7 +115,9 @@ def question(function: Callable[P, R]) -> Question[P, R]:
         said += [f"{name}={value!r}" for name, value in kwargs.items() if name not in _UNSAID]
         found = function(*bound.args, **bound.kwargs)
         asked = f"hc.{function.__name__}({', '.join(said)})"
-        return cast(R, replace(cast(Any, found), asked=asked, inputs=tuple(read)))
+        bound.apply_defaults()
+        explain = all(getattr(value, "explain", True) for value in bound.arguments.values())
+        return cast(R, replace(cast(Any, found), asked=asked, inputs=tuple(read), explain=explain))
 
     vars(ask)["__signature__"] = _flat(own, input_groups(function))
     vars(ask)["checks_arguments"] = True

@@ -54,6 +54,12 @@ class RunInput(SeedInput, heading="Running"):
     workers: int | None = given(
         WholeNumber(1, 10_000), "Simulations that run in parallel.", default_text="one per processor"
     )
+    explain: bool = given(
+        Switch(has_opposite=False),
+        "Also show every column and layout, what they mean, and where the figures come from.",
+        heading="Output",
+        default=False,
+    )
 
     def check(self) -> None:
         """Raise HeadcountError for an executor that is none, before anything is read."""

@@ -167,6 +167,3 @@ class PlanSearch(Inputs, heading="Choice"):
         PRECISION, "Half-width of the simulation-noise interval of the best fleet's users.", "Search"
     )
     replications: int | None = _replications("Search")
-    explain: bool = given(
-        Switch(has_opposite=False), "Also show every layout and why it was dropped.", heading="Output", default=False
-    )

@@ -71,7 +71,6 @@ class PlanResult(Result):
     request: Request
     workload: str
     money: Money
-    explain: bool = False
     traffic: TrafficEffects | None = None
     nearest: tuple[Nearest, ...] = ()
     """Changes under which a fleet serves the users where none does, or for less."""
@@ -267,7 +266,6 @@ def plan(
         find_diagnostics(_facts(asked, [layout.plan for layout in searched]), strict=True)
     made = partial(
         PlanResult, demand=chain, people=people, request=request, workload=traffic.named(workload), money=money,
-        explain=search.explain,
     )  # fmt: skip
     planning = _Planning(question=asked, made=made)
     with run.simulations() as simulations:

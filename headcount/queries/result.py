@@ -72,6 +72,7 @@ class Result(ABC):
     verdict: Verdict = Verdict.DONE
     asked: str = ""  # the call that asks the same again
     inputs: tuple[tuple[str, Path], ...] = ()  # files that were read, by argument: no output replaces one
+    explain: bool = True  # whether its text has every column, and says what they mean
     simulations: "Simulations | None" = None  # of its study, where its report's loads are run and saved too
     kind: ClassVar[str]  # of question, as JSON has it
     view: ClassVar[str]  # its module in `headcount.views.of`

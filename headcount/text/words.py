@@ -36,6 +36,19 @@ WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 
 
+_WITH_HAPROXY: Final = {
+    "least-outstanding": "balance leastconn",
+    "session-affinity": "balance leastconn; stick on req.hdr(x-session-id), with a stick-table",
+}
+"""As its configuration manual has it: docs.haproxy.org."""
+
+
+def router_line(router: str) -> str:
+    """The router before several servers, and how a usual load balancer does it."""
+    like = f" (HAProxy: {_WITH_HAPROXY[router]})" if router in _WITH_HAPROXY else ""
+    return f"router: {router}{like}"
+
+
 def layout_text(replicas: int, tp: int, dp: int, pp: int = 1) -> str:
     """Replicas × GPUs of each."""
     return f"{replicas} × TP{tp}" + (f" PP{pp}" if pp > 1 else "") + (f" DP{dp}" if dp > 1 else "")

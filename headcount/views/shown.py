@@ -3,6 +3,7 @@
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
+from copy import copy
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
@@ -20,6 +21,7 @@ from headcount.views.terminal.drawing import as_html, as_text
 PACKAGES = ("numpy", "numba", "scipy")
 MOST_TEXT: Final = 256 * 1024  # bytes of a file that is kept whole
 MOST_TOGETHER: Final = 512 * 1024
+MORE: Final = "--explain shows every column, what they mean, and where the figures come from"
 ASSUMED = "assumed: "  # how a diagnostic begins that stands above the figures
 
 
@@ -44,7 +46,13 @@ def blocks(result: Result) -> list[Block]:
     quiet = [each for each in result.diagnostics if each.severity in (Severity.INFO, Severity.ASSUMPTION)]
     first = [Line(str(each)) for each in quiet if each.remedy or each.text.startswith(ASSUMED)]
     last = [Line(f"  {each}", dim=True) for each in quiet if not each.remedy and not each.text.startswith(ASSUMED)]
-    return [*view.head(result), *first, Line(), *view.body(result), *last]
+    body = view.body(result)
+    if not result.explain and any(isinstance(block, Line) and block.dim for block in body):
+        body = [block for block in body if not (isinstance(block, Line) and block.dim)]
+        while body and body[-1] == Line():
+            body.pop()
+        last.append(Line(MORE, dim=True))
+    return [*view.head(result), *first, Line(), *body, *last]
 
 
 def summary(result: Result) -> Summary:
@@ -67,13 +75,20 @@ def report_json(result: Result) -> dict[str, object]:
     return {
         "kind": result.kind,
         "summary": summary(result).to_json(),
-        "body": [block_json(block) for block in view_of(result).body(result)],
+        "body": [block_json(block) for block in view_of(result).body(_explained(result))],
         "asked": result.asked,
         "inputs": inputs_json(result.inputs),
         "versions": versions_json(),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         **details(result),
     }
+
+
+def _explained(result: Result) -> Result:
+    """The same, shown with every column; what was worked out of it is kept."""
+    found = copy(result)
+    vars(found)["explain"] = True
+    return found
 
 
 def text(result: Result) -> str:

@@ -15,7 +15,6 @@ from simulator.fleet.router import RouterFactory, router_name
 from simulator.study.bottleneck import what_binds
 from simulator.study.capacity import Capacity, CapacitySearch, crossing_under, find_capacity
 from simulator.study.capacity_interval import (
-    interval_of_users,
     located_within_errors,
     safe_share,
     users_at,
@@ -141,19 +140,14 @@ class Simulated:
 
     @cached_property
     def coarse(self) -> CapacityRow:
-        found = self._search.located()
-        return replace(self._row_of(found, self._within_located), evidence=Level.COARSE.word)
-
-    def _within_located(self, users: int) -> dict[str, object]:
-        return located_within_errors(self.plan, self._evaluator, self._search.located(), self.estimate, users)
-
-    @cached_property
-    def _coarse_users(self) -> tuple[int, int]:
         """Without the error of replications, which more of them make small."""
-        row = self.coarse
-        sampled = dict.fromkeys(("low", "mean", "high"), row.users)
-        low = int(interval_of_users(sampled, self._within_located(row.users))["users_low"]) if row.users else 0
-        return row.users, low
+        found = self._search.located()
+        exact = replace(found, low=found.mean, high=found.mean)
+
+        def within(users: int) -> dict[str, object]:
+            return located_within_errors(self.plan, self._evaluator, found, self.estimate, users)
+
+        return replace(self._row_of(exact, within), evidence=Level.COARSE.word)
 
     @cached_property
     def _coarse_served(self) -> CapacityRow:
@@ -189,9 +183,10 @@ class Simulated:
 
     def users(self, level: Level) -> tuple[int, int]:
         """Expected, and at 95 % confidence."""
-        if level is Level.CONFIRMED:
-            return self._confirmed.users, self._confirmed.users_low
-        return self.estimated if level is Level.ESTIMATED else self._coarse_users
+        if level is Level.ESTIMATED:
+            return self.estimated
+        row = self._confirmed if level is Level.CONFIRMED else self.coarse
+        return row.users, row.users_low
 
 
 @dataclass(kw_only=True, eq=False)

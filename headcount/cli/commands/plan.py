@@ -37,7 +37,6 @@ _FORMATS = ("quantization", "kv_cache_dtype")  # which are chosen
 @inputs(LinkInput)
 @inputs(PlanSearch, "precision", "replications")
 @running_options
-@inputs(PlanSearch, "explain")
 @answer_options
 def command(given: Given) -> int:
     """Find the cheapest fleet that serves a number of users within the SLO.

@@ -28,6 +28,7 @@ from headcount.text.words import (
     pool_owner,
     pool_text,
     ratio_text,
+    router_line,
     safe_meaning,
 )
 from headcount.views.report_data.study import layouts_json, study_json
@@ -56,6 +57,10 @@ def _at_safe(shown: Callable[[Point], str]) -> Callable[[CapacityRow], str]:
     return lambda row: "–" if row.safe_point is None else shown(row.safe_point)
 
 
+def _usd_per_month(row: CapacityRow) -> float | None:
+    return None if row.usd_per_hour is None else usd_per_month(1, row.usd_per_hour)
+
+
 def _latency(name: str, quantile: str) -> Callable[[CapacityRow], str]:
     return _at_safe(lambda point: latency_text(name, latency_summary(point, name)[quantile]))
 
@@ -69,6 +74,7 @@ _SERVED = (
 _P95 = (Column("TTFT p95", _latency("ttft_s", "p95")), Column("TPOT p95", _latency("tpot_s", "p95")))
 _PER_HOUR = Column[CapacityRow]("$/hour", lambda row: dollars(row.usd_per_hour))
 _ROUTER = Column[CapacityRow]("router", lambda row: row.router_name or "–", is_text=True)
+_MONTH = Column[CapacityRow]("$/month", lambda row: whole_dollars(_usd_per_month(row)))
 _ALWAYS = (_GPUS, Column("layout", row_layout), _ROUTER, *_SERVED)
 COLUMNS: tuple[Column[CapacityRow], ...] = (
     *_ALWAYS,
@@ -83,6 +89,7 @@ COLUMNS: tuple[Column[CapacityRow], ...] = (
     Column("$/M tokens", lambda row: _at_safe(lambda point: dollars(row.usd_per_million_at(point)))(row)),
     Column("bottleneck", lambda row: row.binding or "", is_text=True),
 )
+SHORT: tuple[Column[CapacityRow], ...] = (*_ALWAYS[:-1], *_P95, _MONTH)
 _REPORT_COLUMNS: tuple[Column[CapacityRow], ...] = (
     _GPUS,
     Column("layout", row_layout, is_text=True),
@@ -107,7 +114,15 @@ def head(answer: CapacityResult) -> list[Block]:
     if best.safe_point is not None:
         ttft, tpot = cells(_P95, best)
         lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
-    return [*lines, *map(Line, _error_lines(best))]
+    return [*lines, *map(Line, _bottleneck_lines(answer))]
+
+
+def _bottleneck_lines(answer: CapacityResult) -> Iterator[str]:
+    """What the users are limited by, and what they would be if answers might begin later."""
+    best = answer.best
+    if best.users and best.binding:
+        later = [f"with TTFT ≤ {each.ttft_s:g} s about {each.users_low:,} users" for each in answer.longer_ttft]
+        yield ": ".join(["bottleneck", "; ".join([best.binding, *later])])
 
 
 def _rent(answer: CapacityResult) -> str:
@@ -156,12 +171,24 @@ def body(answer: CapacityResult) -> list[Block]:
         return [*reasons] if len(reasons) > 1 else []  # the only one is the error itself
     suggestions = [] if answer.suggestions is None else [Line(), *suggestion_lines(answer.suggestions, answer.best)]
     legend = [Line(text, dim=True) for text in _legend(answer)]
-    return [_rows_table(answer.capacity), *reasons, *_tenants(answer), *suggestions, Line(), *legend]
+    errors = [Line(text, dim=True) for text in _error_lines(answer.best)]
+    table = _rows_table(answer.capacity, COLUMNS if answer.explain else SHORT)
+    more = [*_tenants(answer), *suggestions, *map(Line, _start_lines(answer.best))]
+    return [table, *reasons, *more, Line(), *errors, *legend]
 
 
-def _rows_table(rows: Sequence[CapacityRow]) -> Table:
+def _start_lines(row: CapacityRow) -> Iterator[str]:
+    """How to start the servers of a row, and the router before them."""
+    if row.plan is not None and row.users:
+        each = "the server" if row.replicas == 1 else f"each of the {row.replicas:,} servers"
+        yield f"start {each} with: {row.plan.serve_line}"
+        if row.replicas > 1 and row.router_name:
+            yield router_line(row.router_name)
+
+
+def _rows_table(rows: Sequence[CapacityRow], columns: Sequence[Column[CapacityRow]]) -> Table:
     """One line per GPU count; the users at 95 % confidence are bold. What was never simulated ends with its users."""
-    table = table_of(COLUMNS, rows)
+    table = table_of(columns, rows)
     known = [
         each if row.safe_point or row.point else each[: len(_ALWAYS)]
         for row, each in zip(rows, table.rows, strict=True)

@@ -30,6 +30,7 @@ WORDS = {
                        "answers may change."),
 }  # fmt: skip
 
+MORE = (BEST, "$/month", "bottleneck")  # columns that --explain shows
 ORDERS = {
     "cost": "the lowest cost per user",
     "users": "the most users",
@@ -72,8 +73,14 @@ def head(answer: CompareResult) -> list[Block]:
 def body(answer: CompareResult) -> list[Block]:
     reasons = [Line(f"{layout.name}: {layout.reason}") for layout in answer.layouts if layout.reason]
     columns = _columns(answer)
+    shown = [place for place, column in enumerate(columns) if answer.explain or column not in MORE]
     rows = [_cells(answer, layout) for layout in answer.layouts]
-    table = Table(columns=columns, rows=rows, text_columns=(0, 1, len(columns) - 1), bold_column=2)
+    table = Table(
+        columns=tuple(columns[place] for place in shown),
+        rows=[[row[place] for place in shown] for row in rows],
+        text_columns=tuple(at for at, place in enumerate(shown) if place in (0, 1, len(columns) - 1)),
+        bold_column=2,
+    )
     legend = [Line(text, dim=True) for text in _legend(answer)]
     return [table, *reasons, *_gains(answer), Line(), *legend]
 
@@ -124,11 +131,12 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
         return (layout.name, layout.layout, *figures, "–", "–", "–", *["–" for _ in hits], *cut, why)
     ratio = layout.cost_over(answer.best) if answer.by_cost and answer.best else None
     ratio = ratio or (layout.users_over(answer.best) if answer.best else None)
+    about = "≈ " if layout.is_coarse else ""
     return (
         layout.name,
         layout.layout,
-        f"{layout.users:,}",
-        f"{layout.row.users:,}",
+        f"{about}{layout.users:,}",
+        f"{about}{layout.row.users:,}",
         *money,
         seconds(layout.p95_s("ttft_s")),
         milliseconds(layout.p95_s("tpot_s")),
@@ -168,5 +176,7 @@ def _legend(answer: CompareResult) -> list[str]:
         f"replications. It leaves out step-time errors: {shared}",
         *[GPUS_REMARK] * (len(gpus) > 1),
         *[HITS_LEGEND] * _shows_hits(answer),
+        *["≈: from few replications; --precision makes every row as well known as the first."]
+        * any(layout.is_coarse for layout in answer.layouts),
         *[screened] * any(layout.is_screened_only for layout in answer.layouts),
     ]

@@ -4,12 +4,21 @@ import math
 from typing import Final
 
 from files.names import readable
-from headcount.queries.money import BreakEven, price_lines
+from headcount.queries.money import BreakEven, price_lines, usd_per_month
 from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, gpus_text, nearest_text
 from headcount.text.blocks import Block, Column, Line, table_of
-from headcount.text.units import counted, milliseconds, percent, seconds
-from headcount.text.words import AT_CONFIDENCE, COVERED, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, safe_meaning
+from headcount.text.units import counted, milliseconds, percent, seconds, whole_dollars
+from headcount.text.words import (
+    AT_CONFIDENCE,
+    COVERED,
+    PER_SAFE_MEANING,
+    PER_SAFE_USER,
+    SAFE,
+    joined,
+    router_line,
+    safe_meaning,
+)
 from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 
@@ -39,6 +48,9 @@ FLEETS = (
     Column[FleetRow]("result", _evidence, is_text=True),
     Column[FleetRow]("bottleneck", lambda row: row.binding or "", is_text=True),
 )
+SHORT = tuple(FLEETS[place] for place in (0, 1, 2, 3, 4, 5, 8))
+MOST_SHOWN: Final = 6  # fleets, without --explain
+MOST_TIMES: Final = 3.0  # the cost of the best
 LAYOUTS = (
     Column[FleetRow]("GPU", lambda row: row.gpu, is_text=True),
     Column[FleetRow]("layout", lambda row: row.layout, is_text=True),
@@ -63,10 +75,31 @@ def head(answer: PlanResult) -> list[Block]:
         more = percent(round(others[0].usd_per_month / answer.best.usd_per_month - 1, 2))
         estimated = ", as estimated" if others[0].state == SCREENED else ""
         lines.append(Line(f"next best: {gpus_text(others[0])}, {others[0].layout}, costs {more} more{estimated}"))
+    if answer.best:
+        lines += [*map(Line, bottleneck_lines(answer)), *(Line(nearest_text(each)) for each in answer.nearest)]
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
     return [*lines, *(Line(_disaggregated_text(both, disaggregated)) for both, disaggregated in pairs)]
+
+
+def bottleneck_lines(answer: PlanResult) -> list[str]:
+    """What the best fleet gives these users, what limits it, and what it would be if answers might begin later."""
+    best = answer.best
+    if best is None or best.ttft_s is None or best.tpot_s is None:
+        return []
+    reached = f"TTFT p95 {seconds(best.ttft_s['p95'])}, TPOT p95 {milliseconds(best.tpot_s['p95'])}"
+    later = [
+        f"with TTFT ≤ {each.ttft_s:g} s about {gpus_of(each.gpus, best)}, "
+        f"${whole_dollars(usd_per_month(1, each.usd_per_hour))} a month"
+        for each in answer.longer_ttft
+    ]
+    return [f"latency for these users: {reached}", "; ".join([f"bottleneck: {best.binding}", *later])]
+
+
+def gpus_of(count: int, row: FleetRow) -> str:
+    """So many of a row's GPUs."""
+    return f"{count:,} × {row.gpu}"
 
 
 def _disaggregated_text(both: FleetRow, disaggregated: FleetRow) -> str:
@@ -106,9 +139,13 @@ def cost(answer: PlanResult) -> str:
 def body(answer: PlanResult) -> list[Block]:
     """The fleets compared, the chain, how to start the best."""
     rows = [row for row in answer.fleets if row.runs]
-    found: list[Block] = [table_of(FLEETS, rows)] if rows else []
-    found += [Line(f"{row.kind}: {row.reason}") for row in answer.fleets if not row.runs and row.reason]
-    found += [Line(nearest_text(each)) for each in answer.nearest]
+    if not answer.explain:
+        most = MOST_TIMES * (rows[0].usd_per_month or math.inf) if rows else 0.0
+        rows = [row for row in rows if (row.usd_per_month or 0.0) <= most][:MOST_SHOWN]
+    found: list[Block] = [table_of(FLEETS if answer.explain else SHORT, rows)] if rows else []
+    missing = [row for row in answer.fleets if not row.runs and row.reason]
+    found += [Line(f"{row.kind}: {row.reason}", dim=bool(rows)) for row in missing]
+    found += [] if answer.race.best else [Line(nearest_text(each)) for each in answer.nearest]
     found += [Line(), *chain(answer), *_start(answer)]
     found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
     if answer.explain:
@@ -160,7 +197,8 @@ def _start(answer: PlanResult) -> list[Line]:
         pools = zip(*both, (PREFILL, DECODE), strict=True)
         return [Line(f"start {counted(count, f'{role} engine')} with: {line}") for count, line, role in pools]
     each = "start the server" if best.servers == 1 else f"start each of the {best.servers:,} servers"
-    return [Line(f"{each} with: {best.serve_line}")]
+    router = [Line(router_line(best.router))] if best.servers > 1 and best.router else []
+    return [Line(f"{each} with: {best.serve_line}"), *router]
 
 
 def api_text(answer: PlanResult) -> str:
@@ -213,7 +251,7 @@ def _legend(answer: PlanResult) -> list[Line]:
             f"Latencies are simulated with the users to serve{spare}.",
             dim=True,
         ),
-        Line(f"{servers_meaning(answer)}{_estimated(answer)} --explain shows every layout.", dim=True),
+        Line(f"{servers_meaning(answer)}{_estimated(answer)}", dim=True),
         *(Line(f"{text}; see headcount gpus for all prices", dim=True) for text in price_lines(prices)),
         Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer)}", dim=True),
     ]

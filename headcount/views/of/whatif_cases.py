@@ -44,8 +44,9 @@ def table_columns(answer: WhatifResult) -> Iterator[Column[int]]:
     cells = answer.cells
     yield Column("what if", lambda place: cells[place].name, is_text=True)
     yield Column("servers", lambda place: cells[place].layout, is_text=True)
-    yield Column(SAFE, lambda place: f"{cells[place].users:,}", is_bold=True)
-    yield Column(BEST, lambda place: _figure(row.users if (row := cells[place].row) else None))
+    yield Column(SAFE, lambda place: f"{'≈ ' if cells[place].is_coarse else ''}{cells[place].users:,}", is_bold=True)
+    if answer.explain:
+        yield Column(BEST, lambda place: _figure(row.users if (row := cells[place].row) else None))
     yield Column("vs base", lambda place: _ratio(answer, cells[place]))
     yield from _needs_columns(answer, "for {:,}", str)
     if _varies_context(answer):
@@ -55,7 +56,8 @@ def table_columns(answer: WhatifResult) -> Iterator[Column[int]]:
     if any(cell.traffic and cell.traffic.worst >= SHOWN_CUT for cell in cells):
         yield Column("traffic cut", lambda place: percent(cut.worst) if (cut := cells[place].traffic) else "–")
     yield from _cache_columns(answer)
-    yield Column("bottleneck", lambda place: (row.binding if (row := cells[place].row) else None) or "–", is_text=True)
+    if answer.explain:
+        yield Column("bottleneck", lambda at: (row.binding if (row := cells[at].row) else None) or "–", is_text=True)
 
 
 def page_columns(answer: WhatifResult) -> Iterator[Column[int]]:

@@ -77,7 +77,7 @@ def test_the_answer_names_the_cheapest_fleet_its_cost_and_the_next() -> None:
     told = " ".join(text.split())
     assert "500 users: 3 × h100-sxm, 3 × TP1: $8,738 a month, $17.48 per user" in told
     assert "per user; at full load 600 users at 95 % confidence, $14.56 per user" in told
-    assert "price of a GPU's hour: NVIDIA H100 SXM $3.99 by RunPod" in text
+    assert "price of a GPU's hour: NVIDIA H100 SXM $3.99 by RunPod" in str(replace(answer, explain=True))
     assert "next best: 9 × l40s, 9 × TP1, costs 40 % more" in text
     assert "start each of the 3 servers with: vllm serve" in text
 
