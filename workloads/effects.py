@@ -7,7 +7,10 @@ import numpy as np
 
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
-from workloads.requests import RequestTable
+from workloads.requests import OPEN_END, RequestTable
+
+CUT_FROM: Final = 0.01  # of conversations, messages, prompts or answers: with less the traffic is what was asked for
+AS_LONG: Final = 0.95  # of the mean context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,13 @@ class TrafficEffects:
     """Of recorded requests: the prompt leaves no room for a token."""
     answers_cut: float | None = None
     """Of all turns or requests: the answer ends early."""
+    asked_context_tokens: float = 0.0
+    """Of prompt and answer together, on average, where nothing were cut; 0 where that is not known."""
+
+    @property
+    def is_as_asked(self) -> bool:
+        """Whether hardly anything is cut, and requests are about as long as they would be without a limit."""
+        return self.worst < CUT_FROM and self.context_tokens >= AS_LONG * self.asked_context_tokens
 
     @property
     def context_tokens(self) -> float:
@@ -62,6 +72,7 @@ def traffic_effects(load: Population | RequestTable, max_model_len: int) -> Traf
         output_tokens=found.context - found.prompt,
         messages_shortened=found.messages_shortened,
         answers_cut=found.answers_cut,
+        asked_context_tokens=equilibrium(load, OPEN_END - 1).context if load.at_limit.does == "end" else 0.0,
         **{_AT_LIMIT[load.at_limit.does]: found.conversations_cut},
     )
 

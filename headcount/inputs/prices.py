@@ -47,9 +47,14 @@ def catalog_names(given: str | Sequence[str]) -> str | tuple[str, ...]:
 
 
 def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None) -> tuple[Offer, ...]:
-    """The GPUs with their prices; by default those with a price and step times. Raises ValueError without a price."""
+    """The GPUs with their prices; by default those with a price and step times that are not sold for desktops.
+
+    Raises HeadcountError without a price.
+    """
     asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {
-        gpu.name: gpu for gpu in map(find_gpu, gpu_names()) if gpu.usd_per_hour and has_measured_times(gpu)
+        gpu.name: gpu
+        for gpu in map(find_gpu, gpu_names())
+        if gpu.usd_per_hour and has_measured_times(gpu) and not gpu.is_for_consumers
     }
     if isinstance(price, Mapping):
         given = {find_gpu(name).name: usd for name, usd in price.items()}

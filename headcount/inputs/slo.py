@@ -4,24 +4,31 @@ from dataclasses import dataclass
 
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import Duration, Number, Text
-from simulator.study.slo import SLO, find_slo
+from simulator.study.slo import SLO, find_slo, slo_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class SLOInput(Inputs, heading="SLO"):
     """A named SLO, or limits of one's own."""
 
-    slo: str = given(Text(), "Named SLO. The options below override its limits.", default="chat")
-    ttft_s: float | None = given(Duration(), "Limit on the time to first token.", default_text="chat: 1s", flag="ttft")
+    slo: str | None = given(
+        Text(),
+        "Named SLO. The options below override its limits.",
+        default_text="that of the workload: chat, rag, agent …; chat's for your own",
+    )
+    ttft_s: float | None = given(
+        Duration(), "Limit on the time to first token.", default_text="the SLO's; chat: 1s", flag="ttft"
+    )
     tpot_s: float | None = given(
-        Duration(), "Limit on the time per output token.", default_text="chat: 50ms", flag="tpot"
+        Duration(), "Limit on the time per output token.", default_text="the SLO's; chat: 50ms", flag="tpot"
     )
     attainment: float | None = given(
         Number("a share between 0 and 1, such as 0.95"),
         "Share of requests that must meet both limits.",
-        default_text="chat: 0.95",
+        default_text="the SLO's; chat: 0.95",
     )
 
-    def found(self) -> SLO:
-        """The limits. Raises HeadcountError for an unknown name, or a limit that is none."""
-        return find_slo(self.slo, ttft_s=self.ttft_s, tpot_s=self.tpot_s, attainment=self.attainment)
+    def found(self, workload: object = None) -> SLO:
+        """The limits of a workload. Raises HeadcountError for an unknown name, or a limit that is none."""
+        name = self.slo if self.slo is not None else slo_of(workload)
+        return find_slo(name, ttft_s=self.ttft_s, tpot_s=self.tpot_s, attainment=self.attainment)

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any, Final
 
 from files.documents import Json
 from files.errors import HeadcountError
+from files.reading import InputError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import length_facts, load_effects, trace_notes
@@ -24,6 +26,7 @@ from headcount.text.capacity import found_line, row_layout
 from headcount.text.units import assumptions_json, counted
 from headcount.text.words import load_text
 from simulator.deployment import Deployment
+from simulator.engines.engines import AnyArgs, words_of
 from simulator.fleet.router import check_router
 from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
@@ -48,6 +51,19 @@ class Served:
         return f"{counted(self.row.gpus, 'GPU')}, {row_layout(self.row)}"
 
 
+USUAL_CONTEXTS: Final = (4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144)
+LITTLE_CUT: Final = 0.001  # of conversations, messages, prompts or answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShorterContext:
+    """A row whose users are 0 at the model's own longest context, with the smallest usual one that cuts hardly any."""
+
+    flag: str  # such as `--max-model-len 32768`
+    cut: float  # the largest share of what is cut
+    row: CapacityRow
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CapacityResult(Result):
     """A capacity question with its answer, one row per GPU count."""
@@ -62,6 +78,8 @@ class CapacityResult(Result):
         None  # what was tried to lift the best row, the largest gain first; None: unasked
     )
 
+    shorter_context: tuple[ShorterContext, ...] = ()
+    """Of rows without users at 95 % confidence, where nobody said how long a context may be."""
     longer_ttft: tuple[LongerTTFT, ...] = ()
     """What the best row would serve under longer limits on TTFT; () where TTFT is not its bottleneck."""
 
@@ -122,6 +140,9 @@ class CapacityResult(Result):
             **({} if asked.flow_control is None else {"flow_control": asked.flow_control}),
             **engine_json(asked.args),
             "capacity": self.rows(),
+            "shorter_context": [
+                {"flag": each.flag, "cut": each.cut, **each.row.to_json()} for each in self.shorter_context
+            ],
             "longer_ttft": [asdict(each) for each in self.longer_ttft],
             "suggestions": None if self.suggestions is None else [lift.to_json() for lift in self.suggestions],
         }
@@ -174,7 +195,7 @@ def capacity(
         gpus=tuple(dict.fromkeys(search.gpus)),
         workload=found,
         think_time_s=mean_s,
-        slo=slo.found(),
+        slo=slo.found(workload),
         args=asked.args,
         router=routing.router,
         flow_control=routing.flow_control,
@@ -207,10 +228,33 @@ def capacity(
         rows = _watched(table, progress, answer)
         best = best_row(rows)
         later = table.longer_ttft(best)
+        shorter = tuple(filter(None, (_with_shorter_context(table, row) for row in rows if not row.users_low)))
         if search.suggest:
             progress(Progress(done=0, total=1, so_far=answer(rows), what=TRIED))
         tried = find_suggestions(wanted, best, progress, simulations) if search.suggest else None
-    return replace(answer(rows, strict=run.strict), suggestions=tried, longer_ttft=later, simulations=simulations)
+    whole = answer(rows, strict=run.strict)
+    return replace(whole, simulations=simulations, suggestions=tried, longer_ttft=later, shorter_context=shorter)
+
+
+def _with_shorter_context(table: CapacityTable, row: CapacityRow) -> ShorterContext | None:
+    """None where the context was given, or no shorter one serves anybody."""
+    asked, plan = table.question, row.plan
+    name = words_of(asked.args).longest
+    if plan is None or getattr(asked.args, name) is not None:
+        return None
+    for length in (each for each in USUAL_CONTEXTS if each < plan.engine.max_model_len):
+        try:
+            effects = load_effects(asked.workload, length)
+        except InputError:  # not even the system prompt fits
+            continue
+        if effects.worst < LITTLE_CUT:
+            changed: dict[str, Any] = {name: length}
+            args: AnyArgs = replace(asked.args, **changed)
+            shorter = replace(asked, args=args)
+            found = CapacityTable(question=shorter, how=table.how).row(row.gpus)
+            flag = f"--{name.replace('_', '-')} {length}"
+            return ShorterContext(flag=flag, cut=effects.worst, row=found) if found.users_low else None
+    return None
 
 
 def _searched(asked: CapacityQuestion) -> list[Deployment]:

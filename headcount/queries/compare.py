@@ -128,7 +128,7 @@ def compare(
         traffic=traffic,
         base=base,
         study={
-            "slo": slo.found(),
+            "slo": slo.found(workload),
             "precision": search.precision or PRECISION,
             "replications": search.replications,
             "seed": run.seed,

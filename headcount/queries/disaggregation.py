@@ -89,8 +89,8 @@ def disaggregated_capacity(
     found, mean_s = traffic.load(workload)
     question = CapacityQuestion(
         architecture=asked.architecture, gpu=asked.gpu, gpus=(disaggregated.gpus,), workload=found, think_time_s=mean_s,
-        slo=slo.found(), args=asked.args, router=router, precision=search.precision, replications=search.replications,
-        seed=run.seed,
+        slo=slo.found(workload), args=asked.args, router=router, precision=search.precision,
+        replications=search.replications, seed=run.seed,
     )  # fmt: skip
     find_diagnostics(facts_about(asked, plans=list(disaggregated.plans)), strict=run.strict)
     with run.simulations() as simulations:

@@ -101,7 +101,7 @@ def fleet(
     questions = [
         CapacityQuestion(
             architecture=each.architecture, gpu=each.gpu, gpus=(count,), workload=found, think_time_s=mean_s,
-            slo=slo.found(), args=each.args, router=router, precision=search.precision,
+            slo=slo.found(workload), args=each.args, router=router, precision=search.precision,
             replications=search.replications, seed=run.seed,
         )
         for each, count in zip(asked, pools.values(), strict=True)

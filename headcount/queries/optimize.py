@@ -140,7 +140,7 @@ def optimize(
         workload=workload,
         traffic=traffic,
         base={"gpu": gpu, "gpus": gpus, **given, "router": router},
-        study={"slo": slo.found(), "replications": None, "seed": run.seed},
+        study={"slo": slo.found(workload), "replications": None, "seed": run.seed},
     )
     base = layouts.screened({})
     if run.strict:

@@ -139,7 +139,7 @@ def simulate(
     known = replace(known, plans=[plan] if disaggregated is None else disaggregated.plans)
     find_diagnostics(known, strict=strict)
     whole = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
-    limits = None if slo == SLOInput() else slo.found()
+    limits = None if slo == SLOInput() else slo.found(load.workload)
     if runs < 1 or (runs > 1 and load.workload is not None and load.users is None):
         raise HeadcountError(
             f"runs is {runs}; give 1, or with --users or --rate more: a trace is the same in every run"

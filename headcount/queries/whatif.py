@@ -164,7 +164,7 @@ def whatif(
     axes, counts, asked = _grid(sweep.vary or {}, sweep.users)
     for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
         check_router(each)
-    limits, precision = slo.found(), sweep.precision or PRECISION
+    limits, precision = slo.found(workload), sweep.precision or PRECISION
     others = Level.COARSE if sweep.precision is None and sweep.replications is None else Level.CONFIRMED
 
     def layouts_on(count: int) -> Layouts:

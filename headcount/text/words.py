@@ -9,6 +9,7 @@ from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.latency.model import ERROR_SEQUENCES
+from workloads.effects import AS_LONG
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
@@ -176,6 +177,9 @@ def traffic_text(effects: "TrafficEffects", plans: Sequence["Deployment"]) -> st
         (effects.answers_cut, "answers are cut"),
     )
     said = [f"{100 * share:.3g} % of {what}" for share, what in found if share]
+    if effects.context_tokens < AS_LONG * effects.asked_context_tokens:
+        mean, asked = round(effects.context_tokens), round(effects.asked_context_tokens)
+        said.append(f"requests have {mean:,} tokens of prompt and answer on average instead of {asked:,}")
     name = words_of(plans[0].args).longest if plans else "max_model_len"
     return f"{joined(said)} at {name} {effects.max_model_len:,}"
 

@@ -62,6 +62,11 @@ class GPU:
         return self.product or self.name
 
     @property
+    def is_for_consumers(self) -> bool:
+        """Whether it is sold for desktops: NVIDIA's licence of its GeForce drivers rules out data centres."""
+        return "GeForce" in self.product
+
+    @property
     def interconnect_title(self) -> str:
         """What its vendor calls the interconnect, such as `Infinity Fabric`."""
         return self.interconnect_name or self.interconnect

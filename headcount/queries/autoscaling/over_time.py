@@ -284,7 +284,7 @@ def simulate_autoscaling(
     whole = Question(
         plan=plan,
         router=deployed.router,
-        slo=slo.found(),
+        slo=slo.found(load.workload),
         autoscalers=tuple(scalers),
         min_replicas=min(replicas, most) if fewest is None else fewest,
         max_replicas=most,

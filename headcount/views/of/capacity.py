@@ -171,10 +171,20 @@ def body(answer: CapacityResult) -> list[Block]:
         return [*reasons] if len(reasons) > 1 else []  # the only one is the error itself
     suggestions = [] if answer.suggestions is None else [Line(), *suggestion_lines(answer.suggestions, answer.best)]
     legend = [Line(text, dim=True) for text in _legend(answer)]
+    reasons += [Line(text) for text in _shorter_lines(answer)]
     errors = [Line(text, dim=True) for text in _error_lines(answer.best)]
     table = _rows_table(answer.capacity, COLUMNS if answer.explain else SHORT)
     more = [*_tenants(answer), *suggestions, *map(Line, _start_lines(answer.best))]
     return [table, *reasons, *more, Line(), *errors, *legend]
+
+
+def _shorter_lines(answer: CapacityResult) -> Iterator[str]:
+    """What a shorter longest context makes of rows that serve nobody."""
+    for each in answer.shorter_context:
+        users = f"{counted(each.row.users_low, 'user')} {AT_CONFIDENCE}"
+        interval = interval_text(each.row.users_low, each.row.users, each.row.users_high)
+        cut = f"it cuts {100 * each.cut:.2g} % of conversations" if each.cut else "it cuts nothing"
+        yield f"{counted(each.row.gpus, 'GPU')} with {each.flag}: {users} {interval}; {cut}"
 
 
 def _start_lines(row: CapacityRow) -> Iterator[str]:
