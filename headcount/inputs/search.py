@@ -146,7 +146,9 @@ class PlanSearch(Inputs, heading="Choice"):
     """GPUs, formats, routers and pools to choose from."""
 
     gpu: str | Sequence[str] | None = given(
-        Listed(Text()), "GPUs to choose from.", default_text="data-centre GPUs that have a price and measured runs or kernels"
+        Listed(Text()),
+        "GPUs to choose from.",
+        default_text="data-centre GPUs that have a price and measured runs or kernels",
     )
     quantization: str | Sequence[str] | None = given(
         Listed(Text()), "Weight formats to choose from.", default_text="the checkpoint's", short="q"
