@@ -51,9 +51,14 @@ class Question:
         return hc.capacity(self.model, self.gpu, gpus=counts, **asked)
 
     @cached_property
+    def answer(self) -> CapacityResult:
+        """All GPU counts asked for together."""
+        return self.capacity()
+
+    @cached_property
     def rows(self) -> dict[int, CapacityRow]:
-        """By the number of GPUs, asked for together."""
-        return {row.gpus: row for row in self.capacity().capacity}
+        """By the number of GPUs."""
+        return {row.gpus: row for row in self.answer.capacity}
 
     @cached_property
     def largest(self) -> CapacityRow:
@@ -119,9 +124,11 @@ def more_users_never_cost_less(asked: Question) -> Iterator[str]:
 
 
 def what_is_easier_serves_no_fewer(asked: Question) -> Iterator[str]:
+    slo = asked.answer.question.slo
+    assert slo.ttft_s is not None and slo.tpot_s is not None, "the workloads' SLOs have both limits"
     changes: dict[str, dict[str, Any]] = {
-        "twice the limit on TTFT": {"ttft_s": 2.0},
-        "twice the limit on TPOT": {"tpot_s": 0.1},
+        "twice the limit on TTFT": {"ttft_s": 2 * slo.ttft_s},
+        "twice the limit on TPOT": {"tpot_s": 2 * slo.tpot_s},
         "a target of 90 %": {"attainment": 0.9},
     }
     base = asked.rows[2]
@@ -145,7 +152,7 @@ def figures_lie_in_their_intervals(asked: Question) -> Iterator[str]:
 
 def money_and_little_s_law_hold(asked: Question) -> Iterator[str]:
     for row in asked.rows.values():
-        price = asked.capacity().question.gpu.usd_per_hour if row is asked.largest else None
+        price = asked.answer.question.gpu.usd_per_hour
         if price is not None and row.usd_per_hour != price * row.gpus:
             yield f"{row.gpus} GPUs cost {row.usd_per_hour} an hour, {price} each"
         if row.point is None:

@@ -7,7 +7,16 @@ from typing import Final
 
 from simulator.deployment import Deployment, layouts
 from simulator.fleet.router import RouterFactory
-from simulator.study.candidate import Candidate, Level, RunContext, Simulated, routers_for, shares_nothing
+from simulator.study.candidate import (
+    MOST_TOGETHER,
+    MOST_USERS,
+    Candidate,
+    Level,
+    RunContext,
+    Simulated,
+    routers_for,
+    shares_nothing,
+)
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, Screened, empty_row
 from simulator.study.points import Watcher
@@ -48,11 +57,17 @@ class CapacityTable:
     def candidates(self, gpus: int) -> list[Candidate]:
         """Every layout and router that is not excluded, estimated at least."""
         plans = (plan for plan in plans_of(self.question, gpus).values() if isinstance(plan, Deployment))
-        return [
-            self.candidate(plan, gpus // plan.gpus, router)
-            for plan in plans
-            for router in routers_for(self.question, plan, gpus // plan.gpus)
-        ]
+        return [found for plan in plans for found in self._with_routers(plan, gpus // plan.gpus)]
+
+    def _with_routers(self, plan: Deployment, replicas: int) -> list[Candidate]:
+        """Behind every router that may be the best; copies of one replica alone where there are very many."""
+        routers = routers_for(self.question, plan, replicas)
+        if len(routers) == 1:
+            return [self.candidate(plan, replicas, routers[0])]
+        copies = self.candidate(plan, replicas, routers[-1])
+        if replicas > MOST_TOGETHER or copies.users > MOST_USERS:
+            return [copies]
+        return [*(self.candidate(plan, replicas, router) for router in routers[:-1]), copies]
 
     def row(self, gpus: int, level: Level = Level.CONFIRMED) -> CapacityRow:
         """What serves the most users at 95 % confidence on so many GPUs, as far as so much evidence tells."""

@@ -83,6 +83,12 @@ class Layout:
         return self.row is None and self.looked is not None and self.looked.plan is not None
 
     @property
+    def is_router_given(self) -> bool:
+        """Whether somebody asked for a router."""
+        table = self.looked.table if self.looked else None
+        return table is not None and table.question.router is not None
+
+    @property
     def is_coarse(self) -> bool:
         """Whether it is known from few replications alone."""
         return self.row is not None and self.row.evidence == Level.COARSE.word

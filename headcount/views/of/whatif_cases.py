@@ -144,7 +144,7 @@ def router_texts(answer: WhatifResult) -> list[str]:
     """Which fleets need session affinity that nobody asked for."""
     pairs = zip(answer.cells, answer.needs, strict=True)
     found = [f"{need.layout} ({cell.name})" for cell, needs in pairs for need in needs if need.router == AFFINITY]
-    if not found or any(each.looked and each.looked.question.router for each in answer.cells):
+    if not found or any(cell.is_router_given for cell in answer.cells):
         return []
     return [
         f"{joined(list(dict.fromkeys(found)))}: with the router {AFFINITY}, which keeps each conversation on one "

@@ -283,6 +283,9 @@ def test_a_router_in_python_answers_as_its_compiled_form(headcount: Run) -> None
     for command in ((*SERVE, "--replicas", 3), (*SMALL[:6], 2, *SMALL[7:], "-tp", 1, *constant)):
         found = answer(headcount, *command, *python)
         expected = answer(headcount, *command, "--router", "round-robin")
+        for each in (*found.get("capacity", ()), *expected.get("capacity", ())):
+            assert "ound" in each.pop("router")
+            del each["screened"]
         for name in ("ttft_s", "num_finished", "capacity"):
             assert found.get(name) == expected.get(name)
 

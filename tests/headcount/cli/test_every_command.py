@@ -77,8 +77,8 @@ def test_debug_shows_where_an_error_arose(headcount: Run, words: tuple[str, ...]
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C as soon as the first row is found."""
 
-    def rows(*asked: Any) -> Iterator[CapacityRow]:
-        yield next(capacity_rows(*asked))
+    def rows(*asked: Any, **given: Any) -> Iterator[CapacityRow]:
+        yield next(capacity_rows(*asked, **given))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(capacity, "capacity_rows", rows)

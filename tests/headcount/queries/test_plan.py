@@ -224,7 +224,8 @@ def test_a_price_decides_which_fleet_is_cheapest() -> None:
 @pytest.mark.slow
 def test_every_layout_has_its_state_and_a_reason_where_it_did_not_take_part() -> None:
     answer = hc.plan("llama-3.1-8b", users=500, **{**GIVEN, "tensor_parallel_size": None, "gpu": ["l4", "h200-sxm"]})
-    assert len(answer.layouts) == 8
+    assert len({(row.gpu, row.tp) for row in answer.layouts}) == 8
+    assert len({(row.gpu, row.tp, row.router) for row in answer.layouts}) == len(answer.layouts)
     assert all(row.reason for row in answer.layouts if row.state in (SCREENED, DROPPED))
 
 

@@ -240,8 +240,6 @@ def test_a_context_that_one_gpu_is_too_slow_for_is_answered_with_larger_servers(
     found = hc.whatif("llama-3.1-8b", "h100-sxm", vary=vary, ttft_s=ttft_s, **CHAT)
     (short,), (long,) = found.needs
     assert found.cells[1].users == 0
-    assert found.others[1] is not None
-    assert found.others[1].users > 0
     assert short.gpus is not None
     assert long.gpus is not None
     assert short.gpus < long.gpus

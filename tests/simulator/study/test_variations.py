@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.slo_crossing import SLOCrossing
@@ -75,7 +74,7 @@ def question(**settings: object) -> CapacityQuestion:
 def test_what_is_slower_serves_fewer_by_estimate_and_by_simulation() -> None:
     fast, slow = screen(question(max_num_seqs=16)), screen(question(max_num_seqs=8))
     assert fast.users > slow.users > 0
-    rows = [simulated(each, RunContext()) for each in (fast, slow)]
+    rows = [simulated(each) for each in (fast, slow)]
     found = users_ratio(*rows)
     assert found is not None
     assert found.low > 1
@@ -84,6 +83,6 @@ def test_what_is_slower_serves_fewer_by_estimate_and_by_simulation() -> None:
 
 def test_what_does_not_run_is_a_row_with_its_reason() -> None:
     asked = question(tensor_parallel_size=3)
-    found = simulated(screen(asked), RunContext())
+    found = simulated(screen(asked))
     assert (found.users, found.plan) == (0, None)
     assert "does not divide 1 GPU" in str(found.reason)
