@@ -50,6 +50,7 @@ class FleetRow:
     ttft_s: dict[str, float | None] | None = None
     tpot_s: dict[str, float | None] | None = None
     binding: str | None = None  # what keeps it from serving more
+    evidence: str | None = None  # confirmed; coarse: from few replications; None where it was not simulated
     reason: str | None = None  # why it was dropped, or is only screened
     serve_line: str | None = None
     prefill_tp: int | None = None  # of disaggregated prefill/decode: `tp` and `serve_line` are of decode engines
@@ -122,6 +123,7 @@ def sized_row(sized: Sized) -> FleetRow:
         **named,
         **_bought(sized, sized.layout.offer.usd_per_hour, sized.usd_per_hour, sized.users("users_low")),
         state=SIMULATED if sized.is_whole else SCALED,
+        evidence="confirmed" if sized.is_confirmed else "coarse",
         gpus=sized.gpus,
         simulated_servers=row.replicas,
         users=sized.users("users"),
@@ -208,7 +210,9 @@ def server_text(layout: Layout, users: float) -> str:
 def nearest_text(each: Nearest) -> str:
     """A change under which a fleet serves the users."""
     row = sized_row(each.sized)
-    return f"with {each.change}: {gpus_text(row)}, {row.layout}, serves them for ${row.usd_per_month:,.0f} a month"
+    quality = ", if its quality is acceptable" if "--quantization" in each.change else ""
+    serves = f"{gpus_text(row)}, {row.layout}, serves them for ${row.usd_per_month:,.0f} a month"
+    return f"with {each.change}: {serves}{quality}"
 
 
 def found_line(race: FleetSearch, before: FleetSearch | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from files.documents import Json
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.plan import PlanResult
-from headcount.queries.plan_rows import SCREENED, FleetRow, nearest_text
+from headcount.queries.plan_rows import SCREENED, FleetRow, nearest_text, sized_row
 from headcount.text.blocks import Column, table_of
 from headcount.text.pools import Part
 from headcount.text.units import counted, percent, whole_dollars
@@ -59,7 +59,7 @@ def summary(answer: PlanResult) -> Summary:
         answer,
         question,
         f"Use {bought} for {named}{_api_said(answer)}",
-        figures=(*bought.figures, *_spare_figures(answer), *api),
+        figures=(*bought.figures, *_spare_figures(answer), *_fp8_figures(answer), *api),
         priced=bought.priced,
         serves=("for", _at_the_peak(answer)),
         load=asked.workload,
@@ -122,6 +122,14 @@ def _spare_figures(answer: PlanResult) -> Iterator[tuple[str, str]]:
         cheapest = min(found, key=_month_with_spare)
         beside = f", or {_with_spare(best)}" if _month_with_spare(cheapest) < _month_with_spare(best) else ""
         yield "with a spare server", _with_spare(cheapest if beside else best) + beside
+
+
+def _fp8_figures(answer: PlanResult) -> Iterator[tuple[str, str]]:
+    """What smaller weights would cost, where that is less."""
+    for each in answer.nearest if answer.best else ():
+        row = sized_row(each.sized)
+        cost = f"{row.gpus:,} × {find_gpu(row.gpu).title}, ${whole_dollars(row.usd_per_month)} a month"
+        yield "with FP8 weights", f"{cost}, if their quality is acceptable"
 
 
 def _with_spare(row: FleetRow) -> str:

@@ -29,11 +29,13 @@ RANKED: Final = (
 
 
 def _about(row: FleetRow) -> str:
-    return "≈ " if row.state == SCREENED else ""
+    return "≈ " if row.state == SCREENED or row.evidence == "coarse" else ""
 
 
 def _evidence(row: FleetRow) -> str:
-    return {SCREENED: "estimated", SCALED: f"scaled from {row.simulated_servers}"}.get(row.state, row.state)
+    if row.state == SCALED:
+        return f"scaled from {row.simulated_servers}"
+    return "estimated" if row.state == SCREENED else row.evidence or row.state
 
 
 FLEETS = (
@@ -41,7 +43,7 @@ FLEETS = (
     Column[FleetRow]("GPUs", lambda row: f"{row.gpus:,}"),
     Column[FleetRow]("servers", lambda row: row.layout, is_text=True),
     Column[FleetRow](SAFE, lambda row: f"{_about(row)}{row.users_low:,}", is_bold=True),
-    Column[FleetRow]("$/month", lambda row: f"{_about(row)}{row.usd_per_month:,.0f}"),
+    Column[FleetRow]("$/month", lambda row: f"{row.usd_per_month:,.0f}"),
     Column[FleetRow](PER_SAFE_USER, lambda row: f"{_about(row)}{row.usd_per_user_month:,.2f}"),
     Column[FleetRow]("TTFT p95", lambda row: seconds(row.ttft_s["p95"] if row.ttft_s else None)),
     Column[FleetRow]("TPOT p95", lambda row: milliseconds(row.tpot_s["p95"] if row.tpot_s else None)),
