@@ -14,6 +14,7 @@ ROUTERS: Final = (
     "module:Name. Parameters follow a colon: NAME:key=value. See docs/reference/routers.md."
 )
 DEFAULT_ROUTER: Final = "least-outstanding; vllm-dp for one server with -dp"
+BETTER_ROUTER: Final = "the better of least-outstanding and session-affinity; vllm-dp for one server with -dp"
 
 
 def router_field(
@@ -28,7 +29,7 @@ def router_field(
 class RoutingInput(Inputs, heading="Gateway"):
     """Which engine gets a request, and when."""
 
-    router: str | RouterFactory | None = router_field()
+    router: str | RouterFactory | None = router_field(default_text=BETTER_ROUTER)
     flow_control: str | None = given(
         Text(names_code=True, takes_parameters=True),
         "Gateway queue while the fleet is saturated: utilization-detector or concurrency-detector. Parameters follow "
@@ -45,6 +46,7 @@ class RoutingInput(Inputs, heading="Gateway"):
 class ReplicasInput(RoutingInput):
     """How requests are routed to replicas, which an autoscaler may add and remove."""
 
+    router: str | RouterFactory | None = router_field()
     replicas: int = given(WholeNumber(1), "Engines behind the router.", heading="Deployment", default=1)
 
 

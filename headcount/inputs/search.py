@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headcount.inputs.disaggregation import PoolSizesAsked
 from headcount.inputs.fields import Inputs, given
-from headcount.inputs.routing import ROUTERS, router_field
+from headcount.inputs.routing import BETTER_ROUTER, ROUTERS, router_field
 from simulator.engines.values import COUNT, ROUTER, IntegerList, Listed, Share, Switch, Text, WholeNumber
 from simulator.fleet.pool_sizes import PoolChoices
 from simulator.fleet.router import RouterFactory
@@ -93,7 +93,7 @@ class CompareSearch(Inputs, heading="Ranking"):
         Listed(ROUTER),
         ROUTERS,
         heading="Scheduler",
-        default_text="the better of least-outstanding and session-affinity; vllm-dp for one server with -dp",
+        default_text=BETTER_ROUTER,
     )
 
 
@@ -116,7 +116,7 @@ class SweepInput(Inputs, heading="What if"):
     gpus: int | None = given(COUNT, "GPUs to simulate.", default_text="the fewest that hold the model")
     precision: float | None = _compared_precision()
     replications: int | None = _replications()
-    router: str | RouterFactory | None = router_field()
+    router: str | RouterFactory | None = router_field(default_text=BETTER_ROUTER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +156,7 @@ class PlanSearch(Inputs, heading="Choice"):
     kv_cache_dtype: str | Sequence[str] | None = given(
         Listed(Text()), "KV-cache formats to choose from.", default_text="auto"
     )
-    router: str | RouterFactory | None = router_field(
-        default_text="the better of least-outstanding and session-affinity"
-    )
+    router: str | RouterFactory | None = router_field(default_text=BETTER_ROUTER)
     pools: PoolSizesAsked | None = given(
         PoolChoices(),
         "Also try disaggregated prefill/decode: prefill,decode. With tensor-parallel sizes to choose from: "
