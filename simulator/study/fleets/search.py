@@ -81,6 +81,10 @@ class FleetSearch:
         """The same for one layout alone."""
         return replace(self, sized=(sized,), screened=(sized.screened,), dropped=())
 
+    def without(self, sized: Sized) -> "FleetSearch":
+        """As if it had not been simulated."""
+        return replace(self, sized=tuple(each for each in self.sized if each is not sized))
+
     def with_sized(self, found: Sized) -> "FleetSearch":
         others = (each for each in self.sized if each.screened is not found.screened)
         return replace(self, sized=(*others, found))
@@ -109,33 +113,36 @@ def search_fleets(
         level = Level.COARSE if (found := race.found_of(following)) is None else Level.CONFIRMED
         race = race.with_sized(sized(tables, following, level, found))
         yield race
-    if most is Level.CONFIRMED and (better := as_capacity_has_it(race, tables)) is not None:
-        race = race.with_sized(better)
+    if most is Level.CONFIRMED and (agreed := as_capacity_has_it(race, tables)) is not race:
+        race = agreed
         yield race
     yield replace(race, is_over=True)
 
 
-def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> Sized | None:
-    """A cheaper fleet than the best, or one of more users for as much, where the search of so many GPUs finds one.
+def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
+    """With the fewest GPUs of each kind that `capacity` says serve the users, in the layout that it says.
 
-    None where it does not, or the best is none that it knows: disaggregated, or more servers than are simulated.
+    As it is where the best is nothing that it knows: disaggregated, or more servers than are simulated.
     """
     best, question = race.best, race.question
     if best is None or best.layout.disaggregated is not None or not best.is_whole:
-        return None
-    found = [best]
+        return race
+    found = []
     for kind in {(each.layout.offer.gpu.name, each.layout.args): each.layout for each in race.screened}.values():
         alike = [each for each in race.screened if (each.layout.offer, each.layout.args) == (kind.offer, kind.args)]
         spare = question.spare * min(each.layout.plan.gpus for each in alike)
         table, most = tables.of(kind), math.floor(best.usd_per_hour / kind.offer.usd_per_hour + 1e-9) - spare
-        if gpus := fewest_gpus(table, question.users, most):
+        gpus = fewest_gpus(table, question.users, most)
+        if not gpus and best.screened in alike:  # they all but serve the users
+            gpus = next((count for count in range(most + 1, 2 * most + 1) if table.serves(count, question.users)), 0)
+        if gpus:
             row = table.row(gpus)
             same = [each for each in alike if each.layout.plan.tensor_parallel_size == row.tp]
             like_it = min(same, key=lambda each: each.layout.router != row.router, default=None)
             if like_it is not None and row.users_low >= question.users:
                 found.append(sized_with(tables, like_it, row))
     better = cheapest(found)
-    return None if better is best else better
+    return race if better is None else race.without(best).with_sized(better)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,6 +75,6 @@ def simulate_as(
 
     monkeypatch.setattr(sizing, "simulated_row", row)
     monkeypatch.setattr(sizing, "shares_nothing", lambda *_: False)
-    monkeypatch.setattr(search, "as_capacity_has_it", lambda *_: None)
+    monkeypatch.setattr(search, "as_capacity_has_it", lambda race, _: race)
     monkeypatch.setattr(sizing.Sizing, "_served", lambda *_: Served())
     return asked
