@@ -263,8 +263,10 @@ def _routers(answer: PlanResult) -> str:
     """The router of the leading fleet, then others with their GPUs."""
     gpus: dict[str, list[str]] = {}
     for row in answer.fleets:
-        if row.runs:
-            gpus.setdefault(str(row.router), []).append(row.gpu)
+        if row.runs and row.router:
+            gpus.setdefault(row.router, []).append(row.gpu)
+    if not gpus:
+        return "none before one server"
     first, *others = gpus
     return "; ".join([first, *(f"{router} for {joined(gpus[router])}" for router in others)])
 

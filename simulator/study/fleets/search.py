@@ -113,9 +113,8 @@ def search_fleets(
         level = Level.COARSE if (found := race.found_of(following)) is None else Level.CONFIRMED
         race = race.with_sized(sized(tables, following, level, found))
         yield race
-    if most is Level.CONFIRMED and (agreed := as_capacity_has_it(race, tables)) is not race:
-        race = agreed
-        yield race
+    if most is Level.CONFIRMED:
+        race = as_capacity_has_it(race, tables)
     yield replace(race, is_over=True)
 
 
@@ -141,8 +140,11 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
             like_it = min(same, key=lambda each: each.layout.router != row.router, default=None)
             if like_it is not None and row.users_low >= question.users:
                 found.append(sized_with(tables, like_it, row))
-    better = cheapest(found)
-    return race if better is None else race.without(best).with_sized(better)
+                if best.screened in alike:
+                    race = race.without(best)
+    for each in found:
+        race = race.with_sized(each)
+    return race
 
 
 @dataclass(frozen=True, kw_only=True)
