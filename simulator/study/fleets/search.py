@@ -126,9 +126,9 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
     best, question = race.best, race.question
     if best is None or best.layout.disaggregated is not None or not best.is_whole:
         return race
-    found = []
-    for kind in {(each.layout.offer.gpu.name, each.layout.args): each.layout for each in race.screened}.values():
-        alike = [each for each in race.screened if (each.layout.offer, each.layout.args) == (kind.offer, kind.args)]
+    found, together = [], [each for each in race.screened if each.layout.disaggregated is None]
+    for kind in {(each.layout.offer.gpu.name, each.layout.args): each.layout for each in together}.values():
+        alike = [each for each in together if (each.layout.offer, each.layout.args) == (kind.offer, kind.args)]
         spare = question.spare * min(each.layout.plan.gpus for each in alike)
         table, most = tables.of(kind), math.floor(best.usd_per_hour / kind.offer.usd_per_hour + 1e-9) - spare
         gpus = fewest_gpus(table, question.users, most)
@@ -212,7 +212,8 @@ def sized(tables: Tables, screened: Screened, level: Level, first: Sized | None 
         pair = start.prefill_servers, start.servers - start.prefill_servers
         is_coarse = level is Level.COARSE
         most = question.replications or MOST_REPLICATIONS
-        replications, users = (COARSE_REPLICATIONS, COARSE_USERS) if is_coarse else (most, MOST_USERS)
+        few = min(COARSE_REPLICATIONS, most)
+        replications, users = (few, COARSE_USERS) if is_coarse else (most, MOST_USERS)
         return RatioSizing(question, screened, replications, users, tables.how).run(pair)
     table = tables.of(screened.layout)
     return Sizing(question=question, screened=screened, level=level, table=table).run(start.servers)
