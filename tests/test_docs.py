@@ -210,7 +210,7 @@ def test_the_readme_s_main_job_gives_the_users_it_shows(tmp_path: Path) -> None:
 
 
 def users_low_by_gpus(text: str) -> dict[int, int]:
-    rows = re.findall(r"^(\d+) +\d+ × TP\d+ +([\d,]+)", text, re.MULTILINE)
+    rows = re.findall(r"^(\d+) +\d+ × TP\d+ +(?:–|[a-z-]+) +([\d,]+)", text, re.MULTILINE)
     return {int(gpus): int(users.replace(",", "")) for gpus, users in rows}
 
 
