@@ -159,7 +159,8 @@ class CapacityResult(Result):
     def study(self) -> Study:
         """What its report is about: the row that leads."""
         best, price = self.best, self.question.gpu.usd_per_hour
-        return Study(question=self.question, row=best, servers=best.replicas, usd_per_gpu_hour=price)
+        asked = replace(self.question, router=best.router) if best.router is not None else self.question
+        return Study(question=asked, row=best, servers=best.replicas, usd_per_gpu_hour=price)
 
 
 @question

@@ -107,7 +107,7 @@ def evaluator_of(question: CapacityQuestion, plan: Deployment, replicas: int, ho
 
 @dataclass(kw_only=True, eq=False)
 class Simulated:
-    """Replicas that are simulated together; estimated first, and known better each time that they are advanced.
+    """Replicas that are simulated together, and what is known of them at each level.
 
     What is found depends on the plan, the replicas, the router, the workload, the SLO and the seed: on nothing else.
     """

@@ -214,7 +214,7 @@ def row_of(
 
 
 def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
-    """The first load that fails: what it fails by is what binds."""
+    """The first load that fails: what it fails by is the bottleneck."""
     return next((point for point in curve if point.size > found.mean), curve[-1])
 
 

@@ -157,11 +157,6 @@ class Evaluator:
         """Every point simulated so far, by size."""
         return [self._point(size) for size in sorted(self.known)]
 
-    @property
-    def of_one(self) -> "Evaluator":
-        """Of one of the copies alone; its simulations are known to both."""
-        return replace(self, copies=1)
-
     def recall(self, point: Point) -> None:
         """Take what was simulated before."""
         self.known[point.size / point.copies] = point.replications

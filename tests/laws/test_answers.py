@@ -18,7 +18,7 @@ from validation.laws import GPUS, LAWS, MODELS, WORKLOADS, Question
 
 @dataclass(eq=False)
 class Known:
-    """A candidate whose users are known at each level; they are told when it is advanced."""
+    """A candidate whose users are known at each level."""
 
     told: tuple[int, ...]
     gpus: int = 1

@@ -70,13 +70,13 @@ def loads_json(
     with where or Simulations() as simulations:
         evaluator = evaluator_of(question, plan, row.replicas, RunContext(simulations=simulations))
         if row.safe_point is not None:
-            evaluator.known[row.safe_point.size] = row.safe_point.replications
+            evaluator.recall(row.safe_point)
         for share in SHARES:
             size = max(evaluator.load.round(point.size * share * load_users / users), evaluator.load.smallest)
             simulated = evaluator.point(size, 1)
             found.append({"share": share, "users": share * load_users, **_load_json(row, simulated)})
             if share == 1.0:
-                timeline = timeline_json(simulated.replications[0])
+                timeline = timeline_json(simulated.replications[0], simulated.copies)
     return {"percentiles": list(PERCENTILES), "loads": found, "timeline": timeline}
 
 
@@ -94,11 +94,11 @@ def _load_json(row: CapacityRow, point: Point) -> dict[str, object]:
     }
 
 
-def timeline_json(one: Replication) -> dict[str, object]:
-    """One replication's state over time."""
-    line = one.timeline
-    names = ("time_s", "kv_usage", "kv_cached", "running", "waiting", "preemptions")
-    return _thinned({name: getattr(line, name) for name in names}) | {
+def timeline_json(one: Replication, copies: int = 1) -> dict[str, object]:
+    """One replication's state over time, in so many copies of what was simulated."""
+    line, shares, counts = one.timeline, ("time_s", "kv_usage", "kv_cached"), ("running", "waiting", "preemptions")
+    columns = {name: getattr(line, name) for name in shares}
+    return _thinned(columns | {name: copies * getattr(line, name) for name in counts}) | {
         "warmup_s": one.warmup_s,
         "horizon_s": one.horizon_s,
     }

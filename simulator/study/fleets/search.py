@@ -244,7 +244,7 @@ def screen_all(question: FleetQuestion) -> FleetSearch:
 def _with_routers(layout: Layout, question: FleetQuestion) -> list[Screened | Dropped]:
     """With every router that may be the best before several servers; where one suffices, with the last alone.
 
-    The last is that of copies of one server. Where none serves the users, the reason of the last is told.
+    The last is that of copies of one server. Where none serves the users, its reason is that of the last.
     """
     asked = replace(question.capacity_of(layout, 1), router=question.router)
     routers = routers_for(asked, layout.plan, MOST_SERVERS)

@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headcount.queries.report_data.study import loads_json
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study import loads
@@ -273,3 +275,20 @@ def test_a_pool_that_is_given_leaves_its_error_out() -> None:
         question(gpus=(1,), args=EngineArgs(tensor_parallel_size=1, max_num_seqs=2, num_gpu_blocks_override=2000))
     )
     assert row.users_at_kv_cache_low is row.users_at_kv_cache_high is None
+
+
+@pytest.mark.slow
+def test_a_report_shows_copies_under_the_load_that_the_row_has() -> None:
+    """Not one of them, nor the same servers behind another router; nothing of it is simulated again."""
+    (row,) = capacity_rows(question(gpus=(2,), router="session-affinity"))
+    asked = replace(question(gpus=(2,)), router=row.router)
+    safe = row.safe_point
+    assert safe is not None
+    assert safe.copies == 2
+    found = loads_json(asked, row, row.users_low, row.users)
+    loads: Any = found["loads"]
+    (whole,) = (load for load in loads if load["share"] == 1.0)
+    for name in ("requests_per_s", "in_flight", "kv_usage"):
+        assert whole[name] == pytest.approx(safe.mean(name), rel=1e-3)
+    timeline: Any = found["timeline"]
+    assert np.mean(timeline["running"]) == pytest.approx(safe.mean("running"), rel=0.3)
