@@ -14,7 +14,7 @@ from simulator.study.capacity_screening import (
 )
 from simulator.study.points import Evaluator, Point
 from simulator.study.slo import SLO
-from simulator.study.slo_crossing import FEW, LEAST_MISSES, SLOCrossing, comparable_misses, find_knee
+from simulator.study.slo_crossing import FEW, LEAST_MISSES, PAIRED, SLOCrossing, comparable_misses, find_knee
 
 SPACING = 1.05  # between the two loads that are replicated
 STEEPEST_SLOPE = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
@@ -188,9 +188,15 @@ def crossing_under(evaluator: Evaluator, found: Capacity, slo: SLO) -> Crossing 
 
 
 def size_near(evaluator: Evaluator, slo: SLO) -> float:
-    """About where another SLO is met, from what was simulated alone."""
+    """About where another SLO is met, from what was simulated; where that lies elsewhere, from a few loads more."""
     judged = evaluator.under(slo)
-    return math.exp(_knee_of(judged.points(), judged).log_size)
+    points = judged.points()
+    found = math.exp(_knee_of(points, judged).log_size)
+    most = max(len(point.replications) for point in points)
+    told = [point.size for point in points if PAIRED * len(point.replications) >= most]
+    if told[0] / SPACING <= found <= told[-1] * SPACING:
+        return found
+    return screen_capacity(judged, found)
 
 
 def capacity_beside(evaluator: Evaluator, partner: Crossing, scale: float) -> float:
