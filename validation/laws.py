@@ -108,6 +108,8 @@ def a_plan_buys_what_capacity_says_suffices(asked: Question) -> Iterator[str]:
         known = asked.rows.get(plan.gpus)
         if known is not None and plan.best.users_low != known.users_low:
             yield f"{plan.gpus} GPUs: capacity {known.users_low}, plan {plan.best.users_low}"
+        elif known is not None and (plan.best.tp, plan.best.router) != (known.tp, known.router_name):
+            yield f"{plan.gpus} GPUs: capacity {known.router_name}, plan {plan.best.router}"
 
 
 def more_users_never_cost_less(asked: Question) -> Iterator[str]:

@@ -160,6 +160,7 @@ def _of_request(request: Request, slo: SLO, tokens: Callable[[float], StandIn]) 
     if request.response_time_s is not None:
         found["response_time_s"] = StandIn(request.response_time_s, f"estimated at capacity on {request.layout}")
     elif slo.ttft_s is not None and slo.tpot_s is not None:
-        at_limits_s = slo.ttft_s + slo.tpot_s * max(request.output_tokens - 1, 0)
+        ttft_s = slo.ttft_s + slo.ttft_token_s * request.input_tokens
+        at_limits_s = ttft_s + slo.tpot_s * max(request.output_tokens - 1, 0)
         found["response_time_s"] = StandIn(at_limits_s, "an answer at the SLO's limits")
     return found

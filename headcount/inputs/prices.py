@@ -8,7 +8,7 @@ from files.errors import HeadcountError
 from files.names import check_names
 from headcount.inputs.fields import Inputs, given
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
-from simulator.engines.values import Number, PriceList, Share
+from simulator.engines.values import Number, PriceList, Share, Text
 from simulator.latency.gpu_constants import has_measured_times
 from simulator.study.fleets.layouts import Offer
 
@@ -21,6 +21,9 @@ class PriceInput(Inputs, heading="Money"):
 
     price: float | Mapping[str, float] | None = given(
         PriceList(), "Price per GPU and hour: one for all, or GPU=USD,GPU=USD.", default_text="the catalog's"
+    )
+    prices: str | None = given(
+        Text(), "Choose among GPUs with a list price of this vendor alone, such as RunPod.", default_text="any"
     )
     api_input_price: float | None = given(_USD, "Price of a million input tokens of an API to compare with.")
     api_output_price: float | None = given(_USD, "Price of a million output tokens of that API.")
@@ -46,11 +49,15 @@ def catalog_names(given: str | Sequence[str]) -> str | tuple[str, ...]:
     return tuple(dict.fromkeys(find_gpu(name).name for name in given))
 
 
-def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None) -> tuple[Offer, ...]:
+def read_offers(
+    names: Sequence[str], price: float | Mapping[str, float] | None = None, vendor: str | None = None
+) -> tuple[Offer, ...]:
     """The GPUs with their prices; by default those with a price and step times that are not sold for desktops.
 
-    Raises HeadcountError without a price.
+    Of one `vendor`, if it is given. Raises HeadcountError without a price.
     """
+    if vendor is not None:
+        names = _sold_by(vendor, names)
     asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {
         gpu.name: gpu
         for gpu in map(find_gpu, gpu_names())
@@ -64,6 +71,16 @@ def read_offers(names: Sequence[str], price: float | Mapping[str, float] | None)
             _check("--price", price)
         given = {} if price is None else dict.fromkeys(asked, price)
     return tuple(Offer(gpu=gpu, usd_per_hour=_price(gpu, given)) for gpu in asked.values())
+
+
+def _sold_by(vendor: str, names: Sequence[str]) -> list[str]:
+    """Those of the names, or of the GPUs to choose from, whose list price is this vendor's."""
+    offers = read_offers(names)
+    found = [each.gpu.name for each in offers if each.gpu.price_vendor.lower() == vendor.lower()]
+    if not found:
+        vendors = sorted({each.gpu.price_vendor for each in offers})
+        raise HeadcountError(f"no GPU has a list price of '{vendor}'; there are prices of {', '.join(vendors)}")
+    return found
 
 
 def _price(gpu: GPU, given: Mapping[str, float]) -> float:

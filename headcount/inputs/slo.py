@@ -4,7 +4,20 @@ from dataclasses import dataclass
 
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import Duration, Number, Text
-from simulator.study.slo import SLO, find_slo, slo_of
+from simulator.study.slo import SLO, find_slo, read_ttft, slo_of
+
+
+@dataclass(frozen=True)
+class TTFTLimit:
+    """A time, in seconds, or text of one that grows with the prompt."""
+
+    name: str = "TIME"
+
+    def read(self, given: object) -> float | str:
+        if isinstance(given, float):  # read already
+            return given
+        fixed_s, token_s = read_ttft(str(given))
+        return str(given) if token_s else fixed_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +29,11 @@ class SLOInput(Inputs, heading="SLO"):
         "Named SLO. The options below override its limits.",
         default_text="that of the workload: chat, rag, agent …; chat's for your own",
     )
-    ttft_s: float | None = given(
-        Duration(), "Limit on the time to first token.", default_text="the SLO's; chat: 1s", flag="ttft"
+    ttft_s: float | str | None = given(
+        TTFTLimit(),
+        "Limit on the time to first token; '1s + 0.1s/1K' grows with the prompt's tokens that no cache has.",
+        default_text="the SLO's; chat: 1s",
+        flag="ttft",
     )
     tpot_s: float | None = given(
         Duration(), "Limit on the time per output token.", default_text="the SLO's; chat: 50ms", flag="tpot"

@@ -230,7 +230,7 @@ def plan(
     progress = run.progress
     money = money_of(prices.api_input_price, prices.api_output_price, prices.utilization, people.mean_over_peak)
     args, architecture = engine_args(engine.arguments), load_model(model)
-    offers = read_offers(names_of(search.gpu, "gpu"), prices.price)
+    offers = read_offers(names_of(search.gpu, "gpu"), prices.price, prices.prices)
     formats = names_of(search.quantization, "quantization"), names_of(search.kv_cache_dtype, "kv_cache_dtype")
     disaggregated = asked_choices(search.pools, link)
     limits = slo.found(workload)
@@ -318,7 +318,7 @@ class _Planning:
         """What would serve the users, told as it is found."""
         found = "no fleet serves these users; searching for a change that would"
         progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
-        for each in nearest_fleets(self.question, read_offers((), None), simulations=simulations):
+        for each in nearest_fleets(self.question, read_offers(()), simulations=simulations):
             progress(Progress(done=0, total=1, found=nearest_text(each)))
             yield each
 

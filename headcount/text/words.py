@@ -213,7 +213,7 @@ def safe_meaning(covered: str) -> str:
 
 def slo_text(slo: "SLO") -> str:
     """The SLO in words that need no glossary."""
-    limits = [f"a time to first token (TTFT) of at most {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
+    limits = [f"a time to first token (TTFT) of at most {slo.ttft_text}"] if slo.ttft_s is not None else []
     limits += [f"a time per output token (TPOT) of at most {slo.tpot_s * 1e3:g} ms"] if slo.tpot_s is not None else []
     return f"{percent(slo.attainment)} of requests have " + " and ".join(limits)
 
@@ -230,7 +230,7 @@ def _digits(value: float, digits: int) -> str:
 
 def promise_text(slo: "SLO") -> str:
     """The SLO without abbreviations: `95 % of answers begin within 1 s and continue at 15 words/s or more`."""
-    parts = [f"begin within {slo.ttft_s:g} s"] if slo.ttft_s is not None else []
+    parts = [f"begin within {slo.ttft_text}"] if slo.ttft_s is not None else []
     if slo.tpot_s is not None:
         tokens = 1 / slo.tpot_s
         parts.append(f"continue at {pace_text(tokens)} or more")

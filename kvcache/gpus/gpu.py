@@ -71,6 +71,11 @@ class GPU:
         """What its vendor calls the interconnect, such as `Infinity Fabric`."""
         return self.interconnect_name or self.interconnect
 
+    @property
+    def price_vendor(self) -> str:
+        """Whose list price it is, such as `RunPod`; "" without one."""
+        return "" if self.usd_per_hour is None else self.source["usd_per_hour"].split()[0]
+
     def usd_per_hour_of(self, gpus: int) -> float | None:
         """The list price of so many; None without one."""
         return None if self.usd_per_hour is None else gpus * self.usd_per_hour

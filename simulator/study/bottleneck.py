@@ -108,22 +108,22 @@ def longer_limits(slo: SLO, point: Point) -> str:
     """The least of LONGER limits that a load meets as simulated, such as `--ttft 2000ms`; "" where none is met."""
     if point.queue_grows:
         return ""
-    ttft_s, tpot_s = point.times("ttft_s"), point.times("tpot_s")
+    tpot_s = point.times("tpot_s")
     tpot_s = tpot_s[np.isfinite(tpot_s)]  # an answer of one token has none
-    found = [
-        _least_met(slo.ttft_s, ttft_s, slo.attainment, "--ttft"),
-        _least_met(slo.tpot_s, tpot_s, slo.attainment, "--tpot"),
-    ]
-    return "" if None in found else " ".join(filter(None, found))
+    later = _least_met(point.ttft_over(slo), slo.attainment)
+    slower = 0.0 if slo.tpot_s is None else _least_met(tpot_s / slo.tpot_s, slo.attainment)
+    if later is None or slower is None:
+        return ""
+    options = [f"--ttft {slo.with_ttft(later).ttft_option}"] if later else []
+    options += [f"--tpot {1e3 * slower * slo.tpot_s:g}ms"] if slower and slo.tpot_s else []
+    return " ".join(options)
 
 
-def _least_met(limit_s: float | None, times_s: FloatArray, attainment: float, option: str) -> str | None:
-    """Nothing where the limit is met with room to spare, None where none of LONGER is."""
-    if limit_s is None or not len(times_s) or np.mean(times_s <= limit_s / LONGER[0]) >= attainment:
-        return ""  # met with room to spare
-    longer = [round(limit_s * factor, 4) for factor in LONGER]
-    met = (limit for limit in longer if np.mean(times_s <= limit) >= attainment)
-    return next((f"{option} {1e3 * limit:g}ms" for limit in met), None)
+def _least_met(times: FloatArray, attainment: float) -> float | None:
+    """Of LONGER, which `times` over their limits meet; 0 where 1 is met with room to spare, None where none is."""
+    if not len(times) or np.mean(times <= 1 / LONGER[0]) >= attainment:
+        return 0.0
+    return next((factor for factor in LONGER if np.mean(times <= factor) >= attainment), None)
 
 
 def reached(slo: SLO, point: Point) -> str:

@@ -79,6 +79,11 @@ def routers_for(question: CapacityQuestion, plan: Deployment, replicas: int) -> 
     return (usual, AFFINITY) if replicas > 1 and is_talk and has_caching and not plan.shares_kv_store else (usual,)
 
 
+def is_large(replicas: int, users: float) -> bool:
+    """Whether copies of one replica stand for so many, where they are a candidate: nothing else is simulated."""
+    return replicas > MOST_TOGETHER or users > MOST_USERS
+
+
 def shares_nothing(question: CapacityQuestion, plan: Deployment) -> bool:
     """Whether replicas are simulated as copies of one: conversations stay, and nothing else is common to them.
 

@@ -150,7 +150,7 @@ def _within_ttft(changes: _Changes) -> dict[str, object]:
     if slo.ttft_s is None or not error or point is None:
         return {}
     longer, shorter = ttft_limits(slo, error)
-    if float(np.mean(longer.misses_ttft(point.times("ttft_s")))) < TTFT_MATTERS * (1 - slo.attainment):
+    if float(np.mean(point.ttft_over(longer) > 1)) < TTFT_MATTERS * (1 - slo.attainment):
         return {}
     later, sooner = changes.users_under(longer), changes.users_near(shorter)
     return {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
@@ -158,14 +158,13 @@ def _within_ttft(changes: _Changes) -> dict[str, object]:
 
 def scaled_limits(slo: SLO, factor: float) -> tuple[SLO, float]:
     """Limits as much shorter as steps take longer, and about how many times the users under them there are then."""
-    scaled = {name: limit / factor for name in ("ttft_s", "tpot_s") if (limit := getattr(slo, name)) is not None}
-    return replace(slo, **scaled), factor**SCALE_POWER
+    tpot_s = None if slo.tpot_s is None else slo.tpot_s / factor
+    return replace(slo.with_ttft(1 / factor), tpot_s=tpot_s), factor**SCALE_POWER
 
 
 def ttft_limits(slo: SLO, error: float) -> tuple[SLO, SLO]:
     """What to ask of simulated TTFTs where real ones are longer by this share, then where they are as much shorter."""
-    assert slo.ttft_s is not None, "nothing is asked of them"
-    return replace(slo, ttft_s=slo.ttft_s / (1 + error)), replace(slo, ttft_s=slo.ttft_s * (1 + error))
+    return slo.with_ttft(1 / (1 + error)), slo.with_ttft(1 + error)
 
 
 def safe_share(

@@ -8,12 +8,11 @@ from typing import Final
 from simulator.deployment import Deployment, layouts
 from simulator.fleet.router import RouterFactory
 from simulator.study.candidate import (
-    MOST_TOGETHER,
-    MOST_USERS,
     Candidate,
     Level,
     RunContext,
     Simulated,
+    is_large,
     routers_for,
     shares_nothing,
 )
@@ -21,6 +20,7 @@ from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, Screened, empty_row
 from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
+from simulator.study.slo import SLO
 
 TTFT_FACTORS: Final = (2.0, 4.0)
 
@@ -41,7 +41,7 @@ def capacity_rows(
 class LongerTTFT:
     """About how many users at 95 % confidence there would be under a longer limit on TTFT."""
 
-    ttft_s: float
+    slo: SLO
     users_low: int
 
 
@@ -65,7 +65,7 @@ class CapacityTable:
         if len(routers) == 1:
             return [self.candidate(plan, replicas, routers[0])]
         copies = self.candidate(plan, replicas, routers[-1])
-        if replicas > MOST_TOGETHER or copies.users > MOST_USERS:
+        if is_large(replicas, copies.users):
             return [copies]
         return [*(self.candidate(plan, replicas, router) for router in routers[:-1]), copies]
 
@@ -108,11 +108,10 @@ class CapacityTable:
         slo, best = self.question.slo, self._winners.get(row.gpus)
         if best is None or slo.ttft_s is None or not row.users_low or not (row.binding or "").startswith("TTFT"):
             return ()
-        limits = [factor * slo.ttft_s for factor in TTFT_FACTORS]
-        shares = [best.simulated.share_under(replace(slo, ttft_s=limit)) for limit in limits]
+        longer = [slo.with_ttft(factor) for factor in TTFT_FACTORS]
         return tuple(
-            LongerTTFT(ttft_s=limit, users_low=max(int(row.users_low * share), row.users_low))
-            for limit, share in zip(limits, shares, strict=True)
+            LongerTTFT(slo=each, users_low=max(int(row.users_low * best.simulated.share_under(each)), row.users_low))
+            for each in longer
         )
 
     def candidate(self, plan: Deployment, replicas: int, router: str | RouterFactory) -> Candidate:

@@ -168,6 +168,7 @@ class _Flow:
     """Mean values of one engine."""
 
     steps: Steps
+    new: IntArray  # tokens of prompts that no cache holds
     rate: float  # requests/s
     token_s: float  # between two tokens of an answer, prefill of others included
     others: float  # share of the load that one request meets
@@ -182,6 +183,7 @@ class _Point:
     requests_per_s: float
     in_flight: float
     ttft_s: FloatArray
+    late_s: FloatArray  # beyond the limit on TTFT
     tpot_s: FloatArray
     kv_usage: float
     attainment: float
@@ -218,7 +220,8 @@ class _Engine:
         decode_s = flow.token_s * self.answer
         prefill_s = float((flow.steps.chunks * flow.steps.step_s + flow.steps.prefill_s).mean())
         room = self._room(flow, decode_s + prefill_s)
-        limit_s = np.minimum(self.traffic.patience_s, math.inf if slo.ttft_s is None else slo.ttft_s)
+        asked_s = slo.ttft_limit_s(flow.new)
+        limit_s = np.minimum(self.traffic.patience_s, asked_s)
         in_time = np.where(
             ttft_s <= limit_s, 1 - room.chance * np.exp(np.minimum(ttft_s - limit_s, 0.0) / room.wait_s), 0.0
         )
@@ -233,6 +236,7 @@ class _Engine:
             requests_per_s=total,
             in_flight=total * e2e_s,
             ttft_s=ttft_s,
+            late_s=ttft_s - asked_s,
             tpot_s=tpot_s,
             kv_usage=room.usage,
             attainment=float((in_time * fast * in_timeout).mean()) / attempts if room.chance < 1 else 0.0,
@@ -249,7 +253,8 @@ class _Engine:
         others, kept_for = 1.0, math.inf
         for last in (False, False, True):
             rows = slice(None) if last else self._sample
-            steps = self.mean.steps(1 + decoding * others, self._new(kept_for, rows), rows)
+            new = self._new(kept_for, rows)
+            steps = self.mean.steps(1 + decoding * others, new, rows)
             prefill_s = float(steps.prefill_s.mean())
             held_up_s = decoding * others * prefill_s * self.interference
             rate = decoding / (self.answer * steps.token_s + held_up_s)
@@ -260,6 +265,7 @@ class _Engine:
                 kept_for = self._kept_for(rate, decoding)
         return _Flow(
             steps=steps,
+            new=new,
             rate=rate,
             token_s=decoding / (rate * self.answer),
             others=others,
@@ -374,7 +380,7 @@ def _queue(point: _Point, missed: _Point | None, slo: SLO) -> float:
     if missed.room.chance <= BLOCKED_SHARE or missed.tpot_misses > 1 - slo.attainment:
         return 0.0
     varies_s = float(special.ndtri(slo.attainment)) * point.varies_s
-    left_s = slo.ttft_s - _quantile(point.ttft_s, slo.attainment) - varies_s
+    left_s = -_quantile(point.late_s, slo.attainment) - varies_s
     return point.requests_per_s * max(left_s, 0.0)
 
 

@@ -96,6 +96,11 @@ class Point:
         """One latency of all replications' requests."""
         return np.concatenate([getattr(replication.times, name) for replication in self.replications])
 
+    def ttft_over(self, slo: SLO) -> NDArray[np.float64]:
+        """Each request's TTFT over its limit; NaN without a first token."""
+        new_tokens = np.concatenate([each.waits.new_tokens for each in self.replications])
+        return np.asarray(self.times("ttft_s") / slo.ttft_limit_s(new_tokens))
+
     @property
     def cancelled(self) -> Cancellations | None:
         """Means over the replications; None where all clients wait for ever."""

@@ -43,13 +43,14 @@ class Waits:
     ttft_s: NDArray[np.float64]  # to the first token, or so far
     tpot_s: NDArray[np.float64]  # from it to the last token, or so far, over the gaps; NaN where there is no gap
     is_finished: NDArray[np.bool_]
+    new_tokens: NDArray[np.int32]  # of prompts that no cache had when they began
 
     def missed(self, slo: SLO) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
         """Who missed the TTFT limit, who the TPOT limit, whose fate is known.
 
         A request that has not finished counts once it can no longer meet the SLO.
         """
-        ttft_missed = slo.misses_ttft(self.ttft_s) | np.isinf(self.ttft_s)
+        ttft_missed = slo.misses_ttft(self.ttft_s, self.new_tokens) | np.isinf(self.ttft_s)
         tpot_missed = slo.misses_tpot(self.tpot_s) | np.isinf(self.tpot_s)
         return ttft_missed, tpot_missed, self.is_finished | ttft_missed | tpot_missed
 
@@ -215,6 +216,7 @@ def waits_of(requests: NDArray[np.void], now_s: float) -> Waits:
         ttft_s=np.where(cancelled & ~has_begun, math.inf, first_s - requests["arrival_s"]),
         tpot_s=np.where(cancelled & has_begun, math.inf, tpot_s),
         is_finished=requests["status"] == layout.FINISHED,
+        new_tokens=requests["prompt"] - np.maximum(requests["cached_tokens"], 0),
     )
 
 

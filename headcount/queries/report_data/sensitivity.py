@@ -64,7 +64,7 @@ class Swings:
             "length of answers": f"{answer:,.0f} tokens on average",
             "think time": f"{self.question.think_time_s:,.0f} s on average",
             "step times": self.speed,
-            "TTFT limit": f"{slo.ttft_s:g} s" if slo.ttft_s else "",
+            "TTFT limit": slo.ttft_text,
             "TPOT limit": f"{1000 * slo.tpot_s:g} ms" if slo.tpot_s else "",
         }
 

@@ -94,6 +94,11 @@ class Layout:
         return self.row is not None and self.row.evidence == Level.COARSE.word
 
     @property
+    def about(self) -> str:
+        """The sign before figures that few replications told."""
+        return "≈ " if self.is_coarse else ""
+
+    @property
     def users(self) -> int:
         """Users at 95 % confidence; about how many where it was only screened."""
         if self.row is not None:

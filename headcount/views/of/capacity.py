@@ -121,7 +121,7 @@ def _bottleneck_lines(answer: CapacityResult) -> Iterator[str]:
     """What the users are limited by, and what they would be if answers might begin later."""
     best = answer.best
     if best.users and best.binding:
-        later = [f"with TTFT ≤ {each.ttft_s:g} s about {each.users_low:,} users" for each in answer.longer_ttft]
+        later = [f"with TTFT ≤ {each.slo.ttft_text} about {each.users_low:,} users" for each in answer.longer_ttft]
         yield ": ".join(["bottleneck", "; ".join([best.binding, *later])])
 
 
@@ -295,8 +295,8 @@ def _reached(answer: CapacityResult) -> Iterator[tuple[str, str]]:
     """Latencies of the users at 95 % confidence beside their limits; nothing where they were not simulated."""
     best, slo = answer.best, answer.question.slo
     if best.safe_point is not None:
-        limits = [("ttft_s", slo.ttft_s), ("tpot_s", slo.tpot_s)]
-        told = ["" if limit is None else f" (limit {latency_text(name, limit)})" for name, limit in limits]
+        tpot = "" if slo.tpot_s is None else latency_text("tpot_s", slo.tpot_s)
+        told = [f" (limit {limit})" if limit else "" for limit in (slo.ttft_text, tpot)]
         reached = [f"{column.title} {column.cell(best)}{limit}" for column, limit in zip(_P95, told, strict=True)]
         yield f"latency at {counted(best.users_low, 'user')}", ", ".join(reached)
 

@@ -131,12 +131,11 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
         return (layout.name, layout.layout, *figures, "–", "–", "–", *["–" for _ in hits], *cut, why)
     ratio = layout.cost_over(answer.best) if answer.by_cost and answer.best else None
     ratio = ratio or (layout.users_over(answer.best) if answer.best else None)
-    about = "≈ " if layout.is_coarse else ""
     return (
         layout.name,
         layout.layout,
-        f"{about}{layout.users:,}",
-        f"{about}{layout.row.users:,}",
+        f"{layout.about}{layout.users:,}",
+        f"{layout.about}{layout.row.users:,}",
         *money,
         seconds(layout.p95_s("ttft_s")),
         milliseconds(layout.p95_s("tpot_s")),

@@ -114,15 +114,15 @@ def _about_users(each: Layout) -> str:
 
 def _per_user(each: Layout) -> str:
     over = "over " if each.is_screened_only and each.users else ""
-    return f"{over}{dollars(each.usd_per_user_month if each.users else None)}"
+    return f"{over}{each.about}{dollars(each.usd_per_user_month if each.users else None)}"
 
 
 _OPTION = (
     Column[Layout]("option", spoken),
     Column[Layout]("GPUs", lambda each: f"{each.gpus:,}"),
     Column[Layout]("servers", lambda each: f"{each.num_servers:,}" if each.num_servers else "–"),
-    Column[Layout](SAFE, lambda each: "–" if each.is_screened_only else f"{each.users:,}"),
-    Column[Layout](BEST, lambda each: f"{each.row.users:,}" if each.row else _about_users(each)),
+    Column[Layout](SAFE, lambda each: "–" if each.is_screened_only else f"{each.about}{each.users:,}"),
+    Column[Layout](BEST, lambda each: f"{each.about}{each.row.users:,}" if each.row else _about_users(each)),
     Column[Layout]("$ a month", lambda each: whole_dollars(each.usd_per_month)),
     Column[Layout](PER_SAFE_USER, _per_user),
 )

@@ -13,7 +13,7 @@ from headcount.text.pools import Part
 from headcount.text.units import counted, percent, whole_dollars
 from headcount.text.words import AT_CONFIDENCE, PRECISION_REMARK, SAFE, joined, model_title, sentence
 from headcount.views.of import plan_text
-from headcount.views.of.plan_text import body, head
+from headcount.views.of.plan_text import about, body, head
 from headcount.views.report_data.assumptions import of_terms
 from headcount.views.report_data.study import layouts_json, study_json
 from headcount.views.summary.confidence import Headroom
@@ -136,7 +136,7 @@ def _with_spare(row: FleetRow) -> str:
     """Such as `2 × NVIDIA H200 SXM, $6,701 a month`."""
     servers = row.servers or 1
     gpus = (row.gpus or 0) * (servers + 1) // servers
-    return f"{gpus:,} × {find_gpu(row.gpu).title}, {_about(row)}${whole_dollars(_month_with_spare(row))} a month"
+    return f"{gpus:,} × {find_gpu(row.gpu).title}, {about(row)}${whole_dollars(_month_with_spare(row))} a month"
 
 
 def _month_with_spare(row: FleetRow) -> float:
@@ -153,8 +153,8 @@ def _options(answer: PlanResult) -> Options | None:
     columns = (
         Column("GPUs", _gpus_title),
         Column[FleetRow]("servers", lambda row: f"{row.servers or 0:,}"),
-        Column[FleetRow](SAFE, lambda row: f"{_about(row)}{row.users_low:,}"),
-        Column[FleetRow]("$ a month", lambda row: f"{_about(row)}{whole_dollars(row.usd_per_month)}"),
+        Column[FleetRow](SAFE, lambda row: f"{about(row)}{row.users_low:,}"),
+        Column[FleetRow]("$ a month", lambda row: f"{about(row)}{whole_dollars(row.usd_per_month)}"),
         Column[FleetRow](
             "extra cost",
             lambda row: "–" if row is rows[0] or not row.usd_per_month else f"{row.usd_per_month / cheapest - 1:+.0%}",
@@ -193,7 +193,7 @@ def _gpus_title(row: FleetRow) -> str:
 
 def _dearer_text(rows: Sequence[FleetRow]) -> str:
     """What the table has no room for."""
-    named = [f"{_gpus_title(row)} ({_about(row)}${whole_dollars(row.usd_per_month)})" for row in rows[:MOST_FLEETS]]
+    named = [f"{_gpus_title(row)} ({about(row)}${whole_dollars(row.usd_per_month)})" for row in rows[:MOST_FLEETS]]
     more = [f"{len(rows) - MOST_FLEETS} more"] if len(rows) > MOST_FLEETS else []
     return f"These cost more: {joined([*named, *more])}." if named else ""
 
@@ -211,10 +211,6 @@ def _refused_text(answer: PlanResult) -> str:
     return " ".join(
         f"{what}: {joined([find_gpu(name).title for name in names])}." for what, names in groups.items() if names
     )
-
-
-def _about(row: FleetRow) -> str:
-    return "about " if row.state == SCREENED else ""
 
 
 def _named(answer: PlanResult) -> str:

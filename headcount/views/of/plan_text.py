@@ -1,6 +1,7 @@
 """A plan in sentences and tables."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from files.names import readable
@@ -21,6 +22,7 @@ from headcount.text.words import (
 )
 from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.latency.gpu_constants import measured_text
 
 MOST_PRICES: Final = 2
 RANKED: Final = (
@@ -28,7 +30,8 @@ RANKED: Final = (
 )
 
 
-def _about(row: FleetRow) -> str:
+def about(row: FleetRow) -> str:
+    """The sign before figures that are not confirmed."""
     return "≈ " if row.state == SCREENED or row.evidence == "coarse" else ""
 
 
@@ -42,15 +45,16 @@ FLEETS = (
     Column[FleetRow]("GPU", lambda row: row.gpu, is_text=True),
     Column[FleetRow]("GPUs", lambda row: f"{row.gpus:,}"),
     Column[FleetRow]("servers", lambda row: row.layout, is_text=True),
-    Column[FleetRow](SAFE, lambda row: f"{_about(row)}{row.users_low:,}", is_bold=True),
-    Column[FleetRow]("$/month", lambda row: f"{row.usd_per_month:,.0f}"),
-    Column[FleetRow](PER_SAFE_USER, lambda row: f"{_about(row)}{row.usd_per_user_month:,.2f}"),
+    Column[FleetRow](SAFE, lambda row: f"{about(row)}{row.users_low:,}", is_bold=True),
+    Column[FleetRow]("$/month", lambda row: f"{about(row)}{row.usd_per_month:,.0f}"),
+    Column[FleetRow](PER_SAFE_USER, lambda row: f"{about(row)}{row.usd_per_user_month:,.2f}"),
     Column[FleetRow]("TTFT p95", lambda row: seconds(row.ttft_s["p95"] if row.ttft_s else None)),
     Column[FleetRow]("TPOT p95", lambda row: milliseconds(row.tpot_s["p95"] if row.tpot_s else None)),
+    Column[FleetRow]("step times", lambda row: measured_text(find_gpu(row.gpu)), is_text=True),
     Column[FleetRow]("result", _evidence, is_text=True),
     Column[FleetRow]("bottleneck", lambda row: row.binding or "", is_text=True),
 )
-SHORT = tuple(FLEETS[place] for place in (0, 1, 2, 3, 4, 5, 8))
+SHORT = tuple(FLEETS[place] for place in (0, 1, 2, 3, 4, 5, 8, 9))
 MOST_SHOWN: Final = 6  # fleets, without --explain
 MOST_TIMES: Final = 3.0  # the cost of the best
 LAYOUTS = (
@@ -92,7 +96,7 @@ def bottleneck_lines(answer: PlanResult) -> list[str]:
         return []
     reached = f"TTFT p95 {seconds(best.ttft_s['p95'])}, TPOT p95 {milliseconds(best.tpot_s['p95'])}"
     later = [
-        f"with TTFT ≤ {each.ttft_s:g} s about {gpus_of(each.gpus, best)}, "
+        f"with TTFT ≤ {each.slo.ttft_text} about {gpus_of(each.gpus, best)}, "
         f"${whole_dollars(usd_per_month(1, each.usd_per_hour))} a month"
         for each in answer.longer_ttft
     ]
@@ -152,7 +156,21 @@ def body(answer: PlanResult) -> list[Block]:
     found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
     if answer.explain:
         found += [Line(), Line(bold="every layout"), table_of(LAYOUTS, answer.layouts, keys=2)]
-    return [*found, Line(), *_legend(answer)]
+    return [*found, *_vendors(rows), Line(), *_legend(answer)]
+
+
+def _vendors(rows: Sequence[FleetRow]) -> list[Line]:
+    """That list prices of several vendors are compared, which compares the vendors, too."""
+    gpus: dict[str, dict[str, None]] = {}
+    for row in rows:
+        gpu = find_gpu(row.gpu)
+        if row.usd_per_gpu_hour == gpu.usd_per_hour:
+            gpus.setdefault(gpu.price_vendor, {})[row.gpu] = None
+    if len(gpus) < 2:
+        return []
+    most = max(gpus, key=lambda vendor: len(gpus[vendor]))
+    others = joined([f"{vendor} for {joined(list(names))}" for vendor, names in gpus.items() if vendor != most])
+    return [Line(f"list prices: {most}, but {others}; --prices {most} keeps to one vendor, --price takes your own")]
 
 
 def chain(answer: PlanResult) -> list[Line]:

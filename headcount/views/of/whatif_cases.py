@@ -44,7 +44,7 @@ def table_columns(answer: WhatifResult) -> Iterator[Column[int]]:
     cells = answer.cells
     yield Column("what if", lambda place: cells[place].name, is_text=True)
     yield Column("servers", lambda place: cells[place].layout, is_text=True)
-    yield Column(SAFE, lambda place: f"{'≈ ' if cells[place].is_coarse else ''}{cells[place].users:,}", is_bold=True)
+    yield Column(SAFE, lambda place: f"{cells[place].about}{cells[place].users:,}", is_bold=True)
     if answer.explain:
         yield Column(BEST, lambda place: _figure(row.users if (row := cells[place].row) else None))
     yield Column("vs base", lambda place: _ratio(answer, cells[place]))

@@ -86,15 +86,15 @@ def _limits(question: FleetQuestion) -> Iterator[tuple[str, FleetQuestion]]:
     """A longer limit on TTFT, on TPOT, on both: the least that helps."""
     slo = question.slo
     for factor in LONGER:
-        ttft_s = None if slo.ttft_s is None else round(slo.ttft_s * factor, 4)
+        later = slo.with_ttft(factor)
         tpot_s = None if slo.tpot_s is None else round(slo.tpot_s * factor, 4)
-        said = [f"--ttft {1e3 * ttft_s:g}ms" if ttft_s else "", f"--tpot {1e3 * tpot_s:g}ms" if tpot_s else ""]
-        if ttft_s is not None:
-            yield said[0], replace(question, slo=replace(slo, ttft_s=ttft_s))
+        said = [f"--ttft {later.ttft_option}" if later.ttft_s else "", f"--tpot {1e3 * tpot_s:g}ms" if tpot_s else ""]
+        if later.ttft_s is not None:
+            yield said[0], replace(question, slo=later)
         if tpot_s is not None:
             yield said[1], replace(question, slo=replace(slo, tpot_s=tpot_s))
-        if ttft_s is not None and tpot_s is not None:
-            yield " ".join(said), replace(question, slo=replace(slo, ttft_s=ttft_s, tpot_s=tpot_s))
+        if later.ttft_s is not None and tpot_s is not None:
+            yield " ".join(said), replace(question, slo=replace(later, tpot_s=tpot_s))
 
 
 def _formats(question: FleetQuestion) -> Iterator[tuple[str, FleetQuestion]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from simulator.engines.engines import AnyArgs
-from simulator.study.candidate import Level, RunContext, routers_for
+from simulator.study.candidate import Level, RunContext, is_large, routers_for
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import CapacityTable
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout, Offer, every_layout
@@ -21,6 +21,7 @@ from simulator.study.fleets.sizing import (
     Sized,
     Sizing,
 )
+from simulator.study.slo import SLO
 
 MAX_COST_RATIO: Final = 2.0  # times the best cost
 OPTIMISM: Final = 1.3  # by what a layout may serve more than estimated: the largest of the screening page is 1.27
@@ -139,6 +140,9 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
             same = [each for each in alike if each.layout.plan.tensor_parallel_size == row.tp]
             like_it = min(same, key=lambda each: each.layout.router != row.router, default=None)
             if like_it is not None and row.users_low >= question.users:
+                if row.router not in (None, like_it.layout.router):  # one that was not screened
+                    like_it = replace(like_it, layout=replace(like_it.layout, router=row.router))
+                    race = replace(race, screened=(*race.screened, like_it))
                 found.append(sized_with(tables, like_it, row))
                 if best.screened in alike:
                     race = race.without(best)
@@ -151,7 +155,7 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
 class LongerTTFTFleet:
     """About what the same servers would be under a longer limit on TTFT."""
 
-    ttft_s: float
+    slo: SLO
     gpus: int
     usd_per_hour: float
 
@@ -165,7 +169,7 @@ def longer_ttft(race: FleetSearch, tables: "Tables") -> tuple[LongerTTFTFleet, .
     needed = [math.ceil(users * best.servers / each.users_low - 1e-9) for each in found]
     return tuple(
         LongerTTFTFleet(
-            ttft_s=each.ttft_s,
+            slo=each.slo,
             gpus=layout.gpus(servers + best.spare),
             usd_per_hour=layout.usd_per_hour(servers + best.spare),
         )
@@ -242,7 +246,7 @@ def screen_all(question: FleetQuestion) -> FleetSearch:
 
 
 def _with_routers(layout: Layout, question: FleetQuestion) -> list[Screened | Dropped]:
-    """With every router that may be the best before several servers; where one suffices, with the last alone.
+    """With every router that may be the best before several servers; before one, or very many, with the last alone.
 
     The last is that of copies of one server. Where none serves the users, its reason is that of the last.
     """
@@ -250,8 +254,10 @@ def _with_routers(layout: Layout, question: FleetQuestion) -> list[Screened | Dr
     routers = routers_for(asked, layout.plan, MOST_SERVERS)
     looked_at = [screened(replace(layout, router=router), question) for router in routers]
     found = [each for each in looked_at if isinstance(each, Screened)]
-    is_one_enough = any(each.servers == 1 for each in found)
-    return [*(found[-1:] if is_one_enough else found or looked_at[-1:])]
+    of_copies = found[-1:]
+    if any(each.servers == 1 or is_large(each.servers, each.servers * each.users_per_server) for each in of_copies):
+        return [*of_copies]
+    return [*(found or looked_at[-1:])]
 
 
 def _next(race: FleetSearch) -> Screened | None:

@@ -337,7 +337,7 @@ def test_a_wrong_search_path_is_told(
         ),
         (lambda: hc.memory("llama-3.1-8b", "h100-sxm", startup_log="path"), "startup_log is 'path'; it must be a Star"),
         (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", seed="x"), "seed is 'x'; it must be a whole number"),
-        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", ttft_s="1s"), "ttft_s is '1s'; it must be a number or None"),
+        (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", ttft_s="1"), "'1' is not a time; give a number with its unit"),
         (lambda: hc.capacity("llama-3.1-8b", "h100-sxm", ttft_s=float("nan")), "ttft_s is nan; it must be a number"),
         (lambda: hc.simulate("llama-3.1-8b", "h100-sxm", users=True), "users is True; it must be a whole number"),
         (lambda: hc.find_gpu(3), "name is 3; it must be text"),

@@ -47,7 +47,7 @@ def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
         return dict(summary_of(answer).figures)["with a spare server"]
 
     vars(answer)["fleets"] = (large, small)
-    assert with_spare() == f"4 × {titles[0]}, $4,800 a month, or 2 × {titles[1]}, $6,000 a month"
+    assert with_spare() == f"4 × {titles[0]}, ≈ $4,800 a month, or 2 × {titles[1]}, $6,000 a month"
     vars(answer)["fleets"] = (large, replace(small, servers=1))
     assert with_spare() == f"2 × {titles[1]}, $6,000 a month"
     assert "There is one server and no spare" in summary_of(answer).risk

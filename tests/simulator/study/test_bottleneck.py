@@ -180,6 +180,7 @@ def test_misses_near_the_target_have_the_digits_that_tell_them_apart_and_a_longe
     misses = {"ttft_misses": 0.046, "tpot_misses": 0.0}
     point: Any = SimpleNamespace(
         mean=misses.get, times={"ttft_s": ttft_s, "tpot_s": np.full(1000, 0.01)}.get, queue_grows=False,
+        ttft_over=lambda slo: ttft_s / slo.ttft_s,
         attainment=SimpleNamespace(mean=0.954), replications=(0,) * 6,
     )  # fmt: skip
     slo = SLO(ttft_s=1.0, tpot_s=0.05, attainment=0.95)
