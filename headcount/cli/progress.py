@@ -75,7 +75,8 @@ class Bar:
         """What is done after so many seconds, and what is left at this pace."""
         passed_s, since_s = now_s - self._began_s, self._counts_since_s
         counted_s = passed_s if since_s is None else now_s - since_s
-        left = f", about {_duration(counted_s / self.done * (self.total - self.done))} left" if self.done else ""
+        left_s = counted_s / self.done * (self.total - self.done) if self.done else None
+        left = "" if left_s is None else f", about {_duration(left_s)} left" if left_s else ", nearly done"
         note = f"; {self.said}" if self.said else ""
         return f"{self.what or self.title}: {self.done} of {self.total} after {_duration(passed_s)}{left}{note}"
 

@@ -90,7 +90,7 @@ def serve(
             "every client gave up, or was rejected, before the first step; raise --patience, "
             "--client-timeout or the tenants' quotas"
         )
-    outputs.write(simulation)
+    outputs.write(simulation, result.start_s)
     limits = slo or SLO()
     attainment, tenants = _judged(simulation, limits, result.start_s)
     is_judged = slo is not None or bool(tenants)

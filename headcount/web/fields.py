@@ -28,11 +28,34 @@ QUESTIONS: Final = {  # a command's words by the question's name in a link
     "memory": ("memory",),
     "check": ("calibrate", "check"),
 }
+TITLES: Final = {  # as people ask
+    "plan": "Which GPUs do my users need?",
+    "capacity": "How many users do my GPUs serve?",
+    "compare": "Which GPU or setting is best?",
+    "whatif": "What if context, users or settings change?",
+    "simulate": "What do so many users see?",
+    "memory": "Does the model fit?",
+    "check": "Is my server as fast as expected?",
+}
 _FIRST: Final = (  # what people are asked for; the rest stands behind "more", under the headings of --help
-    "users", "employees", "model", "gpu", "engine", "gpus", "replicas", "tensor_parallel_size", "vary", "workload",
-    "paths", "traffic", "concurrency", "rate", "input_len", "output_len", "num_requests", "mean_context", "slo",
-    "ttft_s", "tpot_s", "growth", "spare", "vllm_args", "sglang_args", "startup_log",
+    "paths", "model", "users", "employees", "gpu", "gpus", "replicas", "vary", "workload", "price", "quantization",
+    "kv_cache_dtype", "engine", "traffic", "concurrency", "rate", "input_len", "output_len", "num_requests",
+    "mean_context", "ttft_s", "tpot_s", "growth", "spare", "vllm_args", "sglang_args", "startup_log",
 )  # fmt: skip
+_LABELS: Final = {
+    "users": "users at the peak",
+    "gpus": "number of GPUs",
+    "price": "price of a GPU's hour",
+    "quantization": "number format of the weights",
+    "kv-cache-dtype": "number format of the KV cache",
+    "ttft": "limit on TTFT",
+    "tpot": "limit on TPOT",
+    "spare": "spare servers",
+    "vllm-args": "your vllm serve line",
+    "sglang-args": "your SGLang launch line",
+}
+_OPTION = re.compile(r"--([a-z][a-z-]+)\b(?! value)")
+_COMMAND = re.compile(r"\s*(\(see|See) 'headcount [^']*'[.)]")
 _NOT_ASKED: Final = (
     "no_store",
     "executor",
@@ -69,7 +92,7 @@ class Field:
 
     @property
     def label(self) -> str:
-        return " ".join(_SPELLED.get(word, word) for word in self.name.split("-"))
+        return _label_of(self.name)
 
     @property
     def kind(self) -> Kind | None:
@@ -113,13 +136,13 @@ class Field:
 
     @property
     def help(self) -> str:
-        return _DEFAULT.sub("", self._help)
+        return _without_options(_COMMAND.sub("", _DEFAULT.sub("", self._help)))
 
     @property
     def default(self) -> str:
         """What holds where nothing is given, as the help says it."""
         if found := _DEFAULT.search(self._help):
-            return found[1]
+            return _without_options(found[1])
         given = self.parameter.default
         if isinstance(given, bool) or (self.is_switch and not self.parameter.secondary_opts):
             return "on" if given is True else "off"
@@ -133,6 +156,15 @@ class Field:
     @property
     def _help(self) -> str:
         return getattr(self.parameter, "help", None) or "Results of benchmark clients, or /metrics snapshots."
+
+
+def _label_of(name: str) -> str:
+    return _LABELS.get(name) or " ".join(_SPELLED.get(word, word) for word in name.split("-"))
+
+
+def _without_options(text: str) -> str:
+    """With the labels of fields instead of the options that the command line has."""
+    return _OPTION.sub(lambda option: _label_of(option[1]), text)
 
 
 @cache

@@ -7,7 +7,7 @@ from itertools import groupby
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from headcount.cli.main import COMMANDS
-from headcount.web.fields import QUESTIONS, Field, command_of, fields_of
+from headcount.web.fields import QUESTIONS, TITLES, Field, command_of, fields_of
 from headcount.web.scenario import UPLOAD, Scenario
 
 
@@ -21,6 +21,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.globals["questions"] = {name: COMMANDS.get(name) or first_sentence(name) for name in QUESTIONS}
+    found.globals["titles"] = TITLES
     found.filters["file_name"] = lambda value: match[2] if (match := UPLOAD.fullmatch(value)) else ""
     return found
 

@@ -150,6 +150,7 @@ def test_from_the_form_to_the_report_the_sliders_and_back(server: str, tab: Any)
     tab.frame_locator("#report").locator("h1").wait_for(timeout=60_000)
     _until(lambda: tab.locator("#report").evaluate("each => each.offsetHeight") > 1000, 60)
 
+    tab.click("summary:has-text('Sliders')")
     _until(lambda: "users" in tab.inner_text("#slid"), 60)
     tab.locator("#s-users").press("Home")
     _until(lambda: "10 users: served" in tab.inner_text("#slid"), 60)
@@ -173,7 +174,8 @@ def test_from_the_form_to_the_report_the_sliders_and_back(server: str, tab: Any)
 def test_a_link_in_a_new_tab_shows_the_answer(server: str, tab: Any) -> None:
     _ended(_asked(server, "memory", model="llama-3.1-8b", gpu="h100-sxm"))
     tab.goto(server + MEMORY)
-    assert tab.locator(".headline").inner_text().startswith("Fits")
+    assert tab.locator("h1").inner_text().startswith("Fits")
+    assert tab.frame_locator("#report").locator("h1").count() == 1, "the answer stands once, in the report"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -27,6 +27,19 @@ def test_every_field_of_a_form_has_a_label_and_a_help(page: TestClient, question
         assert field.help
 
 
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_form_says_labels_where_the_command_line_has_options(question: str) -> None:
+    for field in fields_of(question):
+        said = field.help.replace("--flag value", "") + field.default
+        assert "--" not in said and "See 'headcount" not in said
+
+
+def test_a_plan_asks_for_model_users_and_gpu_first() -> None:
+    first = [field.name for field in fields_of("plan")]
+    assert first[:5] == ["model", "users", "employees", "gpu", "workload"]
+    assert first[5:8] == ["price", "quantization", "kv-cache-dtype"]
+
+
 def test_what_a_form_holds_are_the_words_of_the_command_line() -> None:
     asked = scenario(gpus="1,2", enable_prefix_caching="off", suggest="on", max_model_len="8K")
     command = command_of("capacity")

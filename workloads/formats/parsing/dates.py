@@ -110,7 +110,7 @@ def read_nanoseconds(text: str) -> int | None:
         whole, fraction, offset = _date(text, _LOG_DATE), "", timedelta()
     if whole is None:
         return None
-    seconds = (whole - offset - _EPOCH) // timedelta(seconds=1)
+    seconds = (whole - _EPOCH - offset) // timedelta(seconds=1)
     return (
         seconds * 10**9 + int(f"{fraction or ''}000000000"[:9]) if seconds >= 0 and whole.year <= _LAST_YEAR else None
     )
