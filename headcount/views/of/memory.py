@@ -117,6 +117,9 @@ def pool(answer: MemoryResult) -> list[str]:
     if not is_sglang:
         blocks = f"{budget.num_gpu_blocks:,} KV blocks of {size} tokens ({interval})"
         held = f"{blocks}: {budget.kv_cache_tokens:,} tokens"
+        if budget.kv_cache_tokens != budget.num_gpu_blocks * size:
+            held += " in requests of the full length, vLLM's 'GPU KV cache size',"
+            each += f"; {_other_blocks(budget)} the other blocks"
     whole = f"{budget.max_concurrency:.2f} requests of the full {budget.max_model_len:,} tokens at once"
     host = "" if is_sglang else host_text(budget)
     per_user = ", ".join(f"{users:,} → {tokens:,}" for users, tokens in answer.tokens_per_user.items())
@@ -128,6 +131,13 @@ def pool(answer: MemoryResult) -> list[str]:
         *([sentence(host)] if host else []),
         *[f"context tokens per user if N users are active at once: {per_user}"] * bool(per_user),
     ]
+
+
+def _other_blocks(budget: MemoryBudget) -> str:
+    """What blocks hold that grows with requests, not with their tokens."""
+    windows = any(group.window is not None for group in budget.layout.groups)
+    found = ["sliding windows"] * windows + ["states"] * bool(budget.state_bytes_per_request)
+    return f"{' and '.join(found)} take" if found else "padding takes"
 
 
 def _advice(found: Sequence[Remedy]) -> str:

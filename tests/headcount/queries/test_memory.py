@@ -368,3 +368,11 @@ def test_more_context_than_the_model_takes_is_warned_of_and_never_advised() -> N
     lengths = re.findall(r"--max-model-len (\d+)", str(with_less))
     assert lengths
     assert max(map(int, lengths)) <= 131_072
+
+
+@pytest.mark.parametrize(("model", "takes"), [("gpt-oss-20b", "sliding windows take"), ("llama-3.1-8b", "")])
+def test_blocks_times_their_size_are_the_tokens_or_the_text_says_what_takes_the_others(model: str, takes: str) -> None:
+    found = memory(model, "h100-sxm")
+    is_plain = found.budget.kv_cache_tokens == found.budget.num_gpu_blocks * found.budget.block_size
+    assert is_plain != bool(takes)
+    assert f"{takes} the other blocks" in pool(found)[0] if takes else "other blocks" not in pool(found)[0]
