@@ -11,7 +11,7 @@ from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.argument import command_line
 from simulator.engines.engines import SGLANG, TITLES, VLLM, AnyArgs, engine_of, with_settings
-from simulator.engines.memory import require_fit
+from simulator.engines.memory import require_fit, startable
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.sglang.engine_config import engine_config as sglang_config
@@ -265,6 +265,6 @@ def _resolved_or_why(
     architecture: Architecture, gpu: GPU, args: AnyArgs, *refusals: type[ValueError]
 ) -> Deployment | str:
     try:
-        return resolve(architecture, gpu, args)
+        return resolve(architecture, gpu, startable(architecture, gpu, args))
     except refusals as error:
         return str(error)

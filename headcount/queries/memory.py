@@ -223,11 +223,12 @@ def mean_context(given: int | None, max_model_len: int, longest: str = "max_mode
 
 
 def is_doubtful(budget: MemoryBudget) -> bool:
-    """Whether it fits, but a request of the full length needs more blocks than the low end of their interval."""
+    """Whether it fits, but would not start at the low end of the KV blocks' interval."""
     if budget.engine == "sglang":
         return budget.fits and budget.num_gpu_blocks_low == 0
     low = budget.num_gpu_blocks_low
-    return budget.fits and low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks
+    is_short = low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks
+    return budget.fits and (is_short or budget.may_lack_blocks)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -326,6 +327,8 @@ def _named(quantization: str, is_own: bool) -> str:
 def _fit(budget: MemoryBudget) -> str:
     if budget.fits:
         return f"{'barely' if is_doubtful(budget) else 'yes'}, {budget.spare_bytes / GIB:,.1f} GiB to spare"
+    if not budget.missing_bytes:
+        return f"no, {budget.missing_blocks:,} KV blocks short"
     return f"no, {max(0.1, budget.missing_bytes / GIB):,.1f} GiB short"
 
 

@@ -13,7 +13,12 @@ from kvcache.memory.kv_store import kv_store
 from kvcache.memory.placement import Placement, Stage, parallelism_of, stage_of
 from kvcache.memory.settings import MemorySettings, max_in_flight_tokens
 from kvcache.models.drafters import Drafter, find_drafter
-from kvcache.releases import KV_CACHE_SIZE_BY_CONCURRENCY, NULL_BLOCK_BESIDE_ONE_REQUEST, check_known_memory
+from kvcache.releases import (
+    GRAPHS_NEED_A_BLOCK_PER_SEQUENCE,
+    KV_CACHE_SIZE_BY_CONCURRENCY,
+    NULL_BLOCK_BESIDE_ONE_REQUEST,
+    check_known_memory,
+)
 from kvcache.shape.architecture import Architecture, with_dtype
 
 SETTINGS = (
@@ -68,6 +73,7 @@ class MemoryBudget:
     state_bytes_per_request: int  # of state-space or linear-attention layers, at most; 0 where there are none
     layout: KVLayout
     assumptions: tuple[tuple[str, str, str], ...]  # (name, value, source)
+    needs_block_per_sequence: bool = False  # it starts only with as many blocks as max_num_seqs
     host: HostMemory | None = None  # for KV, of each engine or of all; None: no KV leaves the GPUs
     engine: str = "vllm"
 
@@ -100,13 +106,13 @@ class MemoryBudget:
 
     @property
     def fits(self) -> bool:
-        """Whether vLLM would start: weights fit, with room for one request of `max_model_len`."""
-        return self.missing_bytes == 0
+        """Whether vLLM would start: weights fit, with room for one request of `max_model_len`, and enough blocks."""
+        return self.missing_bytes == 0 and self.missing_blocks == 0
 
     @property
     def surely_fits(self) -> bool:
         """Whether it would start at the low end of the KV blocks' interval, too."""
-        return self.fits and self.kv_cache_tokens_low >= self.max_model_len
+        return self.fits and self.kv_cache_tokens_low >= self.max_model_len and not self.may_lack_blocks
 
     @property
     def kv_cache_tokens_low(self) -> int:
@@ -120,13 +126,23 @@ class MemoryBudget:
 
     @property
     def missing_bytes(self) -> int:
-        """What each GPU lacks to start; 0 where it starts."""
+        """What each GPU lacks to hold one request; 0 where it does."""
         return max(0, self.required_kv_bytes - self.available_kv_bytes)
+
+    @property
+    def missing_blocks(self) -> int:
+        """What the pool lacks of a block for each of `max_num_seqs` sequences, where starting takes that; else 0."""
+        return max(0, self.max_num_seqs - self.num_gpu_blocks) if self.needs_block_per_sequence else 0
+
+    @property
+    def may_lack_blocks(self) -> bool:
+        """Whether some would be missing at the low end of the KV blocks' interval."""
+        return self.needs_block_per_sequence and self.max_num_seqs > self.num_gpu_blocks_low
 
     @property
     def spare_bytes(self) -> int:
         """What each GPU has beyond what starting takes; 0 where it does not start."""
-        return max(0, self.available_kv_bytes - self.required_kv_bytes)
+        return max(0, self.available_kv_bytes - self.required_kv_bytes) if self.fits else 0
 
 
 def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) -> MemoryBudget:
@@ -245,6 +261,9 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
             *interval_assumptions(low, high, unmeasured, override, needed),
             *((host.link, *host.more_links) if host else ()),
         ),
+        needs_block_per_sequence=layout.mamba_cache_mode is not None
+        and settings.has_full_cuda_graphs
+        and GRAPHS_NEED_A_BLOCK_PER_SEQUENCE.holds_in(settings.vllm_version),
         host=host,
     )
 

@@ -10,7 +10,7 @@ from headcount.text.words import host_text, kv_pool, model_title, pool_text, sen
 from headcount.views.report_data.memory import WORDS, memory_details, unfit_page
 from headcount.views.summary.summary import Summary, risk_of
 from kvcache.memory.budget import MemoryBudget
-from simulator.engines.memory import Remedy
+from simulator.engines.memory import Remedy, remedy_words, why_too_few_blocks
 
 
 def summary(answer: MemoryResult) -> Summary:
@@ -85,6 +85,8 @@ def headline(answer: MemoryResult) -> str:
     budget = answer.budget
     is_sglang = budget.engine == "sglang"  # which starts with whatever is left for the KV cache
     request = f"one request of the full {budget.max_model_len:,} tokens"
+    if budget.missing_blocks and not budget.missing_bytes:
+        return f"Does not start: {why_too_few_blocks(budget)}. {_advice(answer.remedies)}"
     if not budget.fits:
         missing, needed = max(0.1, budget.missing_bytes / GIB), "a KV cache" if is_sglang else request
         return f"Does not fit: {missing:,.1f} GiB short per GPU for {needed}. {_advice(answer.remedies)}"
@@ -144,8 +146,7 @@ def _advice(found: Sequence[Remedy]) -> str:
     """Which change helps."""
     if not found:
         return "A larger TP or a smaller format does not help: choose a larger GPU."
-    words = [" ".join(f"{option} {value}" for option, value in remedy.items()) for remedy in found]
-    return f"It fits with {', or with '.join(words)}."
+    return f"It fits with {', or with '.join(remedy_words(found))}."
 
 
 def _bytes_per_token(budget: MemoryBudget) -> str:

@@ -38,6 +38,8 @@ SIZES: Final = (
 def unfit_page(budget: MemoryBudget, asked: ModelOnGPU | None, question: str) -> Summary:
     """The summary where it does not fit: what it needs instead."""
     needed = NOWHERE if asked is None else gpus_needed(candidates_of(asked))
+    if budget.missing_blocks and not budget.missing_bytes:
+        needed = f"it starts with --max-num-seqs {budget.num_gpu_blocks_low}"
     is_longest = asked is not None and budget.max_model_len == asked.architecture.max_position_embeddings
     longest = ": the model's limit (default)" if is_longest else ""
     flag, held = longest_name(budget.engine).replace("_", "-"), sum(max(size, 0) for _, size in _parts(budget))

@@ -341,6 +341,11 @@ class SGLangArgs(SimulatedArgs):
         """As vLLM's, whose step times stand in for SGLang's."""
         return NONE if self.enforce_eager else FULL_AND_PIECEWISE
 
+    @property
+    def has_full_cuda_graphs(self) -> bool:
+        """Whether they replay whole decodes, attention included."""
+        return not self.enforce_eager
+
     def fuses_all_reduces(self, _: "GPU") -> bool:
         """With the norms after them: SGLang has to be asked for it."""
         return False

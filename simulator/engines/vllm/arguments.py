@@ -316,6 +316,11 @@ class EngineArgs(SimulatedArgs):
         has_full = FULL_CUDA_GRAPHS.holds_in(self.vllm_version) or not ENGINE_V1.holds_in(self.vllm_version)
         return asked or (FULL_AND_PIECEWISE if has_full else PIECEWISE)
 
+    @property
+    def has_full_cuda_graphs(self) -> bool:
+        """Whether they replay whole decodes, attention included."""
+        return self.cudagraph_mode not in (NONE, PIECEWISE)
+
     def fuses_all_reduces(self, gpu: "GPU") -> bool:
         """With the norms after them, by FlashInfer's kernel."""
         asked = self.compilation.fuse_allreduce_rms if self.compilation else None

@@ -12,7 +12,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import VLLM, AnyArgs, engine_of, with_settings
-from simulator.engines.memory import memory_budget
+from simulator.engines.memory import memory_budget, startable
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)
 KV_CACHE_DTYPES = ("auto", "fp8")
@@ -73,7 +73,8 @@ def compare(
             "kv_cache_dtype": kv_cache_dtype,
         }
         try:
-            found.append(Candidate(**varied, budget=memory_budget(architecture, gpu, args, **varied)))
+            asked = startable(architecture, gpu, with_settings(args, varied))
+            found.append(Candidate(**varied, budget=memory_budget(architecture, gpu, asked)))
         except ValueError as error:
             found.append(Candidate(**varied, refusal=str(error)))
     if all(candidate.budget is None for candidate in found):
