@@ -8,6 +8,7 @@ from files.arguments import check_argument
 from files.names import check_names
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
 from kvcache.training.plan import TrainingPlan
+from simulator.engines.engines import under_our_names
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
@@ -24,6 +25,7 @@ class EngineInput:
     startup_log: "StartupLog | None" = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", under_our_names(self.arguments))
         check_names(self.arguments, ENGINE_ARGUMENTS, "engine argument")
         if self.startup_log is not None:
             from calibrate.readers.parsing.startup_log import StartupLog  # noqa: PLC0415  imported where it is given

@@ -15,6 +15,7 @@ from files.outputs import check_out_files
 from headcount.inputs.engine import SETTINGS, EngineInput, TrainingInput
 from headcount.inputs.fields import Inputs
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
+from simulator.engines.engines import own_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +24,7 @@ _READ: Final = ("model", "workload", "paths", "before", "after", "startup_log", 
 _WRITTEN: Final = ("requests_out", "steps_out", "out")
 _UNSAID: Final = ("progress",)  # of a call that is written out
 _NAMED: Final[dict[Any, tuple[frozenset[str], str]]] = {  # inputs that hold what is given by the names of others
-    EngineInput: (ENGINE_ARGUMENTS, "engine argument"),
+    EngineInput: (ENGINE_ARGUMENTS | own_names().keys(), "engine argument"),
     TrainingInput: (SETTINGS, "training setting"),
 }
 

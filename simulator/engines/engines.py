@@ -41,6 +41,25 @@ def argument_names() -> frozenset[str]:
     return frozenset({"engine", *(item.name for kind in ENGINES.values() for item in fields(kind))})
 
 
+def own_names() -> dict[str, str]:
+    """The engines' names of arguments that are called otherwise here, such as `speculative_config`, with ours."""
+    return {
+        flag_of(name, described).replace("-", "_"): name
+        for kind in ENGINES.values()
+        for name, described in arguments_of(kind).items()
+        if described.is_engine_s and described.flag
+    }
+
+
+def under_our_names(given: Settings) -> dict[str, Any]:
+    """Arguments by name, each under the one that it has here. Raises HeadcountError for one that is given twice."""
+    names = own_names()
+    twice = next((name for name in given if names.get(name) in given), None)
+    if twice is not None:
+        raise HeadcountError(f"{twice} and {names[twice]} are the same argument; give one of them")
+    return {names.get(name, name): value for name, value in given.items()}
+
+
 def engine_of(args: AnyArgs) -> str:
     """The name of the engine whose arguments they are."""
     return SGLANG if isinstance(args, SGLangArgs) else VLLM
@@ -57,6 +76,7 @@ def own_arguments(given: Mapping[str, object], *, is_shared: bool = False) -> di
     `is_shared`: other engines are asked for, too, and their arguments are for them. Raises ValueError for an unknown
     name, or for another engine's argument at another value than its default.
     """
+    given = under_our_names(given)
     check_names(given, argument_names(), "engine argument")
     name = _engine_name(given)
     check_names([name], ENGINES, "engine")
@@ -84,6 +104,7 @@ def with_settings(args: AnyArgs | None, settings: Settings) -> AnyArgs:
     """Arguments, some of them given by name; None of both stands for vLLM's own."""
     if args is None:
         return engine_args(settings)
+    settings = under_our_names(settings)
     check_names(settings, {item.name for item in fields(args)}, "engine argument")
     return replace(args, **settings)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headcount as hc
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from kvcache.errors import SplitError
@@ -210,3 +211,23 @@ def test_the_scheduler_takes_every_argument_that_it_has_under_its_name() -> None
 def test_a_value_that_no_engine_takes_is_told_at_once(name: str, value: object, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         EngineArgs(**{name: value})
+
+
+def test_an_argument_has_the_engine_s_name_too_as_an_object_or_its_json() -> None:
+    drafts = {"method": "eagle3", "num_speculative_tokens": 3, "acceptance_rate": 0.7}
+    ours, *others = (
+        hc.memory("llama-3.1-8b", "h100-sxm", **given).budget
+        for given in (
+            {"speculation": drafts},
+            {"speculative_config": drafts},
+            {"speculative_config": json.dumps(drafts)},
+            {"engine": hc.EngineInput(arguments={"speculative_config": drafts})},
+        )
+    )
+    assert [other == ours for other in others] == [True] * 3
+    assert resolve(LLAMA, H100, speculative_config=drafts).args.decode_width == 4
+    assert resolve(LLAMA, H100, engine="sglang", tp_size=2).args.tensor_parallel_size == 2
+    with pytest.raises(ValueError, match="speculative_config and speculation are the same argument; give one"):
+        hc.memory("llama-3.1-8b", "h100-sxm", speculation=drafts, speculative_config=drafts)
+    with pytest.raises(ValueError, match="did you mean 'speculative_config'"):
+        hc.memory("llama-3.1-8b", "h100-sxm", speculative_confg=drafts)
