@@ -75,9 +75,13 @@ def toml_value(value: object) -> str:
 
 def read_yaml(path: Path, purpose: Purpose = "settings_bytes") -> Any:
     """A YAML file's content, plain values alone. Raises InputError, also for aliases that unfold without end."""
+    return parse_yaml(read_text(path, purpose), shown(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The same of a text. Raises InputError that begins with `where`."""
     import yaml  # noqa: PLC0415  late: few runs read YAML
 
-    text, where = read_text(path, purpose), shown(path)
     with _told(where, "YAML"):
         try:
             _refuse_deep(text, where)

@@ -4,6 +4,7 @@
     python -m conformance.components weights                     # beside vLLM: one rank's tensors under TP, DP and EP
     python -m conformance.components kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
     python -m conformance.components eviction [--cases 2000]     # beside vLLM: which chunks leave host memory
+    python -m conformance.components flags [--engine sglang]     # beside the server's parser: the table of flags
     python -m conformance.components engine [--attention hybrid] # beside vLLM: the schedule of its whole engine
 
 Each needs an interpreter with vLLM (`headcount vllm install`, or `--python PATH`), no GPU, and a few minutes; `engine`
@@ -20,14 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.interpreters.interpreters import interpreter_for
+from calibrate.interpreters.recipe import SGLANG, VLLM
 from conformance.components.cases.engine_cases import ATTENTIONS
 from conformance.components.cases.weight_cases import weight_cases
 from conformance.components.engine import check_engine
 from conformance.components.eviction import check_eviction
+from conformance.components.flags import check_flags
 from conformance.components.kv_cache import catalog_cases, check_kv_cache, random_cases
 from conformance.components.parameters import catalog_configs, check_parameters, random_configs
 from conformance.components.weights import check_weights
 
+PACKAGES = {"vllm": VLLM, "sglang": SGLANG}
 MAX_SHOWN = 5  # differences; the JSON has all
 Found = tuple[dict[str, Any], list[str], bool]  # JSON, text, whether anything differs
 
@@ -93,6 +97,14 @@ def eviction(python: Path, cases: int, seed: int) -> Found:
     return asdict(found), lines, bool(found.differences)
 
 
+def flags(python: Path, engine_name: str) -> Found:
+    """The table of flags beside the server's own argument parser."""
+    found = check_flags(python, engine_name)
+    wrong = [*(f"{flag}: in no group" for flag in found.unclassified), *(f"{flag}: said twice" for flag in found.twice)]
+    title = f"{engine_name} {found.version}: {len(found.flags):,} flags, {len(wrong)} not classified once"
+    return asdict(found), [title, *wrong], bool(wrong)
+
+
 def _not_compared(reasons: Mapping[str, str]) -> list[str]:
     return [f"{name}: not compared: {reason}" for name, reason in reasons.items()]
 
@@ -101,6 +113,7 @@ def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
     comparisons: dict[str, Callable[[], Found]] = {
         "parameters": lambda: parameters(python, given.configs, seed),
         "weights": lambda: weights(python),
+        "flags": lambda: flags(python, given.engine),
         "engine": lambda: engine(python, seed, given.attention),
         "eviction": lambda: eviction(python, given.cases, seed),
         "kv-cache": lambda: kv_cache(python, given.cases, seed, models=not given.no_models),
@@ -110,7 +123,8 @@ def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "eviction", "engine"))
+    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "eviction", "flags", "engine"))
+    parser.add_argument("--engine", choices=tuple(PACKAGES), default="vllm", help="of flags")
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
     parser.add_argument("--cases", type=int, default=2000, help="random ones of kv-cache and eviction")
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
@@ -121,7 +135,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
     try:
-        python = interpreter_for(given.vllm_version, given.python)
+        python = interpreter_for(given.vllm_version, given.python, PACKAGES[given.engine])
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
+from kvcache.errors import DoesNotFitError
 from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
 from kvcache.formats.quantization import QuantizationScheme, refuse_absent, resolve_quantization
 from kvcache.gpus.gpu import GPU
@@ -12,6 +13,7 @@ from kvcache.memory.host_memory import HostMemory, host_memory
 from kvcache.memory.kv_store import kv_store
 from kvcache.memory.placement import Placement, Stage, parallelism_of, stage_of
 from kvcache.memory.settings import MemorySettings, max_in_flight_tokens
+from kvcache.memory.terms import GIB
 from kvcache.models.drafters import Drafter, find_drafter
 from kvcache.releases import (
     GRAPHS_NEED_A_BLOCK_PER_SEQUENCE,
@@ -192,7 +194,7 @@ def _with_drafter(layout: KVLayout, drafted_bytes: int) -> KVLayout:
 
 
 def in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Architecture, QuantizationScheme]:
-    """The model as it is held in the asked format, with that format."""
+    """The model as it is held in the asked format, with that format; text alone is served without an encoder."""
     architecture = with_dtype(architecture, settings.dtype)
     scheme = resolve_quantization(
         settings.quantization,
@@ -202,7 +204,11 @@ def in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Arc
         spared=architecture.unquantized,
     )
     refuse_absent(scheme, settings.vllm_version)
-    if scheme.weight_bits < 16 and architecture.model_type == "mistral":
+    if settings.is_text_only(architecture):
+        architecture = replace(architecture, vision_parameters=0)
+    if not settings.splits_encoder:
+        architecture = replace(architecture, vision_split=False)
+    elif scheme.weight_bits < 16 and architecture.model_type == "mistral":
         # Mistral's own files keep the encoder whole; quantized ones are in Hugging Face's form, whose encoder vLLM
         # splits (Mistral-Small-3.1-24B w8a8: 12.11 GiB a GPU at TP 2).
         architecture = replace(architecture, vision_split=True)
@@ -216,7 +222,11 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
     )  # fmt: skip
     requested = math.ceil(settings.gpu_memory_utilization * gpu.memory_bytes)
     stages = [stage_of(placed, stage) for stage in range(settings.pipeline_parallel_size)]
-    available = [stage.available(requested) for stage in stages]
+    given = settings.kv_cache_memory_bytes
+    if given is not None:
+        requested = max(stage.held_bytes for stage in stages) + given
+        _check_given(given, requested, placed)
+    available = [stage.available(requested) if given is None else given for stage in stages]
     num_blocks = layout.num_blocks(available) if override is None else override
     # The stage with the fewest blocks, or, where no stage has any, the deepest in debt.
     limiting = min(range(len(stages)), key=lambda stage: available[stage] / max(1, layout.block_bytes(stage)))
@@ -224,7 +234,8 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
     block_bytes = layout.block_bytes(limiting)
     of_stage = placed.parallelism.stage_layers(arch.num_hidden_layers, limiting)
     stage, unmeasured, tp = stages[limiting], placed.unmeasured, settings.tensor_parallel_size
-    low, high = (num_blocks, num_blocks) if override is not None else _interval(layout, stages, available, unmeasured)
+    is_given = override is not None or given is not None
+    low, high = (num_blocks, num_blocks) if is_given else _interval(layout, stages, available, unmeasured)
     host = kv_store(layout, arch, gpu, settings) or host_memory(layout, arch, gpu, settings)
     needed = layout.blocks_per_request(max_model_len, in_flight)  # blocks of one request, with the null block
     needed += 1 if NULL_BLOCK_BESIDE_ONE_REQUEST.holds_in(settings.vllm_version) else 0
@@ -258,13 +269,26 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
         assumptions=(
             *assumptions(placed, stage),
             *kv_cache.assumptions,
-            *interval_assumptions(low, high, unmeasured, override, needed),
+            *interval_assumptions(low, high, unmeasured, num_blocks if is_given else None, needed),
             *((host.link, *host.more_links) if host else ()),
         ),
         needs_block_per_sequence=layout.mamba_cache_mode is not None
         and settings.has_full_cuda_graphs
         and GRAPHS_NEED_A_BLOCK_PER_SEQUENCE.holds_in(settings.vllm_version),
         host=host,
+    )
+
+
+def _check_given(kv_bytes: int, requested: int, placed: Placement) -> None:
+    """Raise DoesNotFitError for a KV cache that does not fit beside what else is held."""
+    total = placed.gpu.memory_bytes
+    if requested <= total:
+        return
+    held, most = requested - kv_bytes, total - requested + kv_bytes
+    remedy = f"give at most {most // GIB}G" if most >= GIB else "take a larger --tensor-parallel-size or GPU"
+    raise DoesNotFitError(
+        f"kv_cache_memory_bytes is {kv_bytes / GIB:,.1f} GiB, and weights with activations take {held / GIB:,.1f} GiB "
+        f"of the {total / GIB:,.1f} GiB of {placed.gpu.name}; {remedy}"
     )
 
 

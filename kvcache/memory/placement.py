@@ -45,9 +45,13 @@ class Placement:
 class Stage(Terms):
     """One rank of a pipeline stage."""
 
+    @property
+    def held_bytes(self) -> int:
+        """What is not for the KV cache."""
+        return self.weights_bytes + self.activation_peak_bytes + self.non_torch_bytes + self.cuda_graph_bytes
+
     def available(self, requested: int) -> int:
-        held = self.weights_bytes + self.activation_peak_bytes + self.non_torch_bytes + self.cuda_graph_bytes
-        return requested - held
+        return requested - self.held_bytes
 
     def half_width(self, unmeasured: tuple[str, ...]) -> int:
         """Half of the 90 % interval of `available`."""

@@ -1,10 +1,13 @@
 """Which settings of an engine decide its memory."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from files.errors import HeadcountError
 from kvcache.releases import BATCH_IN_FLIGHT_PER_STAGE
+
+if TYPE_CHECKING:
+    from kvcache.shape.architecture import Architecture
 
 MOST_RANK_GIB = 16_384  # of any server's memory
 
@@ -62,6 +65,11 @@ class MemorySettings(Protocol):
     def block_size(self) -> int | None: ...  # None: the attention kernel's
     @property
     def num_gpu_blocks_override(self) -> int | None: ...
+    @property
+    def kv_cache_memory_bytes(self) -> int | None: ...  # of each rank; None: what the share leaves
+    def is_text_only(self, model: "Architecture", /) -> bool: ...  # loaded without its encoder
+    @property
+    def splits_encoder(self) -> bool: ...  # over the ranks of a layer, where the model allows it
     @property
     def enforce_eager(self) -> bool: ...
     @property

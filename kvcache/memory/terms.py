@@ -63,7 +63,7 @@ CUDA_GRAPH_BYTES_PER_SIZE_OF_EXPERTS = 5 * 2**20
 
 def uses_v2_runner(arch: Architecture, vllm_version: str) -> bool:
     """Whether vLLM takes Model Runner V2."""
-    if arch.is_moe or arch.vision_parameters:
+    if arch.is_moe or arch.modalities:
         return V2_RUNNER.holds_in(vllm_version)
     return V2_RUNNER_FOR_DENSE_MODELS.holds_in(vllm_version)
 

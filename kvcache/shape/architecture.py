@@ -59,6 +59,7 @@ class Architecture:
     extra_tensors: tuple[ExtraTensor, ...] = ()
     lm_head_bias: bool = False
     vision_parameters: int = 0  # encoder with its projector; loaded by vLLM beside the text model
+    modalities: tuple[str, ...] = ()  # that the encoder reads, as vLLM limits them per prompt
     vision_split: bool = True  # False: whole on every tensor-parallel rank
     num_rotary_tables: int = 1
     rotary_width: int = 0  # columns of each; 0: as wide as a head

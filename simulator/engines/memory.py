@@ -12,12 +12,11 @@ from kvcache.memory.budget import MemoryBudget, budget_of
 from kvcache.memory.static_budget import static_budget_of
 from kvcache.memory.terms import GIB
 from kvcache.shape.architecture import Architecture
-from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import AnyArgs, with_settings
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.compilation import PIECEWISE, Compilation
 
-Remedy = dict[str, str]  # options with the values that together make a model fit
+Remedy = dict[str, str]  # options with the values, "" of a switch, that together make a model fit
 
 LARGER_SIZES = (2, 4, 8, 16, 32, 64)
 PIECEWISE_GRAPHS: Remedy = {"--compilation-config": str(Compilation(cudagraph_mode=PIECEWISE))}
@@ -77,7 +76,10 @@ def why_too_few_blocks(budget: MemoryBudget) -> str:
 
 def remedy_words(found: Sequence[Remedy]) -> list[str]:
     """Each remedy as a shell takes it."""
-    return [" ".join(f"{option} {shlex.quote(value)}" for option, value in remedy.items()) for remedy in found]
+    return [
+        " ".join(f"{option} {shlex.quote(value)}" if value else option for option, value in remedy.items())
+        for remedy in found
+    ]
 
 
 def _blocks_of_a_request(budget: MemoryBudget) -> int:
@@ -101,11 +103,14 @@ def _as_remedy(arch: Architecture, gpu: GPU, args: AnyArgs, change: dict[str, An
     changed = replace(args, **change)
     started = startable(arch, gpu, changed)
     more = {} if started.max_num_seqs == changed.max_num_seqs else {"max_num_seqs": started.max_num_seqs}
-    flags = {name: flag_of(name, described) for name, described in arguments_of(type(args)).items()}
     own = changed.filled(arch, gpu) if None in change.values() else changed  # the engine's own for what is taken back
-    return {f"--{flags[name]}": str(getattr(own, name)) for name in change} | {
-        f"--{flags[name]}": str(most) for name, most in more.items()
+    return {_flag(name): "" if change[name] is True else str(getattr(own, name)) for name in change} | {
+        _flag(name): str(most) for name, most in more.items()
     }
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _changes(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) -> list[dict[str, Any]]:
@@ -125,6 +130,8 @@ def _changes(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
             break
     if budget.kv_cache_dtype == "auto" and not is_sglang and _fits(arch, gpu, args, kv_cache_dtype="fp8"):
         found.append({"kv_cache_dtype": "fp8"})
+    if arch.modalities and not args.language_model_only and _fits(arch, gpu, args, language_model_only=True):
+        found.append({"language_model_only": True})
     own = _OF_SGLANG if is_sglang else ("gpu_memory_utilization", "max_num_batched_tokens", "max_num_seqs")
     found += [
         {name: None} for name in own if getattr(args, name) is not None and _fits(arch, gpu, args, **{name: None})

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.releases import precedes
-from simulator.engines.vllm.arguments import AUTO
+from simulator.engines.vllm.defaults import AUTO
 from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import ServedModel
 

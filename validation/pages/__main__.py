@@ -30,7 +30,7 @@ from validation.pages.names import (
     release_tables,
     workload_tables,
 )
-from validation.pages.options import option_tables, plan_tables
+from validation.pages.options import flag_tables, option_tables, plan_tables
 from validation.pages.outputs import pages_with_outputs, with_outputs
 from validation.pages.pictures import draw
 from validation.pages.sglang import sglang_tables
@@ -49,6 +49,7 @@ PAGES = {
     "measurements/sampling.md": sampling_tables,
     "measurements/sglang.md": sglang_tables,
     "reference/autoscalers.md": scaler_tables,
+    "reference/engine-flags.md": flag_tables,
     "reference/engine-options.md": option_tables,
     "reference/file-formats.md": file_format_tables,
     "reference/gpus.md": gpu_tables,

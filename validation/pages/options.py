@@ -7,6 +7,8 @@ import click
 
 from headcount.cli.commands import plan
 from simulator.engines.argument import arguments_of, flags_of
+from simulator.engines.engines import ENGINES
+from simulator.engines.flags import IGNORED, MODELLED, WITHOUT_EFFECT, flag_groups
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from validation.markdown import table
@@ -17,6 +19,24 @@ _SHARED = tuple(arguments_of(EngineArgs))
 def option_tables() -> dict[str, Callable[[], str]]:
     """By the names of the page's markers."""
     return {"options": partial(_options, EngineArgs), "sglang-options": partial(_options, SGLangArgs, without=_SHARED)}
+
+
+def flag_tables() -> dict[str, Callable[[], str]]:
+    """Of docs/reference/engine-flags.md, a table for each engine."""
+    return {engine: partial(_flags, engine) for engine in ENGINES}
+
+
+def _flags(engine: str) -> str:
+    titles = {MODELLED: "modelled as", WITHOUT_EFFECT: "no effect", IGNORED: "ignored, with a warning"}
+    rows = [
+        (
+            titles.get(group.effect, "refused"),
+            group.why or group.what + (f"; give {group.instead}" if group.instead else ""),
+            " ".join(f"`{flag}`" for flag in group.flags),
+        )
+        for group in flag_groups(engine)
+    ]
+    return table(("what happens", "why", "flags"), rows)
 
 
 def plan_tables() -> dict[str, Callable[[], str]]:

@@ -16,7 +16,7 @@ from files.schema import AtLeastOne, typed
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
 from simulator.engines.engines import SGLANG, VLLM
-from simulator.engines.vllm.environment import WITHOUT_EFFECT
+from simulator.engines.flags import WITHOUT_EFFECT, find_group, flag_groups
 
 GIB = 2**30
 _NUMBER = r"([0-9][0-9,]{0,24}(?:\.[0-9]{0,9})?)"
@@ -39,6 +39,7 @@ _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] =
     "available_kv": (re.compile(rf"Available KV cache memory: {_NUMBER} ?GiB"), min),
 }
 
+_WITHOUT_EFFECT = [group for group in flag_groups(VLLM) if group.effect == WITHOUT_EFFECT]
 _READ = {*OPTIONS, "model", "model_tag"}
 
 
@@ -77,7 +78,8 @@ class StartupLog:
         if self.engine == SGLANG:
             return ()
         given = (name for name, value in self.arguments.items() if value is not None and name not in _READ)
-        return tuple(sorted(shortened(name) for name in given if name.replace("_", "-") not in WITHOUT_EFFECT))
+        groups = {name: find_group(VLLM, name.replace("_", "-")) for name in given}
+        return tuple(sorted(shortened(name) for name, group in groups.items() if group not in _WITHOUT_EFFECT))
 
     @property
     def tensor_parallel_size(self) -> int:

@@ -1,44 +1,17 @@
-"""The words of a pasted command line: flags with their values, as the options here take them."""
+"""The flags of a pasted command line with their values, as the options here take them."""
 
-import re
-import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
 
 from files.errors import HeadcountError
 from files.names import nearest_hint, shortened
+from files.warn_once import warn_once
 from headcount.cli.config_file import Spelling, converted
-from simulator.engines.vllm.environment import VARIABLE
+from simulator.engines.flags import IGNORED, REFUSED, FlagGroup, find_group, known_flags
 
-
-def variables_and_words(
-    text: str, option: str, starts_server: re.Pattern[str], command: list[str], example: str
-) -> tuple[tuple[str, ...], list[str]]:
-    """The environment variables in front of the server's command, and the words behind it.
-
-    What `starts_server` matches, or the `command` in the beginning, is that. Raises ValueError where nothing is behind.
-    """
-    words = words_of(text, option)
-    starts = [place for place, word in enumerate(words) if starts_server.match(word)]
-    first = next((place for place, word in enumerate(words) if not VARIABLE.match(word)), len(words))
-    head = words[: starts[0] if starts else first]  # docker's own words hold variables behind -e
-    words = words[starts[0] + 1 :] if starts else words[first:]
-    if words[: len(command)] == command:
-        words = words[len(command) :]
-    if not words:
-        raise HeadcountError(f"{option} is empty; paste a '{example} --flag value …' line, or leave it out")
-    found = [word.removeprefix("--env=") for word in head]
-    return tuple(word for word in found if VARIABLE.match(word)), words
-
-
-def words_of(text: str, option: str) -> list[str]:
-    """As a shell would split them. Raises HeadcountError for a quote that is left open."""
-    try:
-        return shlex.split(text.replace("\\\n", " "))
-    except ValueError:
-        raise HeadcountError(f"{option}: a quote is left open in '{shortened(text)}'; close it") from None
+Given = list[tuple[str, list[str]]]  # flags as they are written, with their values
 
 
 def read_flags(
@@ -46,37 +19,80 @@ def read_flags(
     ctx: click.Context,
     option: str,
     names: Mapping[str, Spelling],
-    without_effect: frozenset[str],
+    *,
+    engine: str,
+    elsewhere: Collection[str] = (),
 ) -> dict[str, object]:
-    """Option values by parameter name; `names` are flags without dashes in front.
+    """Option values by parameter name; `names` are flags without dashes in front, `elsewhere` those of other commands.
 
-    Flags are written as engines take them: with - or _, with a blank or = before the value. Raises ValueError naming
-    every flag that is not modelled, or the first value that its option would refuse.
+    Flags are written as engines take them: with - or _, with a blank or = before the value, cut where they stay
+    unique. Raises HeadcountError naming every flag that changes the answer and is not modelled, or the first value
+    that its option would refuse.
     """
     found: dict[str, object] = {}
+    refused: dict[FlagGroup, list[str]] = {}
+    ignored: list[str] = []
     unknown: list[str] = []
-    words = list(words)
-    while words:
-        flag, is_joined, value = words.pop(0).partition("=")
-        values = [value] if is_joined else []
-        while not is_joined and words and not _is_flag(words[0]):
-            values.append(words.pop(0))
-        name = flag.lstrip("-").replace("_", "-")
-        if name in without_effect:
-            continue
-        if not _is_flag(flag) or name not in names:
-            unknown.append(flag)
-        else:
+    for flag, values in _flags_of(words):
+        name = _known_name(flag, names, engine)
+        group = find_group(engine, name.removeprefix("no-")) or find_group(engine, name)
+        if name in names and _is_flag(flag):
             found[names[name].key] = _value(ctx, option, flag, names[name], values)
+        elif name in elsewhere:
+            continue
+        elif group is None or not _is_flag(flag):
+            unknown.append(flag)
+        elif group.effect == REFUSED and not _asks_for_nothing(group, name, values):
+            refused.setdefault(group, []).append(shortened(flag))
+        elif group.effect == IGNORED:
+            ignored.append(shortened(flag))
+    if refused:
+        raise HeadcountError(f"{option}: {'; '.join(group.refusal(*flags) for group, flags in refused.items())}")
     if unknown:
-        hint = "; " + nearest_hint(unknown[0].lstrip("-"), names) if len(unknown) == 1 else ""
+        near = nearest_hint(unknown[0].lstrip("-"), {*names, *known_flags(engine)}) if len(unknown) == 1 else ""
         given = ", ".join(shortened(flag) for flag in unknown)
-        raise HeadcountError(f"{option}: {given}: not modelled; leave it out{hint}")
+        raise HeadcountError(f"{option}: {given}: not modelled; leave it out{f'; {near}' if near else ''}")
+    if ignored:
+        flags = list(dict.fromkeys(ignored))
+        are, them = ("are", "them") if len(flags) > 1 else ("is", "it")
+        warn_once(f"{option}: {', '.join(flags)} {are} not modelled: the answer ignores {them}")
+    return found
+
+
+def _flags_of(words: list[str]) -> Given:
+    """Each flag, or other word, with the words behind it that are none; of one with = the value alone."""
+    found: Given = []
+    takes_more = False
+    for word in words:
+        flag, is_joined, value = word.partition("=")
+        if _is_flag(word):
+            found.append((flag, [value]) if is_joined else (word, []))
+            takes_more = not is_joined
+        elif takes_more:
+            found[-1][1].append(word)
+        else:
+            found.append((word, []))
     return found
 
 
 def _is_flag(word: str) -> bool:
     return word.startswith("-") and not word[1:2].isdigit()
+
+
+def _known_name(flag: str, names: Collection[str], engine: str) -> str:
+    """Its name without dashes; whole where it is the beginning of one flag alone, without the keys of a JSON value."""
+    name = flag.lstrip("-").partition(".")[0].replace("_", "-")
+    if name in names or not name or find_group(engine, name) is not None:
+        return name
+    longer = {known for known in (*names, *known_flags(engine)) if known.startswith(name)}
+    whole = longer.pop() if len(longer) == 1 else name
+    return whole if 2 * len(name) > len(whole) else name  # --gpu is none, though argparse would take it
+
+
+def _asks_for_nothing(group: FlagGroup, name: str, values: list[str]) -> bool:
+    if not values:
+        return name.startswith("no-")
+    return all(value.lower() in (*group.nothing, "false") for value in values)
 
 
 def _value(ctx: click.Context, option: str, flag: str, spelling: Spelling, values: list[str]) -> Any:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Final
 
 import click
 
@@ -12,109 +12,127 @@ from files.documents import Json, parse_json
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.cli.config_file import spellings
-from headcount.cli.engine_command_parser.line import read_flags, variables_and_words
+from headcount.cli.engine_command_parser.context_length import overridden_length
+from headcount.cli.engine_command_parser.line import read_flags
+from headcount.cli.engine_command_parser.nested import merge, take_objects
+from headcount.cli.engine_command_parser.words import Server, variables_and_words
 from simulator.engines.argument import arguments_of, flags_of
+from simulator.engines.engines import VLLM
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import NONE, PIECEWISE
-from simulator.engines.vllm.environment import WITHOUT_EFFECT
 
-# -cc JSON, --compilation-config.KEY VALUE, -cc.KEY=VALUE; before 0.12 also -O JSON, -O.KEY=VALUE.
-_CONFIG = re.compile(r"^(?:--compilation[-_]config|-cc|-O(?=\.))(?:\.([\w.]+))?(?:=(.*))?$", re.DOTALL)
+_OPTION = "--vllm-args"
+_SERVER: Final = Server(
+    command=("vllm", "serve"),
+    module_or_image=re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$"),
+    example="vllm serve MODEL",
+)
+_RELEASED_IMAGE = re.compile(r"vllm/vllm-openai(?:-\w+)?:v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])")  # the tag is the release
+_COMPILATION, _SPECULATION, _LIMITS = "compilation-config", "speculative-config", "limit-mm-per-prompt"
+_OVERRIDES, _ROPE = "hf-overrides", "rope-scaling"
+_OBJECTS: Final = {
+    _COMPILATION: _COMPILATION,
+    "cc": _COMPILATION,
+    "O": _COMPILATION,  # -O.KEY=VALUE, before 0.12
+    _SPECULATION: _SPECULATION,
+    "sc": _SPECULATION,
+    "spec-method": f"{_SPECULATION}.method",
+    "spec-model": f"{_SPECULATION}.model",
+    "spec-tokens": f"{_SPECULATION}.num_speculative_tokens",
+    "kv-transfer-config": "kv-transfer-config",
+    _OVERRIDES: _OVERRIDES,
+    _ROPE: f"{_OVERRIDES}.rope_scaling",
+    "rope-theta": f"{_OVERRIDES}.rope_theta",
+}
 _LEVEL = re.compile(r"^(?:-O|--optimization[-_]level)(?:=?(.+))?$", re.DOTALL)
-_SWITCHES = {"true": True, "false": False}
 _OF_LEVEL: dict[str, Json] = {  # vLLM config/vllm.py, OPTIMIZATION_LEVEL_00 to 03
     "0": {"cudagraph_mode": NONE, "pass_config": {"fuse_allreduce_rms": False}},
     "1": {"cudagraph_mode": PIECEWISE, "pass_config": {"fuse_allreduce_rms": False}},
     "2": {},
     "3": {},
 }
-_OPTION = "--vllm-args"
-_STARTS_SERVER = re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$")
-_RELEASED_IMAGE = re.compile(r"vllm/vllm-openai(?:-\w+)?:v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])")  # the tag is the release
-
-
-def with_one_config(words: list[str], option: str) -> list[str]:
-    """The words with every flag of the compilation as one `--compilation-config JSON`.
-
-    Raises HeadcountError for a flag without a value, for another level than vLLM has, or for text that is no JSON.
-    """
-    kept: list[str] = []
-    level: dict[str, object] = {}
-    given: dict[str, object] = {}
-    rest = iter(words)
-    for word in rest:
-        config, of_level = _CONFIG.match(word), _LEVEL.match(word)
-        if config is not None:
-            value = _value(option, word, config[2], rest)
-            if config[1]:
-                _put(given, config[1].split("."), _SWITCHES.get(value.lower(), value))
-            else:
-                _merge(given, _object(option, value))
-        elif of_level is not None:
-            value = _value(option, word, of_level[1], rest)
-            if value.startswith("{"):
-                _merge(given, _object(option, value))
-            elif value in _OF_LEVEL:
-                level = _OF_LEVEL[value]
-            else:
-                raise HeadcountError(
-                    f"{option}: optimization level '{shortened(value)}'; vLLM has {', '.join(_OF_LEVEL)}"
-                )
-        else:
-            kept.append(word)
-    asked = deepcopy(level)
-    _merge(asked, given)
-    return [*kept, "--compilation-config", json.dumps(asked)] if asked else kept
-
-
-def _value(option: str, word: str, joined: str | None, rest: Iterator[str]) -> str:
-    value = joined if joined is not None else next(rest, None)
-    if value is None:
-        raise HeadcountError(f"{option}: {shortened(word)} takes one value; it was given none")
-    return value
-
-
-def _object(option: str, text: str) -> dict[str, object]:
-    found = parse_json(text, f"{option}: --compilation-config")
-    if not isinstance(found, dict):
-        raise HeadcountError(f"{option}: --compilation-config is '{shortened(text)}'; give a JSON object")
-    return found
-
-
-def _put(config: Json, path: list[str], value: Any) -> None:
-    for key in reversed(path):
-        value = {key: value}
-    _merge(config, value)
-
-
-def _merge(config: Json, more: dict[str, object]) -> None:
-    """`more` wins."""
-    for key, value in more.items():
-        if isinstance(value, dict) and isinstance(config.get(key), dict):
-            _merge(config[key], value)
-        else:
-            config[key] = value
-
-
-# The module or the image of vLLM's server: what stands before it is python's or docker's.
+_LONGEST = ("auto", "-1")  # of max-model-len: as long as the model allows and memory holds
 
 
 def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
     """Option values by parameter name, from vLLM's flags with or without `vllm serve MODEL` before them.
 
-    vLLM's arguments that decide nothing of what this command answers are passed over. Raises ValueError naming every
-    flag that is not modelled, or the first value that its option would refuse.
+    The line may be a shell's, docker's, of a compose file or of a Kubernetes manifest. Raises HeadcountError naming
+    every flag that changes the answer and is not modelled, or the first value that its option would refuse.
     """
     arguments = arguments_of(EngineArgs)
     known = {"model", *(name for name, described in arguments.items() if described.is_engine_s)}
     names = {name: found for name, found in spellings(ctx.command.params).items() if found.key in known}
-    variables, words = variables_and_words(text, _OPTION, _STARTS_SERVER, ["vllm", "serve"], "vllm serve MODEL")
+    by_key = {found.key: found for found in names.values() if not found.turns_off}
+    for name, described in arguments.items():
+        names |= {alias: by_key[name] for alias in described.aliases if name in by_key}
+    variables, words = variables_and_words(text, _OPTION, _SERVER)
     found: dict[str, object] = {"environment": variables} if variables else {}
     image = _RELEASED_IMAGE.search(text)
     if image is not None:
         found["vllm_version"] = image[1]
-    if words and not words[0].startswith("-"):
+    if not words[0].startswith("-"):
         found["model"] = words.pop(0)
-    here = {spelling.key for spelling in names.values()}
-    elsewhere = {flag.lstrip("-") for name in known - here - {"model"} for flag in flags_of(name, arguments[name])}
-    return found | read_flags(with_one_config(words, _OPTION), ctx, _OPTION, names, WITHOUT_EFFECT | elsewhere)
+    elsewhere = {
+        flag.lstrip("-") for name in known - by_key.keys() - {"model"} for flag in flags_of(name, arguments[name])
+    }
+    words, objects = _objects(words)
+    length = overridden_length(objects.pop(_OVERRIDES, {}), _OPTION, f"--{_OVERRIDES}")
+    if length is not None and "max_model_len" in by_key:
+        found["max_model_len"] = length
+    for name, value in objects.items():
+        words += [f"--{name}", json.dumps(value)]
+    return found | read_flags(_without_longest(words), ctx, _OPTION, names, engine=VLLM, elsewhere=elsewhere)
+
+
+def _objects(words: list[str]) -> tuple[list[str], dict[str, Json]]:
+    """The words without those of objects, and the objects; an optimization level is one of the compilation.
+
+    Raises HeadcountError for another level than vLLM has.
+    """
+    kept, found = take_objects(words, _OPTION, _OBJECTS)
+    kept, limits = _limits(kept)
+    found |= limits
+    level: Json = {}
+    rest = iter(kept)
+    words = []
+    for word in rest:
+        match = _LEVEL.match(word)
+        if match is None:
+            words.append(word)
+            continue
+        value = _level_value(word, match[1], rest)
+        if value.startswith("{"):
+            merge(found.setdefault(_COMPILATION, {}), parse_json(value, f"{_OPTION}: --{_COMPILATION}"))
+        elif value in _OF_LEVEL:
+            level = deepcopy(_OF_LEVEL[value])
+        else:
+            raise HeadcountError(f"{_OPTION}: optimization level '{shortened(value)}'; vLLM has {', '.join(_OF_LEVEL)}")
+    if level:
+        merge(level, found.get(_COMPILATION, {}))
+        found[_COMPILATION] = level
+    return words, found
+
+
+def _limits(words: list[str]) -> tuple[list[str], dict[str, Json]]:
+    """Limits per prompt that are given modality by modality; whole ones stay as they are, since not all are JSON."""
+    if not any(_LIMITS in word.replace("_", "-") and "." in word.partition("=")[0] for word in words):
+        return words, {}
+    return take_objects(words, _OPTION, {_LIMITS: _LIMITS})
+
+
+def _level_value(word: str, joined: str | None, rest: Iterator[str]) -> str:
+    value = joined if joined is not None else next(rest, None)
+    if value is None:
+        raise HeadcountError(f"{_OPTION}: {shortened(word)} takes one value; it was given none")
+    return value
+
+
+def _without_longest(words: list[str]) -> list[str]:
+    """Without a length that is left to vLLM: it is the model's, or the answer says which one memory holds."""
+    joined = {f"max-model-len={value}" for value in _LONGEST}
+    kept = [word for word in words if word.lstrip("-").replace("_", "-") not in joined]
+    for place, word in enumerate(kept[:-1]):
+        if word.lstrip("-").replace("_", "-") == "max-model-len" and kept[place + 1] in _LONGEST:
+            return kept[:place] + kept[place + 2 :]
+    return kept

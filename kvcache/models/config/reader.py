@@ -19,7 +19,7 @@ from kvcache.models.config.families import FALLBACK, family_of
 from kvcache.models.config.fields import Factor, Fields, Table, Word
 from kvcache.models.config.layers import read_layers
 from kvcache.models.config.refusals import refuse_unread
-from kvcache.models.config.vision import knows_encoder, vision_parameters
+from kvcache.models.config.vision import knows_encoder, modalities, vision_parameters
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
 
@@ -62,6 +62,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         declared_kv_cache=declared_kv_cache(quantization, is_outer=is_outer, is_latent=is_latent),
         unquantized=unquantized_components(quantization, _layers_by_component(layers)),
         vision_parameters=vision_parameters(config),
+        modalities=modalities(config),
         vision_split=family_of(outer.model_type).vision_split,
         assumptions=tuple(_assumptions(fields, config)),
     )

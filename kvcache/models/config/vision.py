@@ -31,6 +31,15 @@ def vision_parameters(config: Config) -> int:
     return _ENCODERS[model_type](_Encoder(config, {**entries("encoders.toml")[model_type], **vision}))
 
 
+def modalities(config: Config) -> tuple[str, ...]:
+    """What the encoder reads, by the names of vLLM's limits per prompt; of an unknown one images with videos."""
+    if not vision_parameters(config):
+        return ()
+    known = entries("encoders.toml").get(str(config.get("model_type")), {})
+    heard = ("audio",) if isinstance(config.get("audio_config"), Mapping) else ()
+    return (*known.get("modalities", ("image", "video")), *heard)
+
+
 def knows_encoder(config: Config) -> bool:
     """Whether the encoder of this outer `model_type` is counted exactly."""
     return str(config.get("model_type")) in _ENCODERS

@@ -79,7 +79,7 @@ def _default_graph_batch(args: "SGLangArgs", _: "Architecture", gpu: "GPU") -> i
 
 
 def _default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> float:
-    if model.vision_parameters:
+    if model.vision_parameters and not args.language_model_only:
         raise HeadcountError(
             f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
             "known here; give --mem-fraction-static as your server logs it"
@@ -176,7 +176,9 @@ class SGLangArgs(SimulatedArgs):
     max_prefill_tokens: int = argument(
         TokenCount(), "Most prompt tokens in a prefill batch, without the chunk.", decides=MEMORY, default=16384
     )
-    disable_cuda_graph: bool = argument(FLAG, "Run without CUDA graphs.", decides=MEMORY, default=False)
+    disable_cuda_graph: bool = argument(
+        FLAG, "Run without CUDA graphs.", decides=MEMORY, default=False, aliases=("disable-decode-cuda-graph",)
+    )
     cuda_graph_max_bs_decode: int = argument(
         COUNT,
         "Largest decode batch with a CUDA graph. It affects memory here, not step times.",
@@ -193,6 +195,9 @@ class SGLangArgs(SimulatedArgs):
         default_text="what activations and CUDA graphs are expected to leave",
     )
     max_total_tokens: int | None = argument(TokenCount(), "Most tokens in the KV cache.", decides=MEMORY)
+    language_model_only: bool = argument(
+        FLAG, "Text only: do not load the encoder of a multimodal model.", decides=MEMORY, default=False
+    )
     max_total_num_tokens: int | None = argument(
         TokenCount(),
         "KV-cache tokens that your server logged, instead of the memory model's.",
@@ -292,10 +297,16 @@ class SGLangArgs(SimulatedArgs):
     kv_store_size: ClassVar[None] = None
     kv_store_rate: ClassVar[None] = None
     lmcache: ClassVar[None] = None
+    kv_cache_memory_bytes: ClassVar[None] = None  # nor are they given in bytes
+    splits_encoder: ClassVar[bool] = True
     # As vLLM's, whose step times stand in for SGLang's.
     moe_backend: ClassVar[str] = "auto"
     max_cudagraph_capture_size: ClassVar[None] = None
     vllm_version: ClassVar[str] = DEFAULT_RELEASE
+
+    def is_text_only(self, model: "Architecture") -> bool:
+        """Whether SGLang loads the model without its encoder."""
+        return self.language_model_only and bool(model.modalities)
 
     @property
     def max_model_len(self) -> int:

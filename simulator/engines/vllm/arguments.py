@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
-from files.names import UnknownNameError, nearest_hint, shortened
+from files.names import UnknownNameError, check_names, nearest_hint, shortened
 from kvcache.memory.settings import LMCacheMemory
 from kvcache.releases import (
     ASYNC_SCHEDULING_WITH_NGRAM,
@@ -13,11 +13,14 @@ from kvcache.releases import (
     FULL_CUDA_GRAPHS,
     FUSED_ALL_REDUCES,
     FUSED_ALL_REDUCES_ON_B300,
+    LANGUAGE_MODEL_ONLY,
+    NO_ENCODER_FOR_TEXT,
     SORTS_TO_SAMPLE,
 )
-from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument
+from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument, arguments_of
 from simulator.engines.values import (
     COUNT,
+    LARGEST_TEXT,
     Gibibytes,
     Number,
     Switch,
@@ -33,7 +36,10 @@ from simulator.engines.vllm.compilation import (
     CompilationConfig,
 )
 from simulator.engines.vllm.defaults import (
+    AUTO,
+    ENCODER_MODES,
     GIB,
+    MOE_BACKENDS,
     default_async_scheduling,
     default_batched_tokens,
     default_memory_share,
@@ -49,19 +55,12 @@ from simulator.engines.vllm.environment import (
 )
 from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
+from simulator.engines.vllm.modalities import LimitPerPrompt, ModalityLimits
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 
 if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
     from kvcache.shape.architecture import Architecture
-
-AUTO = "auto"
-# vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
-MOE_BACKENDS = (
-    AUTO, "triton", "batched_triton", "triton_unfused", "deep_gemm", "deep_gemm_mega_moe", "cutlass",
-    "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_b12x", "b12x", "marlin", "humming",
-    "aiter", "flydsl", "hpc", "emulation",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +95,7 @@ class EngineArgs(SimulatedArgs):
         "Expert parallelism: whole experts on each GPU instead of a part of each expert.",
         decides=MEMORY,
         default=False,
+        aliases=("ep",),
     )
     dtype: str = argument(Text(), "Data type of unquantized weights: auto, float16, …", decides=MEMORY, default="auto")
     quantization: str | None = argument(
@@ -131,12 +131,34 @@ class EngineArgs(SimulatedArgs):
         decides=MEMORY,
         default_of=lambda args, *_: default_memory_share(args.vllm_version),
         default_text="0.92, or 0.9 before 0.21",
+        aliases=("device-memory-utilization",),
     )
     block_size: int | None = argument(
         TokenCount(), "Tokens per KV block.", decides=MEMORY, default_text="the attention kernel's, mostly 16"
     )
     num_gpu_blocks_override: int | None = argument(
         COUNT, "Number of KV blocks, instead of the memory model's.", decides=MEMORY
+    )
+    kv_cache_memory_bytes: int | None = argument(
+        TokenCount("BYTES", most=LARGEST_TEXT),
+        "KV cache of each GPU, such as 40G. --gpu-memory-utilization then decides nothing.",
+        decides=MEMORY,
+        default_text="what the memory share leaves",
+    )
+    language_model_only: bool = argument(
+        Switch(), "Text only: do not load the encoder of a multimodal model.", decides=MEMORY, default=False
+    )
+    limit_mm_per_prompt: ModalityLimits | None = argument(
+        LimitPerPrompt(),
+        'Most images, videos, … in a prompt: \'{"image": 0, "video": 0}\'. With 0 for all, the encoder is not loaded.',
+        decides=MEMORY,
+        default_text="no limit",
+    )
+    mm_encoder_tp_mode: str = argument(
+        Text(),
+        "weights: the encoder is split like other layers. data: each GPU has all of it.",
+        decides=MEMORY,
+        default=ENCODER_MODES[0],
     )
     enforce_eager: bool = argument(Switch(), "Run without CUDA graphs.", decides=MEMORY, default=False)
     enable_prefix_caching: bool = argument(
@@ -242,12 +264,12 @@ class EngineArgs(SimulatedArgs):
     max_cudagraph_capture_size: int | None = None  # no option: the memory of graphs does not follow it yet
 
     def __post_init__(self) -> None:
+        described = arguments_of(type(self))
         if isinstance(self.moe_backend, str):  # as vLLM reads it
             object.__setattr__(self, "moe_backend", self.moe_backend.lower().replace("-", "_"))
-        if isinstance(self.speculation, dict):
-            object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
-        if isinstance(self.compilation, dict):
-            object.__setattr__(self, "compilation", CompilationConfig().read(self.compilation))
+        for name in ("speculation", "compilation", "limit_mm_per_prompt"):
+            if isinstance(given := getattr(self, name), dict | str):  # JSON, or what it says
+                object.__setattr__(self, name, described[name].kind.read(given))
         if self.kv_store_size == 0:
             object.__setattr__(self, "kv_store_size", None)
         self._read_kv_transfer()
@@ -260,6 +282,9 @@ class EngineArgs(SimulatedArgs):
         if self.moe_backend not in MOE_BACKENDS:
             hint = nearest_hint(self.moe_backend, MOE_BACKENDS)
             raise UnknownNameError(f"no moe_backend {shortened(self.moe_backend, 40)!r}; {hint}")
+        if self.language_model_only and not LANGUAGE_MODEL_ONLY.holds_in(self.vllm_version):
+            raise HeadcountError(f"vLLM has --language-model-only from {LANGUAGE_MODEL_ONLY.first} on; leave it out")
+        check_names([self.mm_encoder_tp_mode], ENCODER_MODES, "mm_encoder_tp_mode")
         size, transfer = self.kv_offloading_size, self.kv_transfer_config
         check_kv_store(self.kv_store_size, self.kv_store_rate, transfer, size)
         has_store = self.kv_store_size is not None
@@ -274,7 +299,7 @@ class EngineArgs(SimulatedArgs):
     def _read_kv_transfer(self) -> None:
         """A size that stands in `kv_transfer_config` is that of host memory, unless that is given too, as in vLLM."""
         config = self.kv_transfer_config
-        if isinstance(config, dict):
+        if isinstance(config, dict | str):
             config = KVTransferConfig().read(config)
         if isinstance(config, KVTransfer) and config.cpu_bytes_to_use is not None:
             if self.kv_offloading_size is None:
@@ -291,6 +316,16 @@ class EngineArgs(SimulatedArgs):
     def decode_width(self) -> int:
         """Tokens that a decoding sequence takes of a step: its own, and the drafts that are verified."""
         return 1 + (self.speculation.num_speculative_tokens if self.speculation else 0)
+
+    def is_text_only(self, model: "Architecture") -> bool:
+        """Whether vLLM loads the model without its encoder."""
+        limits = self.limit_mm_per_prompt or ModalityLimits()
+        excludes = self.language_model_only or limits.excludes(model.modalities)
+        return bool(model.modalities) and excludes and NO_ENCODER_FOR_TEXT.holds_in(self.vllm_version)
+
+    @property
+    def splits_encoder(self) -> bool:
+        return self.mm_encoder_tp_mode != "data"
 
     @property
     def sorts_to_sample(self) -> bool:

@@ -44,6 +44,14 @@ class _Passes(Strict, frozen=True, kw_only=True):
     fuse_norm_quant: object = None
     fuse_act_quant: object = None
     fuse_minimax_qk_norm: object = None
+    enable_qk_norm_rope_fusion: object = None
+    fuse_rope_kvcache: object = None
+    fuse_rope_kvcache_cat_mla: object = None
+    fuse_qk_norm_rope_kvcache: object = None
+    fuse_mla_dual_rms_norm: object = None
+    fuse_act_padding: object = None
+    rope_kvcache_fusion_max_token_num: object = None
+    fi_allreduce_fusion_max_size_mb: object = None
 
 
 class _Config(Strict, frozen=True, kw_only=True):
@@ -59,7 +67,19 @@ class _Config(Strict, frozen=True, kw_only=True):
     use_inductor_graph_partition: object = None
     compile_sizes: object = None
     cache_dir: object = None
+    local_cache_dir: object = None
+    compile_cache_save_format: object = None
     debug_dump_path: object = None
+    inductor_compile_config: object = None
+    inductor_passes: object = None
+    compile_ranges_endpoints: object = None
+    dynamic_shapes_config: object = None
+    fast_moe_cold_start: object = None
+    # Which sizes are captured, and how: memory moves by fractions of a GiB.
+    cudagraph_capture_sizes: object = None
+    max_cudagraph_capture_size: object = None
+    cudagraph_num_of_warmups: object = None
+    cudagraph_copy_inputs: object = None
 
 
 @dataclass(frozen=True)

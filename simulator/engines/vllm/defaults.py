@@ -1,4 +1,4 @@
-"""vLLM's defaults that depend on the release, the GPU or other arguments."""
+"""vLLM's defaults that depend on the release, the GPU or other arguments, and the names that some arguments take."""
 
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
 
 GIB = 2**30
+AUTO = "auto"
+ENCODER_MODES = ("weights", "data")
+# vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
+MOE_BACKENDS = (
+    AUTO, "triton", "batched_triton", "triton_unfused", "deep_gemm", "deep_gemm_mega_moe", "cutlass",
+    "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_b12x", "b12x", "marlin", "humming",
+    "aiter", "flydsl", "hpc", "emulation",
+)  # fmt: skip
 
 
 def default_batched_tokens(vllm_version: str, max_model_len: int, gpu: "GPU") -> int:

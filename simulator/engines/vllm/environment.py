@@ -22,15 +22,6 @@ _WITHOUT_EFFECT = re.compile(
     r"USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*)|"
     r"SGLANG_(LOG_.*|LOGGING_.*|HOST_IP|PORT|USE_MODELSCOPE|TORCH_PROFILER_DIR|CACHE_DIR))$"
 )
-# Arguments that capacity does not depend on; --trust-remote-code and --tokenizer decide no length here.
-WITHOUT_EFFECT = frozenset(
-    {
-        "host", "port", "api-key", "served-model-name", "trust-remote-code", "tokenizer", "tokenizer-mode", "revision",
-        "download-dir", "load-format", "chat-template", "uvicorn-log-level", "root-path", "allowed-origins",
-        "ssl-keyfile", "ssl-certfile", "disable-log-requests", "disable-log-stats", "no-enable-log-requests", "seed",
-        "enable-auto-tool-choice", "tool-call-parser", "reasoning-parser", "generation-config", "max-log-len",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,16 @@ def test_it_wins_over_a_config(headcount: Run, config_first: bool, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("llama-3.1-8b --port 8000 --host 0.0.0.0 --enable-lora", "--enable-lora: not modelled"),
+        (
+            "llama-3.1-8b --port 8000 --enable-lora --max-loras 2",
+            "LoRA is not simulated; leave --enable-lora, --max-loras out",
+        ),
         ("llama-3.1-8b --max-modle-len 5", "--max-modle-len: not modelled; leave it out; did you mean 'max-model"),
         ("llama-3.1-8b --replicas 2", "--replicas: not modelled"),
         ("llama-3.1-8b --gpu l4", "--gpu: not modelled"),
         ("llama-3.1-8b --max-model-len", "--max-model-len takes one value; it was given none"),
         ("llama-3.1-8b --max-model-len 8192 9", "--max-model-len takes one value; it was given '8192 9'"),
-        ("llama-3.1-8b --max-model-len -1", "--max-model-len: '-1' is not a whole number above 0"),
+        ("llama-3.1-8b --max-model-len -2", "--max-model-len: '-2' is not a whole number above 0"),
         ("llama-3.1-8b --enforce-eager true", "--enforce-eager takes no value; it was given 'true'"),
         ("llama-3.1-8b again", "again: not modelled"),
         ("llama-3.1-8b 'x", "a quote is left open"),

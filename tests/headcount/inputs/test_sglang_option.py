@@ -56,7 +56,7 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--sglang-args", "--enable-dp-attention"), "attention data parallelism is not simulated with SGLang"),
         (("--sglang-args", "--enable-lora"), "LoRA is not simulated with SGLang"),
         (("--sglang-args", "--enable-priority-scheduling"), "priority scheduling is not simulated with SGLang"),
-        (("--sglang-args", "--attention-backend fa3"), "--attention-backend: not modelled; leave it out"),
+        (("--sglang-args", "--ep 8"), "leave --ep out, or ask about vLLM with --enable-expert-parallel"),
         (("--sglang-args", "--page-sise 16"), "did you mean 'page-size'"),
         (("--sglang-args", "--page-size"), "takes one value; it was given none"),
         (("--sglang-args", "'"), "a quote is left open"),

@@ -5,7 +5,8 @@ import pytest
 
 from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import resolve
-from simulator.engines.vllm.arguments import MOE_BACKENDS, EngineArgs
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.defaults import MOE_BACKENDS
 from simulator.latency import expert_kernels
 from simulator.latency.expert_kernels import Kernels
 from simulator.latency.gpu_constants import constants_for

@@ -1,0 +1,135 @@
+"""The words of a server's command, from a shell line, a script, a compose file or a Kubernetes manifest."""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import dedent
+
+from files.documents import Json, parse_yaml
+from files.errors import HeadcountError
+from files.names import shortened
+from simulator.engines.vllm.environment import VARIABLE
+
+_MANIFEST = re.compile(r"^\s*(\[|-\s+['\"]?-)|^\s*-?\s*(command|args|containers|services)\s*:", re.MULTILINE)
+_COMMENT = re.compile(r"(^|(?<=\s))#(\s.*|!.*)?$", re.MULTILINE)
+_TOKEN = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\n|[^'\"\\\n]+|['\"\\]", re.DOTALL)
+_ENDS = re.compile(r"^(&&?|\|\|?|;|\d?>.*)$")  # what a shell reads as the command's end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """How a server is started: in a shell's words, or by a module or an image, and how an example of it looks."""
+
+    command: tuple[str, ...]
+    module_or_image: re.Pattern[str]
+    example: str
+
+
+def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[str, ...], list[str]]:
+    """The environment variables in front of the server's command, and the words behind it.
+
+    Without a command all words count as behind it. Raises HeadcountError where nothing is.
+    """
+    words = _manifest_words(text) if _MANIFEST.search(text) else None
+    words = _shell_words(text, option, server) if words is None else words
+    start = _start(words, server)
+    first = next((place for place, word in enumerate(words) if not VARIABLE.match(word)), len(words))
+    head = words[: first if start is None else start[0]]  # docker's own words hold variables behind -e
+    behind = words[first if start is None else start[1] :]
+    if start is not None and behind[:1] == [server.command[-1]]:  # the image's own command, said again
+        behind = behind[1:]
+    ends = next((place for place, word in enumerate(behind) if _ENDS.match(word)), len(behind))
+    if not behind[:ends]:
+        raise HeadcountError(f"{option} is empty; paste a '{server.example} --flag value …' line, or leave it out")
+    found = [word.removeprefix("--env=") for word in head]
+    return tuple(word for word in found if VARIABLE.match(word)), behind[:ends]
+
+
+def _start(words: Sequence[str], server: Server) -> tuple[int, int] | None:
+    """Where the server's command begins, and where its words do; the last of several ways to say it counts."""
+    found = None
+    size = len(server.command)
+    for place, word in enumerate(words):
+        if word.rsplit("/", 1)[-1] == server.command[0] and (*words[place + 1 : place + size],) == server.command[1:]:
+            return (found[0] if found else place), place + size
+        if server.module_or_image.match(word) and found is None:
+            found = place, place + 1
+        elif found is not None and server.module_or_image.match(word) and word.count("/") == 0:
+            found = found[0], place + 1
+    return found
+
+
+def _shell_words(text: str, option: str, server: Server) -> list[str]:
+    """Those of the server's own line, with variables that lines before it set; all words where no line starts one."""
+    try:
+        lines = [_unwrapped(shlex.split(line), server) for line in _lines(_COMMENT.sub("", text))]
+    except ValueError:
+        raise HeadcountError(f"{option}: a quote is left open in '{shortened(text)}'; close it") from None
+    starts = next((place for place, line in enumerate(lines) if _start(line, server)), None)
+    if starts is None:
+        return [word for line in lines for word in line]
+    return [word for line in lines[:starts] for word in line if VARIABLE.match(word)] + lines[starts]
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Commands: lines that end in a backslash, in a quote, or before a flag, go on."""
+    command = ""
+    tokens = [match[0] for match in _TOKEN.finditer(re.sub(r"\\[ \t]*\n", " ", text))]
+    for place, token in enumerate(tokens):
+        rest = "".join(tokens[place + 1 : place + 2]).lstrip()
+        if token == "\n" and command.strip() and not rest.startswith("-"):
+            yield command
+            command = ""
+        else:
+            command += " " if token == "\n" else token
+    if command.strip():
+        yield command
+
+
+def _unwrapped(words: list[str], server: Server) -> list[str]:
+    """With the words of a command that stands in quotes, as behind `bash -c`."""
+    inner = next((word for word in words if " " in word.strip() and _start(word.split(), server)), None)
+    return words if inner is None else [*words[: words.index(inner)], *shlex.split(inner.replace("\\\n", " "))]
+
+
+def _manifest_words(text: str) -> list[str] | None:
+    """Of the container in a compose file or a manifest, or of its `command` and `args` alone; None where it is none."""
+    try:
+        found = parse_yaml(dedent(text.strip("\n")), "the text")
+    except ValueError:
+        return None
+    if isinstance(found, list) and all(isinstance(each, str | int | float) for each in found):
+        found = {"args": found}
+    container = next(_containers(found), None)
+    if container is None:
+        return None
+    words = [str(container["image"])] if "image" in container else []
+    for key in ("command", "args"):
+        value = container.get(key) or []
+        words += shlex.split(value) if isinstance(value, str) else [part for each in value for part in _parts(each)]
+    return [*_variables(container.get("env") or container.get("environment") or []), *words]
+
+
+def _containers(value: object) -> Iterator[Json]:
+    if isinstance(value, dict):
+        if value.keys() & {"command", "args"}:
+            yield value
+        for each in value.values():
+            yield from _containers(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _containers(each)
+
+
+def _parts(value: object) -> list[str]:
+    """A word, or the words of a command that a shell is given."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return shlex.split(text.replace("\\\n", " ")) if re.search(r"\s--?\w", text) else [text]
+
+
+def _variables(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [f"{name}={each}" for name, each in value.items()]
+    listed = value if isinstance(value, list) else []
+    return [f"{each.get('name')}={each.get('value', '')}" if isinstance(each, dict) else str(each) for each in listed]

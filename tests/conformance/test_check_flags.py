@@ -1,0 +1,26 @@
+"""Every flag of an installed engine is an argument here, or stands in the table of flags."""
+
+from pathlib import Path
+
+import pytest
+
+from conformance.components import flags as checker
+from conformance.components.flags import check_flags
+
+
+def test_every_flag_of_vllm_is_classified_once(vllm_python: Path) -> None:
+    found = check_flags(vllm_python, "vllm")
+    assert len(found.flags) > 300
+    assert (found.unclassified, found.twice) == ((), ())
+
+
+def test_every_flag_of_sglang_is_classified_once(sglang_python: Path) -> None:
+    found = check_flags(sglang_python, "sglang")
+    assert len(found.flags) > 500
+    assert (found.unclassified, found.twice) == ((), ())
+
+
+def test_a_flag_that_the_table_lacks_would_be_seen(vllm_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = checker.find_group
+    monkeypatch.setattr(checker, "find_group", lambda engine, flag: None if flag == "port" else find(engine, flag))
+    assert check_flags(vllm_python, "vllm").unclassified == ("--port",)

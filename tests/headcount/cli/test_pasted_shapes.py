@@ -1,0 +1,166 @@
+"""Server commands as people paste them: scripts, docker, compose files, manifests; flags in every spelling."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.headcount.conftest import figures
+
+Run = Callable[..., Any]
+ON_GPU = ("memory", "--gpu", "h100-sxm", "--json")
+DIRECT = ("--model", "llama-3.1-8b", "-tp", "2", "--max-model-len", "8192", "--gpu-memory-utilization", "0.8")
+FLAGS = "--tensor-parallel-size 2 --max-model-len 8192 --gpu-memory-utilization 0.8"
+LINES = FLAGS.replace(" --", " \\\n    --")
+QUOTED = json.dumps(["--model", "llama-3.1-8b", *FLAGS.split()])
+MANIFEST = """
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  template:
+    spec:
+      initContainers:
+        - name: wait
+          image: busybox
+      containers:
+        - name: vllm
+          image: vllm/vllm-openai:v0.32.0
+          env:
+            - name: HF_TOKEN
+              value: x
+          args:
+            - --model=llama-3.1-8b
+            - --tensor-parallel-size
+            - "2"
+            - --max-model-len
+            - 8192
+            - --gpu-memory-utilization=0.8
+"""
+SHAPES = {
+    "script": f"#!/bin/bash\n# don't stop\nset -e\nexport HF_TOKEN=x\nvllm serve llama-3.1-8b {LINES}  # two GPUs\n"
+    "curl localhost:8000/health",
+    "after others": f"pip install vllm && vllm serve llama-3.1-8b {FLAGS} > server.log 2>&1 &",
+    "lines without backslashes": "vllm serve llama-3.1-8b\n" + FLAGS.replace(" --", "\n--"),
+    "docker": f"docker run --gpus all -p 8000:8000 -v ~/.cache:/root/.cache \\\n  vllm/vllm-openai:v0.32.0 \\\n"
+    f"  --model llama-3.1-8b {LINES}",
+    "docker with a positional model": f"docker run --gpus all vllm/vllm-openai:v0.32.0 llama-3.1-8b {LINES}",
+    "another image": f"docker run --gpus all rocm/vllm:latest vllm serve llama-3.1-8b {FLAGS}",
+    "entrypoint": f"docker run --entrypoint vllm vllm/vllm-openai:v0.32.0 serve llama-3.1-8b {FLAGS}",
+    "bash -c": f"docker run x/y bash -c 'pip install z && vllm serve llama-3.1-8b {FLAGS}'",
+    "python": f"python3 -m vllm.entrypoints.openai.api_server --model llama-3.1-8b {FLAGS}",
+    "compose, folded": "services:\n  vllm:\n    image: vllm/vllm-openai:v0.32.0\n    ports: [8000:8000]\n"
+    f"    command: >\n      --model llama-3.1-8b\n      {FLAGS}\n",
+    "compose, a list": f"command: {QUOTED}",
+    "compose, lines": "command:\n  - --model\n  - llama-3.1-8b\n"
+    + "".join(f"  - '{word}'\n" for word in FLAGS.split()),
+    "manifest": MANIFEST,
+    "args of a shell": f'command: ["/bin/sh", "-c"]\nargs: ["vllm serve llama-3.1-8b {FLAGS}"]',
+    "a list alone": QUOTED,
+    "abbreviated": "vllm serve llama-3.1-8b --tensor-parallel 2 --max-model-l 8192 --gpu-memory-util 0.8",
+}
+
+
+def settings(headcount: Run, *arguments: object) -> dict[str, Any]:
+    ran = headcount(*ON_GPU, *arguments)
+    assert (ran.code, ran.err) == (0, "")
+    return figures(ran.out)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_command_is_read_in_every_shape(headcount: Run, shape: str) -> None:
+    assert settings(headcount, "--vllm-args", SHAPES[shape]) == settings(headcount, *DIRECT)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--language-model-only",
+        """--limit-mm-per-prompt '{"image": 0, "video": 0}'""",
+        """--limit-mm-per-prompt '{"image": {"count": 0}, "video": 0}'""",
+        "--limit-mm-per-prompt.image 0 --limit-mm-per-prompt.video=0",
+        "--limit_mm_per_prompt image=0,video=0",
+    ],
+)
+def test_every_way_to_serve_text_alone_loads_no_encoder(headcount: Run, flags: str) -> None:
+    sees = settings(headcount, "--vllm-args", "qwen3-vl-8b --limit-mm-per-prompt.image 0 --max-model-len 8192")
+    reads = settings(headcount, "--vllm-args", f"qwen3-vl-8b {flags} --max-model-len 8192")
+    assert 0.9 * 2**30 < sees["weights_bytes"] - reads["weights_bytes"] < 1.3 * 2**30
+    assert reads["activation_peak_bytes"] < sees["activation_peak_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "length"),
+    [
+        ("""--rope-scaling '{"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}'""", 131072),
+        ("""--hf-overrides '{"text_config": {"max_position_embeddings": 65536}}'""", 65536),
+        ("""--hf-overrides.rope_parameters.factor 2 --hf-overrides.rope_parameters.rope_type yarn
+            --hf-overrides.rope_parameters.original_max_position_embeddings 32768""", 65536),
+        ("""--rope-scaling '{"rope_type": "yarn", "factor": 4.0}' --max-model-len 100000""", 100000),
+        ("--rope-theta 1000000 --max-model-len auto", 40960),
+        ("--max-model-len=-1", 40960),
+    ],
+)  # fmt: skip
+def test_overrides_of_the_context_length_are_the_length(headcount: Run, flags: str, length: int) -> None:
+    ran = headcount(*ON_GPU, "--vllm-args", f"vllm serve qwen3-8b {flags}")
+    assert (ran.code, figures(ran.out)["max_model_len"]) == (0, length)
+
+
+def test_kv_bytes_are_those_of_each_gpu(headcount: Run) -> None:
+    found = settings(headcount, "--vllm-args", "llama-3.1-8b --kv-cache-memory-bytes 16G --max-model-len 8192")
+    assert found["available_kv_bytes"] == 16 * 2**30
+    assert found["num_gpu_blocks"] == found["num_gpu_blocks_low"] == 16 * 2**30 // (16 * 128 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ("--kv-cache-memory-bytes 70G", "kv_cache_memory_bytes is 70.0 GiB, and weights with activations take"),
+        ("--cpu-offload-gb 10 --enable-dbo", "offloading of weights to CPU memory is not simulated; leave "
+         "--cpu-offload-gb out; two-batch overlap is not simulated; leave --enable-dbo out"),
+        ("-dcp 2", "context parallelism is not simulated; leave -dcp out, or give --tensor-parallel-size"),
+        ("""--hf-overrides '{"num_hidden_layers": 4}'""", "'num_hidden_layers' changes the model"),
+        ("--runner pooling", "a task other than generating text is not simulated"),
+        ("--limit-mm-per-prompt.image=-1", "image is '-1'; give a whole number of at least 0"),
+        ("--mm-encoder-tp-mode rows", "no mm_encoder_tp_mode 'rows'"),
+        ("--config serve.yaml", "a file of options is not simulated; leave --config out, or give its options"),
+    ],
+)  # fmt: skip
+def test_what_changes_the_answer_is_refused_with_the_nearest(headcount: Run, flags: str, part: str) -> None:
+    ran = headcount("memory", "--gpu", "h100-sxm", "--vllm-args", f"llama-3.1-8b --max-model-len 8192 {flags}")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert part in ran.err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--cpu-offload-gb 0 -dcp 1 --no-enable-lora --runner generate --mamba-cache-mode align",
+        "--default-chat-template-kwargs.enable_thinking false --override-generation-config '{\"top_k\": 1}'",
+        "--served-model-name a b --api-key x y --mm-processor-cache-type shm --api-server-count 4 --max-logprobs 5",
+        "--no-enable-log-requests --disable-uvicorn-access-log --config_format mistral --load_format=mistral",
+    ],
+)
+def test_flags_without_effect_leave_the_answer(headcount: Run, flags: str) -> None:
+    line = "vllm serve llama-3.1-8b --max-model-len 8192"
+    assert settings(headcount, "--vllm-args", f"{line} {flags}") == settings(headcount, "--vllm-args", line)
+
+
+def test_kernels_of_one_s_own_choice_are_named_as_ignored(headcount: Run, caplog: pytest.LogCaptureFixture) -> None:
+    line = "llama-3.1-8b --max-model-len 8192 --attention-backend TRITON_ATTN -ac.backend=X"
+    assert headcount(*ON_GPU, "--vllm-args", line).code == 0
+    assert "--attention-backend, -ac.backend are not modelled: the answer ignores them" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docker run --gpus all lmsysorg/sglang:latest python3 -m sglang.launch_server --model-path llama-3.1-8b --tp 2",
+        "sglang serve --model-path llama-3.1-8b --tp-size 2 --tokenizer-worker-num 4 --host 0.0.0.0 --enable-metrics",
+        'command: ["python3", "-m", "sglang.launch_server"]\nargs: ["--model-path", "llama-3.1-8b", "--tp", "2"]',
+        "python -m sglang.launch_server --model llama-3.1-8b --tp 2 --ep 1 --moe-a2a-backend none --random-seed 1",
+    ],
+)
+def test_sglang_s_commands_are_read_in_every_shape(headcount: Run, text: str) -> None:
+    direct = settings(headcount, "--engine", "sglang", "--model", "llama-3.1-8b", "-tp", "2")
+    assert settings(headcount, "--sglang-args", text) == direct
