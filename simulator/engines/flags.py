@@ -10,6 +10,7 @@ from typing import Final
 from files.documents import Json
 
 TITLES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
+SHORT: Final = 3  # letters of dcp, asc and the like
 MODELLED, WITHOUT_EFFECT, IGNORED, REFUSED = EFFECTS = ("modelled", "without_effect", "ignored", "refused")
 
 
@@ -56,8 +57,8 @@ def find_group(engine: str, flag: str) -> FlagGroup | None:
 
 
 def known_flags(engine: str) -> frozenset[str]:
-    """Every whole name of the table."""
-    return frozenset(name for name in _by_name(engine) if not name.endswith("*"))
+    """Every whole name of the table, without the short ones, which nobody mistypes."""
+    return frozenset(name for name in _by_name(engine) if not name.endswith("*") and len(name) > SHORT)
 
 
 @cache

@@ -9,6 +9,7 @@ from files.names import shortened
 _NESTED = ("text_config", "llm_config", "language_config")  # where multimodal models keep them
 _ROPE = ("rope_scaling", "rope_parameters")
 _LENGTH = ("max_position_embeddings", "model_max_length", "max_model_len")
+MOST_FACTOR = 1024
 _PASSED_OVER = ("rope_theta",)
 
 
@@ -35,4 +36,4 @@ def _scaled(rope: Mapping[str, object]) -> int | None:
     factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
     if not isinstance(factor, int | float) or not isinstance(original, int):
         return None
-    return int(factor * original)
+    return int(factor * original) if 0 < factor <= MOST_FACTOR else None

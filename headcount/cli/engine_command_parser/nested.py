@@ -33,7 +33,7 @@ def take_objects(words: list[str], option: str, objects: Mapping[str, str]) -> t
             raise HeadcountError(f"{option}: {shortened(word)} takes one value; it was given none")
         name, *own = target.split(".")
         keys = own + (match["keys"].split(".") if match["keys"] else [])
-        merge(found.setdefault(name, {}), _nested(keys, _plain(value)) if keys else _object(option, name, value))
+        merge(found.setdefault(name, {}), _nested(keys, _plain(value)) if keys else json_object(option, name, value))
     return kept, found
 
 
@@ -65,7 +65,8 @@ def _plain(text: str) -> Any:
         return text
 
 
-def _object(option: str, name: str, text: str) -> Json:
+def json_object(option: str, name: str, text: str) -> Json:
+    """Raises HeadcountError for text that is none."""
     found = parse_json(text, f"{option}: --{name}")
     if not isinstance(found, dict):
         raise HeadcountError(f"{option}: --{name} is '{shortened(text)}'; give a JSON object")

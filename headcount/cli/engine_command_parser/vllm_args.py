@@ -8,13 +8,13 @@ from typing import Final
 
 import click
 
-from files.documents import Json, parse_json
+from files.documents import Json
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.cli.config_file import spellings
 from headcount.cli.engine_command_parser.context_length import overridden_length
 from headcount.cli.engine_command_parser.line import read_flags
-from headcount.cli.engine_command_parser.nested import merge, take_objects
+from headcount.cli.engine_command_parser.nested import json_object, merge, take_objects
 from headcount.cli.engine_command_parser.words import Server, variables_and_words
 from simulator.engines.argument import arguments_of, flags_of
 from simulator.engines.engines import VLLM
@@ -103,7 +103,7 @@ def _objects(words: list[str]) -> tuple[list[str], dict[str, Json]]:
             continue
         value = _level_value(word, match[1], rest)
         if value.startswith("{"):
-            merge(found.setdefault(_COMPILATION, {}), parse_json(value, f"{_OPTION}: --{_COMPILATION}"))
+            merge(found.setdefault(_COMPILATION, {}), json_object(_OPTION, _COMPILATION, value))
         elif value in _OF_LEVEL:
             level = deepcopy(_OF_LEVEL[value])
         else:

@@ -31,8 +31,11 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
 
     Without a command all words count as behind it. Raises HeadcountError where nothing is.
     """
-    words = _manifest_words(text) if _MANIFEST.search(text) else None
-    words = _shell_words(text, option, server) if words is None else words
+    try:
+        words = _manifest_words(text) if _MANIFEST.search(text) else None
+        words = _shell_words(text, server) if words is None else words
+    except ValueError:  # of shlex
+        raise HeadcountError(f"{option}: a quote is left open in '{shortened(text)}'; close it") from None
     start = _start(words, server)
     first = next((place for place, word in enumerate(words) if not VARIABLE.match(word)), len(words))
     head = words[: first if start is None else start[0]]  # docker's own words hold variables behind -e
@@ -60,12 +63,9 @@ def _start(words: Sequence[str], server: Server) -> tuple[int, int] | None:
     return found
 
 
-def _shell_words(text: str, option: str, server: Server) -> list[str]:
+def _shell_words(text: str, server: Server) -> list[str]:
     """Those of the server's own line, with variables that lines before it set; all words where no line starts one."""
-    try:
-        lines = [_unwrapped(shlex.split(line), server) for line in _lines(_COMMENT.sub("", text))]
-    except ValueError:
-        raise HeadcountError(f"{option}: a quote is left open in '{shortened(text)}'; close it") from None
+    lines = [_unwrapped(shlex.split(line), server) for line in _lines(_COMMENT.sub("", text))]
     starts = next((place for place, line in enumerate(lines) if _start(line, server)), None)
     if starts is None:
         return [word for line in lines for word in line]
@@ -106,8 +106,9 @@ def _manifest_words(text: str) -> list[str] | None:
         return None
     words = [str(container["image"])] if "image" in container else []
     for key in ("command", "args"):
-        value = container.get(key) or []
-        words += shlex.split(value) if isinstance(value, str) else [part for each in value for part in _parts(each)]
+        value = container.get(key)
+        listed = value if isinstance(value, list) else []
+        words += shlex.split(value) if isinstance(value, str) else [part for each in listed for part in _parts(each)]
     return [*_variables(container.get("env") or container.get("environment") or []), *words]
 
 

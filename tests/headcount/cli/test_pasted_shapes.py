@@ -123,6 +123,9 @@ def test_kv_bytes_are_those_of_each_gpu(headcount: Run) -> None:
         ("--runner pooling", "a task other than generating text is not simulated"),
         ("--limit-mm-per-prompt.image=-1", "image is '-1'; give a whole number of at least 0"),
         ("--mm-encoder-tp-mode rows", "no mm_encoder_tp_mode 'rows'"),
+        ("-O '[1]'", "optimization level '[1]'; vLLM has 0, 1, 2, 3"),
+        ("-O '{\"x\"'", "--compilation-config, column"),
+        ("--speculative-config.method", "--speculative-config.method takes one value; it was given none"),
         ("--config serve.yaml", "a file of options is not simulated; leave --config out, or give its options"),
     ],
 )  # fmt: skip
@@ -164,3 +167,20 @@ def test_kernels_of_one_s_own_choice_are_named_as_ignored(headcount: Run, caplog
 def test_sglang_s_commands_are_read_in_every_shape(headcount: Run, text: str) -> None:
     direct = settings(headcount, "--engine", "sglang", "--model", "llama-3.1-8b", "-tp", "2")
     assert settings(headcount, "--sglang-args", text) == direct
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("command: 5", "is empty; paste a"),
+        ("args: {a: b}", "is empty; paste a"),
+        ('services:\n  vllm:\n    command: "vllm serve \'x"', "a quote is left open"),
+        ("- --model", "--model takes one value; it was given none"),
+        ("bash -c 'vllm serve \"x'", "a quote is left open"),
+        ("vllm serve && echo", "is empty; paste a"),
+    ],
+)
+def test_a_damaged_command_is_told_in_a_line(headcount: Run, text: str, part: str) -> None:
+    ran = headcount("memory", "--gpu", "h100-sxm", f"--vllm-args={text}")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert part in ran.err
