@@ -127,7 +127,7 @@ class View:
 
     @property
     def cached_tokens(self) -> list[int]:
-        """Leading tokens of the prompt that each engine has cached, in whole blocks, as its KV events tell."""
+        """Leading tokens of the prompt that each engine would find in its prefix cache, as its KV events tell."""
         return self._of_engines("cached_tokens")
 
     @property

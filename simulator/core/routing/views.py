@@ -6,7 +6,7 @@ from simulator.core.jit import call_router, kernel, rare_kernel
 from simulator.core.layout import NONE, PREFILL
 from simulator.core.routing import prefix_index
 from simulator.core.state import Arrays
-from simulator.core.vllm import blocks
+from simulator.core.vllm import prefix
 
 
 @kernel
@@ -65,7 +65,7 @@ def look(a: Arrays, request: int, now_s: float) -> None:
         prefix_index.count_shared(a, request)
     if a.routing[0].sees_cache == 1:
         for replica in range(a.replicas.shape[0]):
-            a.engine_views[replica].cached_tokens = cached_tokens(a, request, replica)
+            a.engine_views[replica].cached_tokens = prefix.cached_tokens(a, replica, request)
 
 
 # -- its own counts
@@ -154,42 +154,3 @@ def scrape(a: Arrays, time_s: float) -> None:
         view.running = state.num_running
         view.kv_usage = 1.0 - state.num_free_blocks / state.num_usable_blocks
         view.sent = 0
-
-
-# -- the engines' caches, as their KV events tell
-
-
-@kernel
-def cached_tokens(a: Arrays, request: int, replica: int) -> int:
-    """How many leading tokens of a prompt the engine has cached in full blocks of its first group of layers."""
-    p = a.pools[a.replicas[replica].pool]
-    if p.prefix_caching == 0 or a.replicas[replica].is_laid_out == 0:
-        return 0
-    size = p.block_size * a.groups[p.first_group].block_ratio
-    limit = a.requests[request].prompt // size
-    span, begin = a.requests[request].span_start, 0
-    while begin < limit:
-        end = min(a.spans[span].end // size, limit)
-        found = cached_up_to(a, replica, a.spans[span].content, begin, end)
-        if found < end:
-            return found * size
-        begin, span = end, span + 1
-    return limit * size
-
-
-@kernel
-def cached_up_to(a: Arrays, replica: int, content: int, begin: int, end: int) -> int:
-    """The first block in [begin, end) that is not cached, by bisection: of two blocks the latter is evicted first.
-
-    A window lets go of early blocks first, and may keep tails alone: of its blocks each is looked at.
-    """
-    p = a.pools[a.replicas[replica].pool]
-    by_halves = a.groups[p.first_group].window == 0
-    probe = end - 1 if by_halves else begin
-    while begin < end:
-        if blocks.is_cached(a, replica, content, probe * p.num_groups):
-            begin = probe + 1
-        else:
-            end = probe
-        probe = (begin + end) >> 1 if by_halves else begin
-    return begin

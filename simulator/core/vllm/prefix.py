@@ -1,6 +1,6 @@
 """Which blocks of a request are cached, and whether the others fit, compiled; entered in a table nobody holds yet."""
 
-from simulator.core.jit import kernel, prefetch
+from simulator.core.jit import kernel, prefetch, rare_kernel
 from simulator.core.layout import NONE
 from simulator.core.state import Arrays
 from simulator.core.types import Pool
@@ -130,6 +130,20 @@ def find_hit(a: Arrays, replica: int, request: int, row: int, max_tokens: int) -
             break
     a.requests[request].shared_prefix_boundary = longest if longest > length else 0
     return length // p.block_size
+
+
+@rare_kernel
+def cached_tokens(a: Arrays, replica: int, request: int) -> int:
+    """How many tokens of a prompt the engine would find cached, as its KV events tell a router; changes nothing."""
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
+    if p.prefix_caching == 0 or state.is_laid_out == 0:
+        return 0
+    req = a.requests[request]
+    boundary = req.shared_prefix_boundary
+    hits = find_hit(a, replica, request, a.free_rows[replica, state.num_free_rows - 1], req.prompt - 1)
+    req.shared_prefix_boundary = boundary
+    return int(hits * p.block_size)
 
 
 @kernel

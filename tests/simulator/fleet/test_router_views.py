@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from kvcache.layout.kv_layout import KVGroup
 from simulator.core import layout
 from simulator.core.state import Arrays
+from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.view import BASIC, Upkeep, View
 from simulator.simulation import Simulation
@@ -72,15 +74,20 @@ def chunks_of(simulation: Simulation, table: RequestTable, row: int, size: int) 
 
 
 def cached_tokens(simulation: Simulation, table: RequestTable, row: int, engine: int) -> int:
-    """Walks the blocks of a pool with one group, from the first."""
+    """Walks the blocks of a pool with one group of full attention, from the first; the last token is computed anew."""
     arrays = simulation.arrays
     state = arrays.replicas[engine]
     pool = simulation.fleet.pools[int(state["pool"])].engine
     if not state["is_laid_out"] or not pool.enable_prefix_caching:
         return 0
     keys = cached_keys(arrays, engine)
-    chunks = chunks_of(simulation, table, row, pool.block_size)
-    return next((place for place, chunk in enumerate(chunks) if chunk not in keys), len(chunks)) * pool.block_size
+    size = pool.block_size
+    chunks = chunks_of(simulation, table, row, size)[: (int(table.prompt_tokens[row]) - 1) // size]
+    return next((place for place, chunk in enumerate(chunks) if chunk not in keys), len(chunks)) * size
+
+
+def has_plain_cache(engine: EngineConfig) -> bool:
+    return engine.kv_groups == (KVGroup(None),) and engine.speculation is None
 
 
 def cached_keys(arrays: Arrays, engine: int) -> set[tuple[int, int]]:
@@ -117,7 +124,7 @@ class Checker:
         chunks = chunks_of(simulation, table, row, self.UPKEEP.chunk_tokens)
         assert view.session == table.first_turns()[row]
         assert view.matched_tokens == [self.index.matched(engine, chunks) for engine in range(view.num_engines)]
-        if all(len(pool.engine.kv_groups) == 1 for pool in simulation.fleet.pools):
+        if all(has_plain_cache(pool.engine) for pool in simulation.fleet.pools):
             expected = [cached_tokens(simulation, table, row, engine) for engine in range(view.num_engines)]
             assert view.cached_tokens == expected
         self.check_counts(view, simulation)

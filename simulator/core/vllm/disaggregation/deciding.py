@@ -5,6 +5,7 @@ from simulator.core.layout import NONE
 from simulator.core.routing import views
 from simulator.core.state import Arrays
 from simulator.core.types import Decider
+from simulator.core.vllm import prefix
 from simulator.core.vllm.disaggregation.layout import ISL_BOUNDING, ISL_OR_LOAD, PREFILL_LOAD, PREFIX_BASED
 
 
@@ -19,7 +20,7 @@ def decide(a: Arrays, request: int, now_s: float) -> None:
     handover.stage = 0
     if decode == NONE:  # the router chose no engine: an error, raised when it chooses for the request itself
         return
-    cached, busy_tokens, step_tokens = views.cached_tokens(a, request, decode), 0, 0
+    cached, busy_tokens, step_tokens = prefix.cached_tokens(a, decode, request), 0, 0
     prefill = NONE
     if rule.sees_load == 1:
         prefill = views.choose(a, request, now_s)
