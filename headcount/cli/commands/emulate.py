@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headcount.endpoint.clock import Clock
 
 API_KEY = "VLLM_API_KEY"  # vLLM's own variable
-_NEEDS = ("fastapi", "uvicorn", "prometheus_client")
+_NEEDS = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 
 
 @click.command("emulate", cls=QuestionCommand)
@@ -75,6 +75,7 @@ def command(given: Given) -> int:
 
     from headcount.endpoint.app import make_app  # noqa: PLC0415
     from headcount.endpoint.serving import Served, endpoint  # noqa: PLC0415
+    from headcount.web.bounded_http import server_config  # noqa: PLC0415
 
     place = taken(host, port)
     made, notes = endpoint(**given.arguments(endpoint, served=Served(**given.arguments(Served, api_key=key))))
@@ -83,7 +84,7 @@ def command(given: Given) -> int:
     click.echo(f"{made.model} at {url(host, port)}/v1, as {made.plan.serve_line}", err=as_json)
     gc.collect()
     gc.freeze()  # else looking through what never goes stops all answers for tenths of a second
-    config = uvicorn.Config(make_app(made), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+    config = server_config(make_app(made), access_log=False, timeout_graceful_shutdown=1)
     try:
         with place:
             uvicorn.Server(config).run(sockets=[place])

@@ -14,7 +14,7 @@ from simulator.engines.values import Duration, Text, TokenCount, WholeNumber
 
 TOKEN = "HEADCOUNT_WEB_TOKEN"
 SHORTEST_TOKEN = 16
-_NEEDS = ("fastapi", "uvicorn", "jinja2", "python_multipart")
+_NEEDS = ("fastapi", "uvicorn", "httptools", "jinja2", "python_multipart")
 
 
 @click.command("web", cls=Command)
@@ -42,6 +42,7 @@ def command(*, port: int, host: str, jobs: int, job_time: float, job_memory: int
     import uvicorn  # noqa: PLC0415  an optional extra
 
     from headcount.web.app import Settings, make_app  # noqa: PLC0415
+    from headcount.web.bounded_http import server_config  # noqa: PLC0415
     from headcount.web.jobs import Bounds  # noqa: PLC0415
 
     token = None if host in LOOPBACK else _token()
@@ -49,7 +50,7 @@ def command(*, port: int, host: str, jobs: int, job_time: float, job_memory: int
     settings = Settings(port=port, token=token, most_upload_bytes=max_upload, bounds=bounds)
     place = taken(host, port)
     click.echo(f"Headcount at {url(host, port)}/" + (f"?token={token}" if token else ""))
-    config = uvicorn.Config(make_app(settings), log_level="warning", limit_concurrency=200)
+    config = server_config(make_app(settings), limit_concurrency=200)
     with place:
         uvicorn.Server(config).run(sockets=[place])
     return 0
