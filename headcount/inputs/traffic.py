@@ -61,7 +61,8 @@ class TrafficInput(Inputs, heading="Traffic"):
         "time_ms=ts,prompt=usage.prompt_tokens,output=usage.completion_tokens.",
     )
     log_pattern: str | None = given(
-        Text("REGEX"), "Regular expression for the lines of a log. Groups are named like --columns: (?P<prompt>\\d+) …"
+        Text("REGEX"),
+        "Regular expression (RE2 syntax) for the lines of a log. Groups are named like --columns: (?P<prompt>\\d+) …",
     )
     spread_ticks: bool = given(
         Switch(has_opposite=False),

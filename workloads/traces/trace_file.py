@@ -1,6 +1,5 @@
 """A trace file, and how it is to be read where its content does not say."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from files.reading import InputError, begins_with, shown, text_lines
 from workloads.formats.parsing.columns import Columns, read_columns
 from workloads.formats.parsing.columns import Source as RowSource
 from workloads.formats.parsing.csv_rows import csv_rows
+from workloads.formats.parsing.log_pattern import LogPattern
 from workloads.formats.parsing.parquet_rows import parquet_rows
 from workloads.formats.parsing.text_rows import json_cells, log_cells
 from workloads.traces.trace_format import PARQUET_MARK, Recorded, TraceFormat, find_format, trace_format
@@ -134,11 +134,8 @@ def _source(path: Path) -> RowSource:
 
 
 def _read_log(path: Path, given: str, num_rows: int | None) -> Recorded:
-    try:
-        pattern = re.compile(given)
-    except re.error as error:
-        raise InputError(f"log pattern {shortened(given)!r} is no regular expression: {error}") from None
-    names = read_names({name: name for name in pattern.groupindex})
+    pattern = LogPattern(given)
+    names = read_names({name: name for name in pattern.groups})
     skipped = Counter[str]()
     found = read_columns(path, _columns(names), num_rows, log_cells(pattern, skipped))
     lines = f"{skipped.total():,} lines that the log pattern does not match"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +229,18 @@ def test_two_answers_to_one_turn_share_what_came_before_alone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    "pattern",
+    ["(?P<prompt>(.*)*)x(?P<output>y)", "(?P<prompt>(a|aa)+)$(?P<output>)", "(?P<prompt>(a|a?)+)b(?P<output>c)"],
+)
+def test_no_log_pattern_takes_long(tmp_path: Path, pattern: str) -> None:
+    path = write(tmp_path, "access.log", f"{'a' * 100_000}c\n" * 3)
+    start = time.process_time()
+    with pytest.raises(InputError, match="no line matches the log pattern"):
+        read(TraceFile(path, log_pattern=pattern))
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
     ("how", "told"),
     [
         ({"columns": "prompt=a,output=b,time"}, "columns: 'time' is no NAME=COLUMN"),
@@ -237,7 +250,12 @@ def test_two_answers_to_one_turn_share_what_came_before_alone(tmp_path: Path) ->
         ({"columns": "prompt=a,output=b,time=t,time_ms=u"}, "columns: time or think is given twice"),
         ({"columns": "prompt=a,output=out"}, "t.csv, line 1: no column a; the header has ts, p_in"),
         ({"columns": "prompt=user,output=out"}, "t.csv, line 2: user is 'a'; it must be a whole number of tokens"),
-        ({"log_pattern": "(?P<prompt"}, "is no regular expression: missing >"),
+        ({"log_pattern": "(?P<prompt"}, "is no regular expression of RE2: invalid named capture group"),
+        ({"log_pattern": r"(?P<prompt>\d+)(?=x)"}, "invalid perl operator: (?=; use RE2's syntax, which has neither"),
+        ({"log_pattern": "(?P<prompt>x{500}{999})"}, "is no regular expression of RE2"),
+        ({"log_pattern": "(?P<prompt>x{999})"}, "is no regular expression of RE2: pattern too large"),
+        ({"log_pattern": "(" * 100_000 + ")" * 100_000}, "is no regular expression of RE2: pattern too large"),
+        ({"log_pattern": "(?P<prompt>\udc80)"}, "is no regular expression of RE2: it is not UTF-8"),
         ({"log_pattern": "(?P<prompt>x)"}, "columns: no output; give"),
         ({"columns": "prompt=a,output=b", "format": "azure"}, "a trace format and columns exclude each other"),
     ],

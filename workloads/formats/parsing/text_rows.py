@@ -1,7 +1,6 @@
 """Rows of JSON lines and of logs, as cells of text: what is wrong in them is said as of CSV."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from files.reading import InputError, shown, text_lines
 from files.schema import typed
 from workloads.formats.parsing.cells import Cells
 from workloads.formats.parsing.columns import Source
+from workloads.formats.parsing.log_pattern import LogPattern
 
 _ROWS_AT_ONCE = 20_000
 
@@ -35,26 +35,27 @@ def json_cells(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -
     return _cells(path, needed, wanted, values)
 
 
-def log_cells(pattern: re.Pattern[str], skipped: Counter[str]) -> Source:
+def log_cells(pattern: LogPattern, skipped: Counter[str]) -> Source:
     """Lines that the pattern matches, whose groups are the columns; the others are counted as `skipped`.
 
     Raises InputError where it matches no line.
     """
 
     def rows(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -> Iterator[dict[str, Cells]]:
+        groups = [pattern.groups[name] for name in needed]
+
         def values(number: int, text: str) -> list[str] | None:
-            found = pattern.search(text)
+            found = pattern.search(text, groups)
             if found is None:
                 skipped["lines"] += 1
-                return None
-            return [(found[name] or "").strip() for name in needed]
+            return found
 
         found = False
         for cells in _cells(path, needed, wanted, values):
             found = True
             yield cells
         if not found:
-            raise _nothing_matched(path, pattern.pattern)
+            raise _nothing_matched(path, pattern.text)
 
     return rows
 
