@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrate.measured_run import MeasuredRun
+from calibrate.readers.parsing.figures import most_of
 from calibrate.readers.parsing.files import Head, head_of
 from calibrate.readers.parsing.rows import MOST_TOKENS
 from calibrate.recording import Recording
@@ -102,8 +103,10 @@ def read_recordings(path: Path, format_name: str | None = None) -> list[Recordin
 def _check_figures(path: Path, run: MeasuredRun) -> None:
     """Raises HeadcountError for a figure or a length that no run has."""
     for name, value in run.aggregates.items():
-        if value < 0:
-            raise HeadcountError(f"{path}: {name} is {value:g}, which is impossible; it must be at least 0")
+        most = most_of(name)
+        if not 0 <= value <= most:
+            allowed = "at least 0" if value < 0 else f"at most {most:,g}"
+            raise HeadcountError(f"{path}: {name} is {value:g}, which is impossible; it must be {allowed}")
     for name in ("input_len", "output_len"):
         if not 0 <= run.load.get(name, 0) <= MOST_TOKENS:
             raise HeadcountError(

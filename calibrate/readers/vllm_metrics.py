@@ -17,7 +17,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing import server_metrics as metrics
 from calibrate.readers.parsing.files import Head, count, result_text
 from calibrate.readers.parsing.histogram import PERCENTILES, Histogram
-from calibrate.readers.parsing.metrics_text import Labels, Sample, metric_lines
+from calibrate.readers.parsing.metrics_text import Labels, metric_lines
 from files.errors import HeadcountError
 
 LOOKS_LIKE = "text with vllm: series"
@@ -68,7 +68,7 @@ def _snapshot(path: Path) -> _Snapshot:
     info: dict[str, str] = {}
     start_s = math.nan
     for number, line, sample in metric_lines(result_text(path)):
-        if sample is None or not _is_sound(sample):
+        if sample is None or not metrics.is_sound(sample):
             raise HeadcountError(
                 f"{path}, line {number}: '{line[:60]}' is not a sample in Prometheus' text format; "
                 "was the snapshot cut off?"
@@ -87,15 +87,6 @@ def _snapshot(path: Path) -> _Snapshot:
     if not values:
         raise HeadcountError(f"{path}: it holds no vllm: series; take it from the server's /metrics")
     return _Snapshot(values, info, start_s)
-
-
-def _is_sound(sample: Sample) -> bool:
-    """Whether vLLM may have written it: a finite value, a bucket with its bound."""
-    if not sample.name.startswith(metrics.PREFIX):
-        return True
-    return math.isfinite(sample.value) and (
-        not sample.name.endswith("_bucket") or metrics.bucket_bound(sample.labels) >= 0
-    )
 
 
 def _runs(path: Path, snapshot: _Snapshot, *, notes: tuple[str, ...]) -> list[MeasuredRun]:

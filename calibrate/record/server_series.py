@@ -27,6 +27,7 @@ class ServerSeries:
 
     rows: list[dict[str, float]] = field(default_factory=list)
     restarts: int = 0
+    unsound: int = 0  # samples whose value no server has
     options: dict[str, object] = field(default_factory=dict)
     increase: dict[tuple[str, Labels], float] = field(default_factory=dict)  # of counters, from the first snapshot on
     _last: dict[tuple[str, Labels], float] = field(default_factory=dict)
@@ -34,7 +35,12 @@ class ServerSeries:
 
     def add(self, unix_s: float, samples: Iterable[Sample]) -> dict[str, float]:
         """Take in a snapshot; its row of the main series. Raises HeadcountError where it has none of vLLM's metrics."""
-        now = {(sample.name, sample.labels): sample.value for sample in samples}
+        now = {}
+        for sample in samples:
+            if metrics.is_sound(sample):
+                now[sample.name, sample.labels] = sample.value
+            else:
+                self.unsound += 1
         if not any(name.startswith(metrics.PREFIX) for name, _ in now):
             raise HeadcountError(
                 "its metrics hold none of vLLM's; is it a vLLM server, and started with its statistics?"

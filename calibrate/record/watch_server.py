@@ -83,6 +83,7 @@ def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
     excluded = {
         "requests for metrics without an answer": lost,
         "restarts; requests that ran then are lost": series.restarts,
+        "samples whose value no server has": series.unsound,
     }
     options = dict(series.options)
     if log is not None:

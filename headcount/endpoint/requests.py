@@ -29,7 +29,19 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool = False
 
 
-class _Sampling(BaseModel):
+class SamplingBounds(BaseModel):
+    """What changes no token count, as far as both engines refuse it: `SamplingParams` of vLLM 0.32, SGLang 0.5.23."""
+
+    temperature: float | None = Field(None, ge=0, allow_inf_nan=False)
+    top_p: float | None = Field(None, gt=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(None, gt=0, allow_inf_nan=False)
+
+
+class _Sampling(SamplingBounds):
     """What completions and chats have in common."""
 
     model: str | None = None

@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from headcount.endpoint.requests import ApiError, CompletionRequest, Token
+from headcount.endpoint.requests import ApiError, CompletionRequest, SamplingBounds, Token
 from headcount.endpoint.responses import DONE, STREAM_HEADERS, Shape, Waiting, event
 from headcount.endpoint.serving import Endpoint, submitted
 
 
-class SamplingParams(BaseModel):
-    """Those that change how many tokens there are."""
+class SamplingParams(SamplingBounds):
+    """Those that change how many tokens there are, and bounds of the others."""
 
     max_new_tokens: int = 128
     min_new_tokens: int = Field(0, ge=0)
@@ -28,7 +28,7 @@ class SamplingParams(BaseModel):
 class GenerateRequest(BaseModel):
     text: str | list[str] | None = None
     input_ids: list[Token] | list[list[Token]] | None = None
-    sampling_params: SamplingParams = SamplingParams(min_new_tokens=0)
+    sampling_params: SamplingParams = SamplingParams.model_validate({})
     stream: bool = False
     rid: str | None = Field(None, max_length=1024)
     return_logprob: bool | None = False

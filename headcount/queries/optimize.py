@@ -134,6 +134,7 @@ def optimize(
     if router is not None:
         check_router(router)
     given = {name: value for name, value in engine.arguments.items() if value is not None}
+    own_arguments(given)
     axes = space(search.search, {**given, **({"router": router} if router else {})})
     layouts = Layouts(
         model=model,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from files.documents import ReadJson, parse_json
+from files.names import shortened
 from files.reading import InputError, read_text
 
 _INSIDE = re.compile(r'<script type="application/json" id="answer">(.*?)</script>', re.DOTALL)
@@ -22,6 +23,11 @@ _SCHEMA_1 = {  # keys of answers by 0.1, which 0.2 still reads, and what they ar
     "users_if_pool_smaller": "users_at_kv_cache_low",
     "users_if_pool_larger": "users_at_kv_cache_high",
 }
+
+
+_SHARES = ("kv_usage", "kv_cached", "attainment", "prefix_hit_rate", "host_hit_rate")
+_MOST_SHARE = 1.000001  # rounded sums
+_MOST_NUMBER = 1e30  # no figure of an answer comes near
 
 
 _KINDS_1 = {"apart": "disaggregation", "over time": "autoscaling"}  # kinds of questions in 0.1
@@ -55,5 +61,21 @@ def read_answer(path: Path) -> ReadJson:
     report = answer.get("report") if isinstance(answer, dict) else None
     if not isinstance(report, dict) or not isinstance(report.get("summary"), dict):
         raise InputError(f"{path}: not a saved answer with a report; write one with --json, or with --report FILE.json")
+    _check_numbers(answer, str(path), "")
     checked: ReadJson = answer
     return checked
+
+
+def _check_numbers(value: object, where: str, key: str) -> None:
+    """Raises InputError for a number that no answer has."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _check_numbers(each, where, name)
+    elif isinstance(value, list):
+        for each in value:
+            _check_numbers(each, where, key)
+    elif isinstance(value, int | float):
+        low, high = (0.0, _MOST_SHARE) if key in _SHARES else (-_MOST_NUMBER, _MOST_NUMBER)
+        if not low <= value <= high:
+            told = shortened(str(value) if isinstance(value, float) else f"{str(value)[:20]}…")
+            raise InputError(f"{where}: {shortened(key)} is {told}, which no answer says; ask the question again")

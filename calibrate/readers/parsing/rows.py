@@ -20,6 +20,9 @@ NEEDED = {  # a source has a column for all requests or for none; a single gap l
 }
 _ROUNDING_S = 1e-6
 MOST_TOKENS = 10**9  # of a prompt or an answer: a file that says more is damaged
+MOST_SECONDS = 10**6  # of a request or a run, eleven days
+_LEAST_SECONDS = 1e-9  # less is not measured
+MOST_UNIX_S = 10**11  # a clock's, in the year 5138
 
 
 class RequestRows:
@@ -36,7 +39,7 @@ class RequestRows:
         """One finished request; columns that the source lacks are left out."""
         row = {name: columns.get(name, math.nan) for name in REQUEST_COLUMNS}
         for name in ("ttft_s", "e2e_s"):  # tools leave 0 where they measured nothing
-            row[name] = row[name] or math.nan
+            row[name] = math.nan if abs(row[name]) < _LEAST_SECONDS else row[name]
         self._seen(row["arrival_s"])
         self._rows.append(row)
         self._sessions.append(session)
@@ -63,7 +66,7 @@ class RequestRows:
         }
 
     def _seen(self, arrival_s: float) -> None:
-        if math.isfinite(arrival_s):
+        if abs(arrival_s) <= MOST_UNIX_S:
             self._first_s = min(self._first_s, arrival_s)
 
     def _is_usable(self, row: int, needed: dict[str, str]) -> bool:
@@ -89,6 +92,8 @@ def _fault(row: dict[str, float], gaps: tuple[float, ...], needed: dict[str, str
         "no output tokens": row["output_tokens"] <= 0,
         "no prompt tokens": row["prompt_tokens"] <= 0,
         f"above {MOST_TOKENS:,} tokens": max(row["prompt_tokens"], row["output_tokens"]) > MOST_TOKENS,
+        f"above {MOST_SECONDS:,} s": max(row["ttft_s"], row["e2e_s"], *gaps) > MOST_SECONDS,
+        "a time of sending that no clock tells": abs(row["arrival_s"]) > MOST_UNIX_S,
         "negative duration": row["ttft_s"] < 0 or row["e2e_s"] < 0 or any(gap < -_ROUNDING_S for gap in gaps),
         "end before first token": row["e2e_s"] < row["ttft_s"] - _ROUNDING_S,
     }

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from calibrate.readers.parsing.engine_options import engine_option
+from calibrate.readers.parsing.figures import most_of
 from calibrate.readers.parsing.histogram import Histogram
-from calibrate.readers.parsing.metrics_text import Labels
+from calibrate.readers.parsing.metrics_text import Labels, Sample
 from files.documents import Json, read_toml
 
 Values = Mapping[tuple[str, Labels], float]
@@ -25,6 +26,15 @@ _MEANS = {"kv_usage"}  # over engines; the rest are sums over them
 def is_counter(name: str) -> bool:
     """Whether it only grows while a server lives; parts of histograms do."""
     return name.startswith(PREFIX) and name.endswith(("_total", "_count", "_sum", "_bucket"))
+
+
+def is_sound(sample: Sample) -> bool:
+    """Whether vLLM may have written it: a value that a server can have, a bucket with its bound."""
+    if not sample.name.startswith(PREFIX):
+        return True
+    is_share = sample.name in GAUGES["kv_usage"]
+    most = most_of("kv_usage" if is_share else sample.name.removeprefix(PREFIX))
+    return 0 <= sample.value <= most and (not sample.name.endswith("_bucket") or bucket_bound(sample.labels) >= 0)
 
 
 def total(values: Values, names: Sequence[str]) -> float | None:

@@ -13,9 +13,9 @@ def report_file(path: Path, out: Path) -> None:
     answer = read_answer(path)
     try:
         content = document.made(out, answer)
-    except InputError:  # of the format: the answer is as it should be
+    except (InputError, MemoryError, OSError):  # of the format: the answer is as it should be
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+    except Exception as error:  # a template's own errors are of many kinds
         raise InputError(
             f"{path}: it was changed, or another version of headcount wrote it ({type(error).__name__}: {error}); ask "
             "the question again"

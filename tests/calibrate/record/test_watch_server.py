@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.readers.parsing.metrics_text import Sample
+from calibrate.readers.parsing.metrics_text import Sample, metric_samples
 from calibrate.readers.parsing.server_metrics import histogram, total
 from calibrate.record.server_series import ServerSeries
 from calibrate.record.watch_server import metrics_address, read_server_recording, watch_server
@@ -266,3 +266,14 @@ def test_buckets_without_a_bound_are_passed_over() -> None:
         series.add(0.0, [*buckets, Sample(f"{name}_count", (), count), Sample(f"{name}_sum", (), count * 0.15)])
     found = series.aggregates()
     assert (found["ttft_s.p50"], found["ttft_s.mean"]) == (pytest.approx(0.15), pytest.approx(0.15))
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e308", "2"])
+def test_values_that_no_server_has_are_left_out_and_counted(value: str) -> None:
+    series = ServerSeries()
+    for usage in ("0.5", value):
+        text = f"vllm:kv_cache_usage_perc {usage}\nvllm:num_requests_running 3\n"
+        series.add(0.0, metric_samples(text))
+    found = series.aggregates()
+    assert (found["kv_usage_mean"], found["kv_usage_max"], found["running_mean"]) == (0.5, 0.5, 3.0)
+    assert series.unsound == 1

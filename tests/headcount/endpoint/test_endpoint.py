@@ -269,6 +269,9 @@ def test_an_answer_that_was_given_is_found_in_the_prefix_cache_of_the_next_turn(
     assert metrics(port)["vllm:prefix_cache_hits_total"] - before == known // 16 * 16
 
 
+NO_TEMPERATURES = ("NaN", "Infinity", "-1", "1e999")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "told"),
     [
@@ -287,6 +290,9 @@ def test_an_answer_that_was_given_is_found_in_the_prefix_cache_of_the_next_turn(
         ("/v1/completions", {"prompt": "hi", "echo": True}, 400, "not simulated"),
         ("/v1/completions", {"prompt": "hi", "priority": 3}, 400, "priority"),
         ("/v1/completions", {"prompt": "hi", "stream_options": {}}, 400, "stream=true"),
+        *(("/v1/completions", f'{{"prompt": "hi", "temperature": {t}}}', 400, "temperature") for t in NO_TEMPERATURES),
+        ("/v1/completions", '{"prompt": "hi", "top_p": NaN}', 400, "top_p"),
+        ("/v1/completions", {"prompt": "hi", "frequency_penalty": -3}, 400, "frequency_penalty"),
         ("/v1/completions", '{"prompt": "h', 400, "JSON"),
         ("/v1/completions", "[" * 100_000, 400, ""),
         ("/v1/completions", b"\xff\xfe", 400, ""),

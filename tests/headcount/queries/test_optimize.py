@@ -195,3 +195,8 @@ def test_the_command_answers_as_python_does(
     page = report.read_text(encoding="utf-8")
     assert answer.serve_line in page
     assert "headcount optimize --model qwen3-0.6b" in page
+
+
+def test_an_unknown_engine_is_one_clear_error() -> None:
+    with pytest.raises(hc.HeadcountError, match="no engine 'physical'; known: sglang, vllm"):
+        hc.optimize("llama-3.1-8b", "h100-sxm", engine="physical")

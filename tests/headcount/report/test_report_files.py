@@ -1,20 +1,27 @@
 """Reports as files: their formats, and what happens where none can be made."""
 
 import json
+import math
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("jinja2", reason="the report needs the extra 'report'")
 
 import headcount as hc
+from files.reading import InputError
 from headcount.views.report import document
 from headcount.views.report.formats import html as html_format
+from headcount.views.report.source import report_file
 from tests.headcount.report.test_report import answered
 
 
@@ -125,3 +132,43 @@ def test_the_drawing_is_the_chart_that_answers(question: str, title: str) -> Non
     drawn = document.made(Path("a.svg"), answered(question).to_json(report=True))
     assert isinstance(drawn, str)
     assert title in drawn.partition("</title>")[0]
+
+
+def places(value: Any, *way: Any) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a JSON document; of a list the first two."""
+    yield way
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from places(each, *way, key)
+
+
+WRONG = (5, None, "x", [], {}, [5], {"a": 5}, True, 10**400, 1e308, math.nan)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_saved_answer_that_was_changed_anywhere_ends_in_a_report_or_one_clear_error(data: st.DataObject) -> None:
+    answer = json.loads(json.dumps(answered("capacity").to_json(report=True)))
+    *way, last = data.draw(st.sampled_from([place for place in places(answer) if place]))
+    inner = answer
+    for key in way:
+        inner = inner[key]
+    inner[last] = data.draw(st.sampled_from(WRONG))
+    with TemporaryDirectory() as folder:
+        kept = Path(folder, "kept.json")
+        kept.write_text(json.dumps(answer), "utf-8")
+        for name in ("out.html", "out.md", "out.csv", "out.svg"):
+            with suppress(InputError):
+                report_file(kept, Path(folder, name))
+        with suppress(InputError):
+            str(hc.diff(kept, kept))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("kv_usage", 1e308), ("kv_usage", -0.1), ("users", 1e308), ("users", math.inf)]
+)
+def test_a_saved_answer_with_a_number_that_cannot_be_is_refused(tmp_path: Path, key: str, value: float) -> None:
+    answer = answered("capacity").to_json(report=True)
+    (tmp_path / "kept.json").write_text(json.dumps({**answer, key: value}), "utf-8")
+    with pytest.raises(InputError, match=rf"kept\.json: {key} is .*, which no answer says; ask the question again"):
+        report_file(tmp_path / "kept.json", tmp_path / "out.md")
