@@ -140,24 +140,34 @@ def check_access(found: os.stat_result, path: Path, *, owners: tuple[int, ...] =
 @contextmanager
 def reads_confined_to(*folders: Path) -> Iterator[None]:
     """Read files in these folders alone, wherever a name or a link leads: for names that come from strangers."""
-    _readable.append(tuple(folder.resolve() for folder in folders))
+    _readable.append(tuple(each for folder in folders for each in (folder.absolute(), folder.resolve())))
     try:
         yield
     finally:
         _readable.pop()
 
 
-def _check_confined(path: Path) -> None:
-    """Raise InputError for a file that may not be read, before anything is looked at."""
-    if _readable and not any(path.resolve().is_relative_to(folder) for folder in _readable[-1]):
+def check_confined(path: Path) -> None:
+    """Raise InputError for a file that may not be read, before anything is looked at, even whether it is there.
+
+    A way up, or to somebody's home, is refused as well: it would tell whether a folder, or a user, is there.
+    """
+    if not _readable:
+        return
+    leads_away = ".." in path.parts or str(path).startswith("~")
+    if leads_away or not all(_is_readable(way) for way in (path.absolute(), path.resolve())):
         raise InputError(f"{shown(path)} is not one of the files that may be read here; upload it")
+
+
+def _is_readable(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _readable[-1])
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """An ordinary file, or InputError: to open a pipe may wait for ever, to read a device never ends."""
     try:
-        _check_confined(path)
+        check_confined(path)
         kind = path.stat().st_mode
         if not stat.S_ISREG(kind):
             what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"

@@ -9,7 +9,7 @@ import numpy as np
 
 from files.documents import read_toml
 from files.names import nearest_hint, one_line, shortened
-from files.reading import InputError, shown
+from files.reading import InputError, check_confined, shown
 from files.registry import Registry
 from files.schema import AtLeastOne, typed
 from workloads.fitted import MARK
@@ -53,6 +53,7 @@ def _extended(base: str, path: Path, below: tuple[Path, ...]) -> Population:
     """A preset by its name, or a file beside the one that extends it."""
     is_preset = base.lower() in preset_names()
     found = PRESETS.path(base.lower()) if is_preset else path.parent / base
+    check_confined(found)
     if not is_preset and not found.is_file():
         given = shortened(one_line(base), 200)
         raise InputError(
@@ -113,6 +114,7 @@ def _loaded(file: TraceFile, trace_block_size: int | None, num_requests: int | N
         )
     if name.lower() in preset_names():
         return load_preset(name)
+    check_confined(path)
     if not name or not os.path.lexists(name):  # a link that leads nowhere is told by the reader
         hint = nearest_hint(name, preset_names())
         raise InputError(f"no workload '{shortened(one_line(name), 200)}': neither a file nor a preset; {hint}")

@@ -10,7 +10,7 @@ import click
 
 from files.errors import HeadcountError
 from files.names import one_line
-from files.reading import reads_confined_to
+from files.reading import InputError, check_confined, reads_confined_to
 from files.registry import search_path
 from headcount.cli.main import OURS
 from headcount.queries.result import Progress, Result
@@ -114,9 +114,11 @@ def _check_names(scenario: Scenario, context: click.Context) -> None:
     """Raise HeadcountError for a file that a pasted line or a start-up log names: nobody uploaded it."""
     for field in fields_of(scenario.question):
         value = context.params.get(str(field.parameter.name))
-        is_file = field.is_file or (field.may_be_file and os.path.lexists(str(value)))
-        if is_file and isinstance(value, str | Path) and not Path(value).resolve().is_relative_to(Path.cwd()):
-            raise HeadcountError(f"{field.label} '{value}' is a file of the server; upload it")
+        if (field.is_file or field.may_be_file) and isinstance(value, str | Path):
+            try:
+                check_confined(Path(value))  # whether it is there or not
+            except InputError:
+                raise HeadcountError(f"{field.label} '{value}' is a path on the server; upload the file") from None
 
 
 class _Hearing:

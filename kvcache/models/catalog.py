@@ -11,7 +11,7 @@ from pathlib import Path
 from files.documents import Json, read_json
 from files.errors import HeadcountError
 from files.names import UnknownNameError, one_line, shortened
-from files.reading import InputError, shown
+from files.reading import InputError, check_confined, shown
 from files.registry import LONGEST_NAME, Registry
 from files.schema import table, typed
 from kvcache.formats.quantization import find_quantization, quantization_names
@@ -119,7 +119,8 @@ class _Found:
 
 
 def _found(name_or_path: str) -> _Found:
-    given = Path(name_or_path).expanduser()
+    check_confined(Path(name_or_path))
+    given = Path(os.path.expanduser(name_or_path))  # leaves an unknown user's name as it is
     if name_or_path.startswith(("/", "./", "../", "~")) and not os.path.lexists(given):
         raise HeadcountError(
             f"no file {shortened(name_or_path, 300)!r}; give a model's config.json, the folder that holds it, or a name"

@@ -3,8 +3,10 @@
 import os
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 from files.errors import HeadcountError
+from files.reading import check_confined
 from kvcache.formats.quantization import QuantizationScheme, resolve_quantization
 from kvcache.models.catalog import load_model, named_config
 from kvcache.parallelism import Parallelism
@@ -77,8 +79,10 @@ def find_drafter(
         return _draft_model(target, model)
     if kind == "mtp":
         return _mtp_module(target, quantization)
-    if model is not None and os.path.lexists(os.path.expanduser(model)):
-        return _known_head(target, kind, model)
+    if model is not None:
+        check_confined(Path(model))
+        if os.path.lexists(os.path.expanduser(model)):
+            return _known_head(target, kind, model)
     return _assumed_head(target, kind)
 
 

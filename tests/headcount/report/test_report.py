@@ -1,5 +1,6 @@
 """What a reader of a report can rely on."""
 
+import csv
 import json
 import re
 import shutil
@@ -20,6 +21,7 @@ import headcount as hc
 from headcount.queries.result import Result
 from headcount.queries.saved_answer import read_answer
 from headcount.views.report import document
+from headcount.views.report.formats import csv as csv_format
 from headcount.views.report.source import report_file
 from headcount.views.report_data.study import Study, staircase_json
 from simulator.study import loads
@@ -290,13 +292,37 @@ def test_the_files_of_a_question_are_inside(capacity: dict[str, Any]) -> None:
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&|`*\u2028"
 
 
-def _poisoned(value: Any) -> Any:
+def _poisoned(value: Any, text: str = HOSTILE) -> Any:
     """Every text replaced by one that breaks out wherever it can."""
     if isinstance(value, dict):
-        return {key: each if key in ("kind", "severity") else _poisoned(each) for key, each in value.items()}
+        return {key: each if key in ("kind", "severity") else _poisoned(each, text) for key, each in value.items()}
     if isinstance(value, list):
-        return [_poisoned(each) for each in value]
-    return HOSTILE if isinstance(value, str) else value
+        return [_poisoned(each, text) for each in value]
+    return text if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("begins", ["=", "+", "-", "@", " =", "-5%="])
+def test_no_table_holds_a_spreadsheet_s_formula(capacity: dict[str, Any], begins: str) -> None:
+    page = _poisoned(capacity, f"{begins}cmd|'/C calc'!A0")
+    made = document.FORMATS.load("csv").made(document.report_of(page))
+    cells = [cell for row in csv.reader(made.splitlines()) for cell in row]
+    assert f"'{begins}cmd|'/C calc'!A0" in cells
+    assert not any(cell.lstrip().startswith(("=", "+cmd", "-cmd", "@", "-5%=")) for cell in cells)
+
+
+def test_numbers_stay_numbers_in_tables() -> None:
+    for number in ("-5", "+8.5 %", "-41.4%", "-1,000 users", "5", ""):
+        assert csv_format._safe(number) == number
+
+
+def test_markdown_holds_no_links_and_no_control_characters(capacity: dict[str, Any]) -> None:
+    page = _poisoned(capacity, "\\[x](javascript:alert(1)) ![y][z] \x1b[2J\x07")
+    page["report"]["layouts"]["text"] = "count"
+    made = document.FORMATS.load("md").made(document.report_of(page))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", made)
+    outside_code = re.sub(r"^(`{3,})\n.*?^\1$", "", made, flags=re.DOTALL | re.MULTILINE)
+    assert r"\\\[x\](javascript" in outside_code
+    assert not re.search(r"(?<!\\)(\\\\)*[\[\]]", outside_code)
 
 
 def test_hostile_text_stays_text(capacity: dict[str, Any]) -> None:

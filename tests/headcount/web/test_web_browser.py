@@ -230,7 +230,7 @@ def test_a_pasted_line_reads_no_file_of_the_server(server: str, tmp_path: Path) 
     secret = tmp_path / "config.json"
     secret.write_text('{"architectures": ["LlamaForCausalLM"]}')
     shown = _ended(_asked(server, "memory", gpu="h100-sxm", **{"vllm-args": f"vllm serve {secret}"}))
-    assert "upload it" in shown and "LlamaForCausalLM" not in shown
+    assert "upload the file" in shown and "LlamaForCausalLM" not in shown
 
 
 def test_a_killed_worker_is_told_and_the_next_question_is_answered(server: str) -> None:

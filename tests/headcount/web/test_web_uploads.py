@@ -2,13 +2,16 @@
 
 import io
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from files.reading import InputError, read_text, reads_confined_to
+from headcount.web.scenario import read_scenario
 from headcount.web.uploads import Uploads, safe_name
+from headcount.web.worker import Refused, _answered
 from tests.headcount.web.conftest import scenario
 
 
@@ -96,3 +99,34 @@ def test_confined_reads_stay_in_their_folders(tmp_path: Path) -> None:
             with pytest.raises(InputError, match="may be read here"):
                 read_text(path)
     assert read_text(outside) == "secret"
+
+
+SPECULATION = '{{"method": "eagle", "model": "{path}", "num_speculative_tokens": 2}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vllm-args", "vllm serve {path}"),
+        ("vllm-args", f"vllm serve llama-3.1-8b --speculative-config '{SPECULATION}'"),
+        ("workload", f"upload:{'0' * 32}/a.toml"),  # which extends {path}
+    ],
+)
+@pytest.mark.parametrize("way", ["{file}", "{folder}/../../..{here}", "~{file}", "{file}/config.json"])
+def test_an_answer_does_not_tell_which_files_the_server_has(
+    name: str, value: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file or a folder that is there and one that is not, the page says the same but for the name."""
+    monkeypatch.chdir(tmp_path)
+    told = []
+    for file, folder in (("/etc/passwd", "/usr/lib/ssl"), ("/etc/nobody", "/usr/lib/no")):
+        path = way.format(file=file, folder=folder, here=f"{tmp_path}/a.toml")
+        (tmp_path / "a.toml").write_text(f'extends = "{path}"\n')
+        given = {name: value.format(path=path), "gpu": "h100-sxm"}
+        given = given if name == "vllm-args" else {**given, "model": "llama-3.1-8b"}
+        question = "memory" if name == "vllm-args" else "capacity"
+        asked = read_scenario(question, list(given.items()))
+        answer = _answered(asked, tmp_path, Pipe()[0])
+        assert isinstance(answer, Refused) and not answer.is_fault
+        told.append(answer.why.replace(path, "PATH"))
+    assert told[0] == told[1]

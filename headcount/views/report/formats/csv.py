@@ -2,10 +2,15 @@
 
 import csv
 import io
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from headcount.views.report.charts.chart import Chart
 from headcount.views.report.document import Report
 from headcount.views.report.parts import Folded, Part, Table
+
+_NUMBER: Final = re.compile(r"[+-][\d.,\s]*\d(?:\s?[%A-Za-z]*)")
 
 
 def missing() -> str:
@@ -16,14 +21,25 @@ def missing() -> str:
 def made(report: Report) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([_safe(cell) for cell in row] for row in _rows(report))
+    return out.getvalue()
+
+
+def _rows(report: Report) -> Iterator[Sequence[object]]:
     first = report.summary
-    writer.writerows([["question", first["question"]], ["answer", first["answer"]], *first["figures"]])
+    yield from (("question", first["question"]), ("answer", first["answer"]), *first["figures"])
     if options := first["options"]:
-        writer.writerows([[], ["summary", options["title"]], options["columns"], *options["rows"]])
+        yield from ((), ("summary", options["title"]), options["columns"], *options["rows"])
     for section in report.shown:
         for title, columns, rows in (found for part in section.parts for found in _tables(part)):
-            writer.writerows([[], [section.title, title], columns, *rows])
-    return out.getvalue()
+            yield from ((), (section.title, title), columns, *rows)
+
+
+def _safe(cell: object) -> str:
+    """A spreadsheet takes a cell that begins so to be a formula, which an apostrophe keeps it from."""
+    text = str(cell)
+    is_formula = text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r"))
+    return f"'{text}" if is_formula and not _NUMBER.fullmatch(text) else text
 
 
 def _tables(part: Part) -> list[tuple[str, list[str], list[list[str]]]]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
+from unicodedata import category
 
+from files.names import printable
 from headcount.views.report.charts.chart import Chart
 from headcount.views.report.document import Report
 from headcount.views.report.parts import Command, File, Folded, Part, Table, Text
@@ -83,7 +85,12 @@ def _fenced(text: str) -> str:
     fence = "```"
     while fence in text:
         fence += "`"
-    return f"{fence}\n{text.rstrip()}\n{fence}"
+    lines = ("".join(map(_printable, line.expandtabs())) for line in text.rstrip().splitlines())
+    return "\n".join((fence, *lines, fence))
+
+
+def _printable(char: str) -> str:
+    return char if char.isprintable() or category(char) == "Zs" else "?"  # Zs: spaces of every width
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -95,5 +102,8 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def _safe(text: str) -> str:
-    """In one line, and no HTML."""
-    return " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """In one line that a terminal may show, with neither HTML nor links."""
+    line = printable(" ".join(str(text).split()))
+    for char in "\\[]":
+        line = line.replace(char, f"\\{char}")
+    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
