@@ -59,9 +59,9 @@ class CompareResult(SweepResult):
 
     @property
     def best(self) -> Layout | None:
-        """The first of those that serve somebody."""
+        """The first of those that serve somebody at 95 % confidence; None where none does."""
         first = self.layouts[0] if self.layouts else None
-        return first if first is not None and first.row is not None and first.row.users else None
+        return first if first is not None and first.row is not None and first.users else None
 
     def figures(self) -> Json:
         return self.shared_figures() | {
@@ -172,7 +172,7 @@ def compare(
 def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort: str) -> Attribution | None:
     """What the best gains over the base; layouts between them are simulated where they were only screened."""
     best = ranked(found, sort)[0]
-    if best.row is None or not best.row.users:
+    if best.row is None or not best.users:
         return None
 
     def at(choice: Choice) -> Layout:
@@ -189,9 +189,9 @@ def remarks_on(axes: Sequence[Axis]) -> list[Block]:
 
 
 def verdict_of(layouts: Sequence[Layout]) -> Verdict:
-    """Bad input if nothing runs, missed if nobody is served, inconclusive if the best is not known well enough."""
+    """Bad input if nothing runs, missed if no user is sure, inconclusive if the best is not known well enough."""
     best = layouts[0]
-    if best.row is not None and best.row.users:
+    if best.row is not None and best.users:
         return Verdict.DONE if best.row.is_precise else Verdict.INCONCLUSIVE
     if any(layout.is_screened_only for layout in layouts):
         return Verdict.DONE

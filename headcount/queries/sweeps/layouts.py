@@ -243,7 +243,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
         "traffic_of": cut.name if cut and len({each.traffic for each in led}) > 1 else "",
         "trace": next((trace_notes(each.looked.question.workload) for each in layouts if each.looked), ()),
         "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
-        "why_missed": f"no layout meets the SLO; {reasons[0]}"
+        "why_missed": f"no layout serves a user at 95 % confidence; {reasons[0]}"
         if verdict is Verdict.TARGET_MISSED and reasons
         else None,
     }

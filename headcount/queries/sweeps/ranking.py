@@ -35,15 +35,18 @@ def check_sort(sort: str) -> None:
 
 
 def ranked(layouts: Sequence[Layout], sort: str) -> tuple[Layout, ...]:
-    """Simulated ones that serve somebody first, then screened ones, then those that serve nobody; ties keep order."""
+    """Those that serve somebody at 95 % confidence first, then those that are expected to; ties keep order.
+
+    Screened ones follow, then those that serve nobody.
+    """
     measure = SORTS[sort]
     return tuple(sorted(layouts, key=lambda layout: (_tier(layout), measure(layout))))
 
 
 def _tier(layout: Layout) -> int:
     if layout.row is not None and layout.row.users:
-        return 0
-    return 1 if layout.is_screened_only else 2
+        return 0 if layout.users else 1
+    return 2 if layout.is_screened_only else 3
 
 
 def is_promising(found: Sequence[Layout], place: int, sort: str) -> bool:

@@ -60,7 +60,11 @@ def head(answer: CompareResult) -> list[Block]:
     title = Line(f", workload {answer.workload}: {answer.slo}", bold=answer.model)
     best = answer.best
     if best is None:
-        return [title]
+        is_known = not any(layout.is_screened_only for layout in answer.layouts)
+        return [
+            title,
+            *[Line("; the reasons follow the table", bold=f"no layout serves a user {AT_CONFIDENCE}")] * is_known,
+        ]
     cost = best.usd_per_user_month
     said = f": {counted(best.users, 'user')} {AT_CONFIDENCE} on {counted(best.gpus, 'GPU')}" + (
         f", ${cost:,.2f} per user and month" if cost else ""

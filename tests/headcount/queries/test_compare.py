@@ -14,10 +14,11 @@ import headcount as hc
 from headcount.inputs.prices import catalog_names
 from headcount.inputs.reading.variations import Axis, axes_of, choices, value_text, varied
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries.compare import MOST_LAYOUTS
+from headcount.queries.compare import MOST_LAYOUTS, verdict_of
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.queries.sweeps.ranking import SORTS, ranked
 from headcount.text.words import PRECISION_REMARK
+from headcount.views.of.compare import ORDERS
 from headcount.views.of.layouts_summary import spoken
 from kvcache.gpus.gpu import find_gpu
 from simulator.engines.values import Objects
@@ -258,3 +259,17 @@ def test_a_row_of_another_gpu_leads_with_the_measure_that_ranks_it_and_each_gpu_
     assert "layouts of one GPU share them" not in str(found)
     errors = [str(note) for note in found.diagnostics if note.code == "step-time-error"]
     assert [text.partition(":")[0] for text in errors] == [best.name, other.name]
+
+
+@pytest.mark.parametrize("sort", ["cost", "users", "ttft", "tpot", "month"])
+def test_where_no_layout_serves_a_user_for_sure_none_is_called_the_best(answer: hc.CompareResult, sort: str) -> None:
+    """Whatever is expected: an interval may begin at 0."""
+    unsure = [replace(each, row=each.row and replace(each.row, users_low=0)) for each in answer.layouts if each.row]
+    nobody = replace(answer, layouts=ranked(unsure, sort), sort=sort)
+    assert nobody.best is None and nobody.figures()["best"] is None
+    assert verdict_of(nobody.layouts) is hc.Verdict.TARGET_MISSED
+    assert "no layout serves a user at 95 % confidence; the reasons follow the table" in str(nobody)
+    assert all(f"{each.name}: {each.reason}" in str(nobody) for each in nobody.layouts)
+    assert not any(f"; {order} of" in str(nobody) for order in ORDERS.values())
+    sure = next(each for each in answer.layouts if each.users)
+    assert replace(nobody, layouts=ranked([*unsure, sure], sort)).best is sure
