@@ -30,8 +30,8 @@ from simulator.engines.engines import AnyArgs, words_of
 from simulator.fleet.router import check_router
 from simulator.study.candidate import RunContext
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.capacity_row import CapacityRow, best_row
-from simulator.study.capacity_table import CapacityTable, LongerTTFT, capacity_rows, plans_of
+from simulator.study.capacity_row import CapacityRow, best_row, empty_row
+from simulator.study.capacity_table import CapacityTable, LongerTTFT, plans_of
 from simulator.study.points import Point
 from workloads.effects import TrafficEffects
 from workloads.traces.trace_file import Source
@@ -288,13 +288,23 @@ def _watched(
 
     table.how.watcher, table.how.estimated = watch, estimated
     progress(Progress(done=0, total=len(asked.gpus), so_far=answer(())))
-    for row in capacity_rows(asked, table=table):
-        rows.append(row)
+    for gpus in asked.gpus:
+        rows.append(_row(table, gpus, is_alone=len(asked.gpus) == 1))
         if len(rows) < len(asked.gpus):
-            found = found_line(row)
+            found = found_line(rows[-1])
             progress(Progress(done=len(rows), total=len(asked.gpus), found=found, so_far=answer(tuple(rows))))
     watch()
     return tuple(rows)
+
+
+def _row(table: CapacityTable, gpus: int, *, is_alone: bool) -> CapacityRow:
+    """A number of GPUs that cannot be simulated leaves the other rows as they are; alone it raises HeadcountError."""
+    try:
+        return table.row(gpus)
+    except HeadcountError as error:
+        if is_alone:
+            raise
+        return empty_row(table.question, gpus, table.question.args.tensor_parallel_size or 1, str(error))
 
 
 def _verdict(rows: Sequence[CapacityRow]) -> Verdict:
