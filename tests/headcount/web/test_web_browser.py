@@ -208,7 +208,7 @@ def test_no_page_is_wider_than_the_window(server: str, browser: Any, width: int)
     [
         ("capacity", ("workload", "t.csv", b"\x00\x01\x02"), "not a text file"),
         ("capacity", ("workload", "t.csv", b"a,b\n1,2\n"), "t.csv"),
-        ("capacity", ("workload", "p.toml", b"extends = '../../../etc/passwd'\n"), "neither a preset nor a file"),
+        ("capacity", ("workload", "p.toml", b"extends = '../../../etc/passwd'\n"), "may be read here"),
         ("capacity", ("workload", "p.toml", b"extends = '/etc/hostname'\n"), "may be read here"),
         ("capacity", ("model", "config.json", b"{"), "config.json"),
         ("capacity", ("model", "config.json", b"[" * 100_000), "config.json"),
