@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from files.documents import Json, ReadJson
-from files.reading import InputError
 from headcount.inputs.question import question
 from headcount.queries.result import Result
-from headcount.queries.saved_answer import read_answer
+from headcount.queries.saved_answer import read_answer, was_changed
 from headcount.text.words import EACH_GETS, SAFE
 
 _ASKED = ("model", "gpu", "workload", "think_time_s", "router", "growth", "headroom", "spare_servers", "seed")
@@ -84,11 +83,8 @@ def diff(before: str | Path, after: str | Path) -> DiffResult:
             asked_changes=tuple(_changes(dict(_asked(first, with_load)), dict(_asked(second, with_load)))),
             answer_changes=tuple(_changes(*_under_same_names(first, second, same_words))),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"{before} or {after}: it was changed, or another version of headcount wrote it "
-            f"({type(error).__name__}: {error}); ask the question again"
-        ) from None
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise was_changed(f"{before} or {after}", error) from None
 
 
 def _under_same_names(

@@ -66,6 +66,14 @@ def read_answer(path: Path) -> ReadJson:
     return checked
 
 
+def was_changed(where: str, error: Exception) -> InputError:
+    """What to say of an answer that cannot be used although it was read."""
+    return InputError(
+        f"{where}: it was changed, or another version of headcount wrote it ({type(error).__name__}: {error}); ask "
+        "the question again"
+    )
+
+
 def _check_numbers(value: object, where: str, key: str) -> None:
     """Raises InputError for a number that no answer has."""
     if isinstance(value, dict):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from files.outputs import write_whole
 from files.reading import InputError
-from headcount.queries.saved_answer import read_answer
+from headcount.queries.saved_answer import read_answer, was_changed
 from headcount.views.report import document
 
 
@@ -16,8 +16,5 @@ def report_file(path: Path, out: Path) -> None:
     except (InputError, MemoryError, OSError):  # of the format: the answer is as it should be
         raise
     except Exception as error:  # a template's own errors are of many kinds
-        raise InputError(
-            f"{path}: it was changed, or another version of headcount wrote it ({type(error).__name__}: {error}); ask "
-            "the question again"
-        ) from None
+        raise was_changed(str(path), error) from None
     write_whole(out, content)
