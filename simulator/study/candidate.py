@@ -47,7 +47,7 @@ WITHIN: Final = (1.35, 0.98, 1.0)
 """By level: times what is known of a candidate's users at 95 % confidence that count. Estimates are hardly ever so far
 off; few replications are off by 2.5 %, and a candidate that may be that much better is not worth confirming another
 (docs/measurements/search.md)."""
-MAY_REACH: Final = (1.5, 1.1, 1.0)
+MAY_REACH: Final = (2.0, 1.1, 1.0)
 """By level: times that beyond which hardly a candidate lies. One that cannot reach a number of users is given up."""
 MOST_TOGETHER: Final = 16  # replicas that are simulated together where copies of one are a candidate
 MOST_USERS: Final = 10_000  # of them
