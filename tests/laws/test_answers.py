@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headcount as hc
 from simulator.study.candidate import WITHIN, Level
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import search
@@ -124,3 +125,12 @@ def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str) -> None:
 @pytest.mark.parametrize("number", ONCE_BROKEN)
 def test_what_was_broken_once_is_not_again(number: int) -> None:
     assert not breaks_of(random_question(number))
+
+
+@pytest.mark.slow
+def test_a_plan_that_waits_for_prefill_says_what_a_longer_limit_would_buy() -> None:
+    """One server of 8 GPUs cannot be fewer servers, but another layout."""
+    plan = hc.plan("qwen3-32b", gpu="h100-sxm", users=68, workload="rag", traffic={"context": "32K"}, replications=2)
+    assert plan.best is not None and (plan.best.binding or "").startswith("TTFT")
+    costs = [plan.best.usd_per_hour or 0.0, *(each.usd_per_hour for each in plan.longer_ttft)]
+    assert len(costs) > 1 and all(after < before for before, after in itertools.pairwise(costs))

@@ -153,7 +153,7 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class LongerTTFTFleet:
-    """About what the same servers would be under a longer limit on TTFT."""
+    """About what the best fleet's GPUs would be under a longer limit on TTFT."""
 
     slo: SLO
     gpus: int
@@ -161,21 +161,29 @@ class LongerTTFTFleet:
 
 
 def longer_ttft(race: FleetSearch, tables: "Tables") -> tuple[LongerTTFTFleet, ...]:
-    """Fewer servers of the best fleet, if answers might begin later; nothing where TTFT does not hold it back."""
+    """Fewer GPUs of the best fleet's kind, if answers might begin later; nothing where TTFT does not hold it back.
+
+    As many servers as its simulations tell, or another layout by its estimate where that costs less.
+    """
     best, users = race.best, race.question.users
     if best is None or best.layout.disaggregated is not None or not best.is_whole:
         return ()
-    found, layout = tables.of(best.layout).longer_ttft(best.row), best.layout
-    needed = [math.ceil(users * best.servers / each.users_low - 1e-9) for each in found]
-    return tuple(
-        LongerTTFTFleet(
-            slo=each.slo,
-            gpus=layout.gpus(servers + best.spare),
-            usd_per_hour=layout.usd_per_hour(servers + best.spare),
-        )
-        for each, servers in zip(found, needed, strict=True)
-        if servers < best.servers
-    )
+    found: list[LongerTTFTFleet] = []
+    layout = best.layout
+    for each in tables.of(layout).longer_ttft(best.row):
+        servers = math.ceil(users * best.servers / each.users_low - 1e-9) + best.spare
+        gpus, cost = layout.gpus(servers), layout.usd_per_hour(servers)
+        asked = replace(race.question, slo=each.slo, offers=(layout.offer,), variants=(layout.args,))
+        other = _cheapest_screened(asked)
+        if other is not None and other.usd_per_hour < cost:
+            gpus, cost = other.layout.gpus(*other.bought), other.usd_per_hour
+        if cost < (found[-1] if found else best).usd_per_hour:
+            found.append(LongerTTFTFleet(slo=each.slo, gpus=gpus, usd_per_hour=cost))
+    return tuple(found)
+
+
+def _cheapest_screened(question: FleetQuestion) -> Screened | None:
+    return next(iter(screen_all(replace(question, disaggregated=None)).screened), None)
 
 
 def fewest_gpus(table: CapacityTable, users: float, most: int) -> int:
