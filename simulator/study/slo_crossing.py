@@ -19,6 +19,8 @@ DECIDE = 2.0  # times the half-width without loads of few replications
 TELL = 4  # replications for each coefficient
 DISTINCT = 3  # of them with random numbers of their own, beside two
 WORSE = 1.5  # times the squared error of the best number of quantities: more is chance's overfitting
+NO_MISS = 1e-6  # requests
+SINGULAR = 1e-10  # of the largest singular value: smaller ones are rounding
 LEAST_SHARE = 0.1  # of the misses seen: what is left of them after the correction
 
 
@@ -115,42 +117,36 @@ def _with_few_quantities(shown: Sequence[LoadSample]) -> list[LoadSample]:
     told = sum(len(each.misses) - 1 for each in shown if len(each.misses) > 2) // TELL
     most = max(len(each.misses) for each in shown)
     count = min(max(told, 1), max(most - 2, 0) // DISTINCT, shown[0].surplus.shape[1])
-    choices = [[replace(each, surplus=each.surplus[:, :few]) for each in shown] for few in range(count + 1)]
-    errors = [_left_out_error(each) for each in choices] if count else [0.0]
-    return choices[max(few for few, error in enumerate(errors) if error <= WORSE * min(errors))]
-
-
-def _left_out_error(shown: Sequence[LoadSample]) -> float:
-    """Squared errors of what the other replications foretell of each, over all loads (Allen 1974)."""
-    total = 0.0
-    for number in range(max(len(each.misses) for each in shown)):
-        others = [_without(each, number) for each in shown]
-        elasticity = _elasticity(others)
-        for each, rest in zip(shown, others, strict=True):
-            if number < len(each.misses) and len(rest.misses) > 1 and rest.share:
-                foretold = 1 + (each.surplus[number] - rest.surplus.mean(axis=0)) @ elasticity
-                total += (each.misses[number] / rest.share - foretold) ** 2
-    return total
+    few = 0
+    if count:
+        left_out = _LeftOut(shown)
+        errors = [left_out.foretelling_error(quantities) for quantities in range(count + 1)]
+        few = max(quantities for quantities, error in enumerate(errors) if error <= WORSE * min(errors))
+    return [replace(each, surplus=each.surplus[:, :few]) for each in shown]
 
 
 def _knee_of(shown: Sequence[LoadSample], target_misses: float, hours_met: float | None) -> SLOCrossing:
-    numbers = max(len(each.misses) for each in shown)
+    left_out = _LeftOut(shown)
+    numbers, elasticity = left_out.numbers, left_out.elasticity(shown[0].surplus.shape[1])
     near = _weights(shown, None)
 
-    def log_root(each: Sequence[LoadSample]) -> tuple[float, float]:
-        return _log_root(each, target_misses / _unlucky(each, near, hours_met), near)
+    def roots() -> tuple[FloatArray, FloatArray]:
+        if hours_met is None:
+            targets = np.full(numbers + 1, target_misses)
+        else:
+            without = [[_without(each, number) for each in shown] for number in range(numbers)]
+            targets = target_misses / np.array([_unlucky(each, near, hours_met) for each in (*without, shown)])
+        return left_out.log_roots(elasticity, targets, near)
 
-    found, slope = log_root(shown)
+    found, slopes = roots()
     for _ in range(3):  # nearness is judged from the estimate itself
-        near = _weights(shown, found)
-        found, slope = log_root(shown)
-    left = (log_root([_without(each, number) for each in shown])[0] for number in range(numbers))
-    pseudo = numbers * found - (numbers - 1) * np.array(list(left))
+        near = _weights(shown, float(found[-1]))
+        found, slopes = roots()
     return SLOCrossing(
-        log_size=found,
-        log_sizes=pseudo,
+        log_size=float(found[-1]),
+        log_sizes=numbers * found[-1] - (numbers - 1) * found[:-1],
         target_misses=target_misses / _unlucky(shown, near, hours_met),
-        slope=slope,
+        slope=float(slopes[-1]),
     )
 
 
@@ -199,48 +195,100 @@ def _without(shown: LoadSample, number: int) -> LoadSample:
     return replace(shown, misses=misses, requests=requests, surplus=surplus)
 
 
-def _log_root(shown: Sequence[LoadSample], target_misses: float, weights: FloatArray) -> tuple[float, float]:
-    """Where the line through the loads meets the target, and its slope."""
-    x, y = np.log([each.size for each in shown]), _log_misses(shown, _elasticity(shown), target_misses)
-    mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
-    spread = float(weights @ (x - mean_x) ** 2)
-    slope = float(weights @ ((x - mean_x) * (y - mean_y))) / spread if spread else MIN_SLOPE
-    slope = min(max(slope, MIN_SLOPE), MAX_SLOPE)
-    return float(mean_x + (math.log(target_misses) - mean_y) / slope), slope
-
-
 def comparable_misses(shown: Sequence[LoadSample], target_misses: float) -> FloatArray:
     """[loads] misses as drawn, had each load been replicated as often as the best known one."""
-    return np.exp(_log_misses(shown, np.zeros(shown[0].surplus.shape[1]), target_misses))
+    left_out = _LeftOut(shown)
+    nothing = left_out.elasticity(0)
+    return np.asarray(np.exp(left_out.log_misses(nothing, np.full(len(nothing), target_misses))[-1]))
 
 
-def _log_misses(shown: Sequence[LoadSample], elasticity: FloatArray, target_misses: float) -> FloatArray:
-    """[loads] corrected for what chance drew; few replications also for what the best known load shows in the same."""
-    best = max(shown, key=lambda each: len(each.misses))
-    most, found = len(best.misses), []
-    for each in shown:
-        count, log = len(each.misses), _log_corrected(each, elasticity, target_misses)
-        if most <= PAIRED * count < PAIRED * most:
-            log += _log_corrected(best, elasticity, target_misses)
-            log -= _log_corrected(best.first(count), elasticity, target_misses)
-        found.append(log)
-    return np.array(found)
+class _Sums:
+    """Over the replications of a load, [numbers + 1, …]: without each in turn, then of all; of one alone, that one."""
+
+    def __init__(self, shown: LoadSample, numbers: int) -> None:
+        self.shown = shown
+        missed = shown.misses * shown.requests
+
+        def without(values: FloatArray) -> FloatArray:
+            found = np.repeat(values.sum(axis=0)[None], numbers + 1, axis=0)
+            if len(values) > 1:
+                found[: len(values)] -= values
+            return found
+
+        self.counts = without(np.ones(len(missed)))
+        self.requests = without(shown.requests)
+        self.missed = without(missed)
+        self.missed[self.missed < NO_MISS] = 0.0  # what rounding leaves
+        self.surplus = without(shown.surplus)
+        self.squares = without(shown.surplus[:, :, None] * shown.surplus[:, None, :])
+        self.products = without(missed[:, None] * shown.surplus)
+
+    @property
+    def share(self) -> FloatArray:
+        """Of all requests together that miss."""
+        return np.asarray(self.missed / self.requests)
+
+    def log_corrected(self, elasticity: FloatArray, targets: FloatArray) -> FloatArray:
+        """Logarithm of the mean misses, had chance drawn what is expected; few enough count as more, to have one."""
+        drawn = np.einsum("kq,kq->k", self.surplus[:, : elasticity.shape[1]], elasticity)
+        factor = np.maximum(1 - drawn / self.counts, LEAST_SHARE)
+        return np.asarray(np.log(np.maximum(self.share * factor, targets * LEAST_MISSES)))
 
 
-def _log_corrected(shown: LoadSample, elasticity: FloatArray, target_misses: float) -> float:
-    """Logarithm of the mean misses, had chance drawn what is expected; few enough count as more, to have one."""
-    factor = max(1 - float(shown.surplus.sum(axis=0) @ elasticity) / len(shown.misses), LEAST_SHARE)
-    return math.log(max(shown.share * factor, target_misses * LEAST_MISSES))
+class _LeftOut:
+    """What loads show together without each replication in turn, and with all: rows of [numbers + 1, …]."""
 
+    def __init__(self, shown: Sequence[LoadSample]) -> None:
+        self.numbers = max(len(each.misses) for each in shown)
+        self.loads = [_Sums(each, self.numbers) for each in shown]
 
-def _elasticity(shown: Sequence[LoadSample]) -> FloatArray:
-    """[quantities] the share by which misses grow with a surplus: least squares over replications, within each load."""
-    quantities = shown[0].surplus.shape[1]
-    squares, products = np.zeros((quantities, quantities)), np.zeros(quantities)
-    for each in shown:
-        count, missed = len(each.misses), each.misses * each.requests
-        if count > 2 and (total := float(missed.sum())) > 0:
-            sums = each.surplus.sum(axis=0)
-            squares += each.surplus.T @ each.surplus - np.outer(sums, sums) / count
-            products += count / total * (missed @ each.surplus) - sums
-    return np.asarray(np.linalg.lstsq(squares, products)[0])
+    def elasticity(self, quantities: int) -> FloatArray:
+        """[numbers + 1, quantities] the share by which misses grow with a surplus: least squares within each load."""
+        squares = np.zeros((self.numbers + 1, quantities, quantities))
+        products = np.zeros((self.numbers + 1, quantities))
+        for each in self.loads:
+            told = (each.counts > 2) & (each.missed > 0)
+            sums, counts = each.surplus[told, :quantities], each.counts[told, None]
+            squares[told] += each.squares[told, :quantities, :quantities] - (
+                sums[:, :, None] * sums[:, None, :] / counts[:, None]
+            )
+            products[told] += counts / each.missed[told, None] * each.products[told, :quantities] - sums
+        return np.asarray((np.linalg.pinv(squares, rcond=SINGULAR) @ products[:, :, None])[:, :, 0])
+
+    def foretelling_error(self, quantities: int) -> float:
+        """Squared errors of what the other replications foretell of each, over all loads (Allen 1974)."""
+        elasticity, total = self.elasticity(quantities), 0.0
+        for each in self.loads:
+            shown, count = each.shown, len(each.shown.misses)
+            told = np.flatnonzero((each.counts[:count] > 1) & (each.missed[:count] > 0))
+            mean = each.surplus[told, :quantities] / each.counts[told, None]
+            more = np.einsum("kq,kq->k", shown.surplus[told, :quantities] - mean, elasticity[told])
+            total += float(((shown.misses[told] / each.share[told] - 1 - more) ** 2).sum())
+        return total
+
+    def log_misses(self, elasticity: FloatArray, targets: FloatArray) -> FloatArray:
+        """[numbers + 1, loads] corrected for what chance drew.
+
+        Few replications are corrected for what the best known load shows in the same, too.
+        """
+        best = max(self.loads, key=lambda each: len(each.shown.misses))
+        most, found = len(best.shown.misses), []
+        for each in self.loads:
+            count, logs = len(each.shown.misses), each.log_corrected(elasticity, targets)
+            if most <= PAIRED * count < PAIRED * most:
+                same = _Sums(best.shown.first(count), self.numbers)
+                logs = logs + best.log_corrected(elasticity, targets) - same.log_corrected(elasticity, targets)
+            found.append(logs)
+        return np.stack(found, axis=1)
+
+    def log_roots(
+        self, elasticity: FloatArray, targets: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """[numbers + 1] where the line through the loads meets the target, and its slope."""
+        x, y = np.log([each.shown.size for each in self.loads]), self.log_misses(elasticity, targets)
+        mean_x, mean_y = np.average(x, weights=weights), y @ weights / weights.sum()
+        away = weights * (x - mean_x)
+        spread = float(away @ (x - mean_x))
+        slopes = (y - mean_y[:, None]) @ away / spread if spread else np.full(len(y), MIN_SLOPE)
+        slopes = np.clip(slopes, MIN_SLOPE, MAX_SLOPE)
+        return mean_x + (np.log(targets) - mean_y) / slopes, slopes
