@@ -50,6 +50,8 @@ class QuantizationScheme:
     kv_cache_dtype: str | None = None  # what published checkpoints in this format declare
     spared: tuple[str, ...] = ()  # components that the checkpoint leaves in 16 bits
     is_native: bool = True  # the checkpoint's own, so that its widths are those of the files
+    is_listed: bool = False  # with the formats that the checkpoint lists by module
+    file_share: float = 1.0  # bytes of the checkpoint's files over those counted
     asked_as: str | None = None  # the loose name that was given for it, such as int4
     gemm_dtype: Multiply
     fallback_gemm_dtype: Multiply
@@ -79,8 +81,17 @@ class QuantizationScheme:
         bits = across * down * (self.scale_bits + self.zero_bits) + self.tensor_bits + cols * self.index_bits
         return bits / 8
 
+    def of(self, tensor: Tensor) -> "QuantizationScheme | None":
+        """The format that the tensor is held in: this one, or what the checkpoint lists; None: the model's dtype."""
+        if not self.packs(tensor):
+            return None
+        listed = tensor.format if self.is_listed else None
+        return self if listed is None else replace(find_quantization(listed), is_native=self.is_native)
+
     def packs(self, tensor: Tensor) -> bool:
-        """Whether this format packs the tensor, rather than leaving it in the model's dtype."""
+        """Whether the tensor is packed, rather than left in the model's dtype."""
+        if self.is_listed and tensor.format is not None:
+            return tensor.format != "none"
         if tensor.component in self.spared or self.name in _PLAIN:
             return False
         if tensor.component in ("embedding", "lm_head") and tensor.cols > 1:
@@ -92,10 +103,11 @@ class QuantizationScheme:
 
         Experts of formats with groups are spared: vLLM's fallback kernel halves its groups until they fit.
         """
-        if not self.packs(tensor) or not self.group_size or not tensor.cols % self.group_size:
+        own = self.of(tensor)
+        if own is None or not own.group_size or not tensor.cols % own.group_size:
             return False
-        is_block = self.scale_rows > 1 and tensor.cols_split  # blocks that no rank shares
-        return is_block or (self.aligned and tensor.component not in ("experts", "residual"))
+        is_block = own.scale_rows > 1 and tensor.cols_split  # blocks that no rank shares
+        return is_block or (own.aligned and tensor.component not in ("experts", "residual"))
 
     def refuse_split(self, tensor: Tensor) -> None:
         """Raises `SplitError` where `cuts_groups`, unless whoever packs the model could widen its matrices.
@@ -130,13 +142,13 @@ def weight_bytes(scheme: QuantizationScheme, tensors: Iterable[Tensor], dtype: s
     plain = _dtype_bytes(scheme, dtype)
     total = 0.0
     for tensor in tensors:
-        packed = scheme.packs(tensor)
+        own = scheme.of(tensor)
         scheme.refuse_split(tensor)
-        one = tensor.rows * tensor.cols * (scheme.weight_bits / 8 if packed else tensor.element_bytes or plain)
+        one = tensor.rows * tensor.cols * (own.weight_bits / 8 if own else tensor.element_bytes or plain)
         total += _allocated(one * tensor.count) if tensor.stacked else tensor.count * _allocated(one)
-        if packed:
-            total += tensor.count * scheme.scale_bytes(tensor.rows, tensor.cols)
-    return math.ceil(total)
+        if own:
+            total += tensor.count * own.scale_bytes(tensor.rows, tensor.cols)
+    return math.ceil(total * scheme.file_share)
 
 
 def _allocated(size_bytes: float) -> float:
@@ -197,6 +209,7 @@ _LOOSE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "awq_marlin": (("awq",), "awq"),
     "gptq": (("gptq",), "gptq"),
     "gptq_marlin": (("gptq",), "gptq"),
+    "nvfp4": (("nvfp4",), "nvfp4"),
     "gpt_oss_mxfp4": (("mxfp4",), "mxfp4"),  # as vLLM calls it in what a server says of itself
 }
 
@@ -217,8 +230,11 @@ def resolve_quantization(
     is_moe: bool = True,
     dtype: str = "bfloat16",
     spared: tuple[str, ...] = (),
+    file_share: float = 1.0,
 ) -> QuantizationScheme:
     """The asked format, or the checkpoint's own where none is asked for, which leaves the `spared` components alone.
+
+    `file_share`: see `QuantizationScheme`; for the checkpoint's own format alone.
 
     Loose names are read as in `_meant`. Raises `ValueError` where it packs experts alone, and there are none, or where
     it computes in 16 bits, and `dtype` has 32.
@@ -235,7 +251,10 @@ def resolve_quantization(
     if name is None and scheme.name == "none" and dtype == "float32":
         return find_quantization("fp32")
     is_native = scheme.name == native
-    return replace(scheme, spared=spared if is_native else (), is_native=is_native)
+    if not is_native:
+        share = file_share if native is None and scheme.name == "none" else 1.0
+        return replace(scheme, spared=(), is_native=False, file_share=share)
+    return replace(scheme, spared=spared, is_native=True, is_listed=True, file_share=file_share)
 
 
 def refuse_absent(scheme: QuantizationScheme, vllm_version: str) -> None:

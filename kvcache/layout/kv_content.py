@@ -46,16 +46,17 @@ def kv_bytes_per_token_per_layer(
         packed = PACKED_LATENTS.get(kv_cache_dtype)
         return packed or attention.latent.cached_width * _element_bytes(arch, kv_cache_dtype)
     heads = Parallelism(tensor_parallel_size=tp).kv_heads_per_rank(attention.num_kv_heads)
-    return heads * _head_bytes(arch, attention.head_dim, kv_cache_dtype)
+    widths = (attention.head_dim, attention.value_dim)
+    return heads * sum(_vector_bytes(arch, width, kv_cache_dtype) for width in widths)
 
 
-def _head_bytes(arch: Architecture, head_dim: int, kv_cache_dtype: str) -> int:
-    """A token's keys with values in one head."""
+def _vector_bytes(arch: Architecture, width: int, kv_cache_dtype: str) -> int:
+    """A token's keys or its values in one head."""
     if kv_cache_dtype in _PER_TOKEN_HEAD:
-        return 2 * (head_dim // _PER_TOKEN_HEAD[kv_cache_dtype]) + 2 * _SCALE_BYTES
+        return width // _PER_TOKEN_HEAD[kv_cache_dtype] + _SCALE_BYTES
     if kv_cache_dtype in _NVFP4:
-        return 2 * (head_dim // 2 + head_dim // 16)  # one FP8 scale for 16 values
-    return 2 * head_dim * _element_bytes(arch, kv_cache_dtype)
+        return width // 2 + width // 16  # one FP8 scale for 16 values
+    return width * _element_bytes(arch, kv_cache_dtype)
 
 
 def _element_bytes(arch: Architecture, kv_cache_dtype: str) -> int:

@@ -61,6 +61,10 @@ def _format_assumptions(placed: Placement) -> Iterator[Assumption]:
     if scheme.asked_as is not None:
         why = "the checkpoint's own format of that kind" if scheme.is_native else "the usual format of that name"
         yield ("weight format", f"{scheme.asked_as}: {scheme.name}", why)
+    listed = {own for layer in placed.arch.layers for _, own in layer.formats} if scheme.is_listed else set()
+    if listed - {"none"}:
+        others = sorted(listed - {"none"}) + ["16 bits"] * ("none" in listed)
+        yield ("weight formats", ", ".join([scheme.name, *others]), "by module, as the checkpoint lists them")
     stages = range(placed.parallelism.pipeline_parallel_size)
     tensors = (tensor for stage in stages for tensor in stage_tensors(placed.arch, placed.parallelism, stage))
     cut = next((tensor for tensor in tensors if scheme.cuts_groups(tensor)), None)

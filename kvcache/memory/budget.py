@@ -202,6 +202,7 @@ def in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Arc
         is_moe=architecture.is_moe,
         dtype=architecture.dtype,
         spared=architecture.unquantized,
+        file_share=architecture.file_share,
     )
     refuse_absent(scheme, settings.vllm_version)
     if settings.is_text_only(architecture):

@@ -17,6 +17,7 @@ from files.schema import table, typed
 from kvcache.formats.quantization import find_quantization, quantization_names
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from kvcache.models.builds import Build, possible_builds, why_not_modelled
+from kvcache.models.checkpoint_files import with_file_sizes
 from kvcache.models.config.fields import Word
 from kvcache.models.config.reader import from_config
 from kvcache.shape.architecture import Architecture
@@ -91,6 +92,8 @@ def load_model(name_or_path: str | Path) -> Architecture:
         if found.path.parent == MODELS.folder:
             raise
         raise InputError(f"{shown(found.path)}: {error}") from None
+    if found.path.name == "config.json":
+        return with_file_sizes(architecture, found.path.parent)
     if found.build is None or not found.build.config:
         return architecture
     why = f"by its name, like {found.build.like}; give its config.json to be certain"

@@ -68,7 +68,9 @@ class Architecture:
     dtype: str = "bfloat16"
     native_quantization: str | None = None
     declared_kv_cache: DeclaredKVCache | None = None  # what the checkpoint was made for; see kv_cache_dtype
-    unquantized: tuple[str, ...] = ()  # components that the checkpoint's own format leaves in 16 bits
+    unquantized: tuple[str, ...] = ()  # components that the checkpoint's own format leaves in 16 bits in every layer
+    lm_head_format: str | None = None  # where the checkpoint packs it
+    file_share: float = 1.0  # bytes of weights in the checkpoint's files over those counted from its config
     assumptions: tuple[tuple[str, str, str], ...] = ()  # (name, value, why) of what the config did not say
 
     def __post_init__(self) -> None:

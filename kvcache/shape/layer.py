@@ -33,6 +33,12 @@ class Attention:
     kv_owner: int | None = None  # the earlier 0-based layer whose cache this one reads (Gemma 3n)
     keys_as_values: bool = False  # vLLM holds the projection twice (Gemma 4)
     latent: LatentAttention | None = None
+    v_head_dim: int | None = None  # of its values where keys are wider (MiMo-V2); None: `head_dim`
+
+    @property
+    def value_dim(self) -> int:
+        """Width of one head's values."""
+        return self.head_dim if self.v_head_dim is None else self.v_head_dim
 
     @property
     def problems(self) -> list[str]:
@@ -49,8 +55,9 @@ class Attention:
             )
         if self.window is not None and self.window <= 0:
             found.append("an attention window is not positive")
-        if self.latent is not None and self.latent.v_head_dim <= 0:
-            found.append(f"v_head_dim is {self.latent.v_head_dim}, must be positive")
+        v_head_dim = self.value_dim if self.latent is None else self.latent.v_head_dim
+        if not found and v_head_dim <= 0:
+            found.append(f"v_head_dim is {v_head_dim}, must be positive")
         return found
 
 
@@ -136,6 +143,7 @@ class Layer:
     state: StateSpace | None = None
     intermediate_size: int = 0  # of the MLP; 0: none
     experts: Experts | None = None
+    formats: tuple[tuple[str, str], ...] = ()  # (component.part, weight format) where not the model's: see `Tensor`
 
     @property
     def num_parts(self) -> int:

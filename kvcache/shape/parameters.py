@@ -27,6 +27,13 @@ COMPONENTS = (
 
 def layer_tensors(arch: Architecture, parallelism: Parallelism, layer: Layer) -> Iterator[Tensor]:
     """What one rank holds of one of the model's layers."""
+    formats = dict(layer.formats)
+    for tensor in _tensors_of(arch, parallelism, layer):
+        listed = formats.get(f"{tensor.component}.{tensor.part}") if tensor.part else None
+        yield tensor if listed is None else replace(tensor, format=listed)
+
+
+def _tensors_of(arch: Architecture, parallelism: Parallelism, layer: Layer) -> Iterator[Tensor]:
     attention = layer.attention
     if attention is not None and attention.latent is not None:
         yield from _latent_attention(arch, attention, attention.latent, parallelism)
@@ -76,7 +83,7 @@ def stage_tensors(
     if last:
         yield Tensor("norms", arch.hidden_size, count=2 if arch.norm_bias else 1)
         if not arch.tie_word_embeddings:
-            yield Tensor("lm_head", vocabulary, arch.hidden_size)
+            yield Tensor("lm_head", vocabulary, arch.hidden_size, format=arch.lm_head_format)
         if arch.lm_head_bias:
             yield Tensor("lm_head", vocabulary)
 
@@ -112,6 +119,7 @@ def _extra(arch: Architecture, parallelism: Parallelism, places: set[str]) -> It
                 cols,
                 count=extra.count,
                 quantizable=extra.quantizable,
+                part="extra",
                 element_bytes=extra.element_bytes,
             )
 
@@ -129,12 +137,13 @@ def _attention(arch: Architecture, attention: Attention, parallelism: Parallelis
     heads = split(attention.num_heads, parallelism, "attention heads")
     borrows = attention.kv_owner is not None  # and so projects no keys or values
     q_width = heads * attention.head_dim
-    kv_width = 0 if borrows else parallelism.kv_heads_per_rank(attention.num_kv_heads) * attention.head_dim
+    kv_heads = 0 if borrows else parallelism.kv_heads_per_rank(attention.num_kv_heads)
+    kv_width = kv_heads * attention.head_dim
     gate_width = q_width if arch.attention_output_gate else 0
     repeated = kv_width if attention.keys_as_values else 0
-    rows = q_width + gate_width + 2 * kv_width
-    yield Tensor("attention", rows, arch.hidden_size, quantizable=True, repeated_rows=repeated)
-    yield Tensor("attention", arch.hidden_size, q_width, quantizable=True)
+    rows = q_width + gate_width + kv_width + kv_heads * attention.value_dim
+    yield Tensor("attention", rows, arch.hidden_size, quantizable=True, part="in", repeated_rows=repeated)
+    yield Tensor("attention", arch.hidden_size, heads * attention.value_dim, quantizable=True, part="out")
     if arch.attention_bias:
         yield Tensor("attention", rows, repeated_rows=repeated)
     if arch.attention_output_bias:
@@ -152,7 +161,7 @@ def _latent_attention(
 ) -> Iterator[Tensor]:
     norms = {"q_a": latent.q_lora_rank or 0, "kv_a": latent.kv_lora_rank}
     for name, inputs, outputs in projections(attention, arch.hidden_size, parallelism):
-        yield Tensor("attention", outputs, inputs, quantizable=True)
+        yield Tensor("attention", outputs, inputs, quantizable=True, part=name)
         if name in norms:
             yield Tensor("norms", norms[name])
 
@@ -165,8 +174,9 @@ def projections(attention: Attention, hidden: int, parallelism: Parallelism) -> 
     heads, latent = split(attention.num_heads, parallelism, "attention heads"), attention.latent
     q_width = heads * attention.head_dim
     if latent is None:
-        kv_width = parallelism.kv_heads_per_rank(attention.num_kv_heads) * attention.head_dim
-        yield from (("q", hidden, q_width), ("k", hidden, kv_width), ("v", hidden, kv_width), ("o", q_width, hidden))
+        kv_heads = parallelism.kv_heads_per_rank(attention.num_kv_heads)
+        yield from (("q", hidden, q_width), ("k", hidden, kv_heads * attention.head_dim))
+        yield from (("v", hidden, kv_heads * attention.value_dim), ("o", heads * attention.value_dim, hidden))
         return
     if latent.q_lora_rank:
         yield from (("q_a", hidden, latent.q_lora_rank), ("q_b", latent.q_lora_rank, q_width))
@@ -185,8 +195,8 @@ def _mlp(arch: Architecture, component: str, width: int, *, biased: bool) -> Ite
 
 def _matrices(component: str, arch: Architecture, width: int, hidden: int, count: int = 1) -> Iterator[Tensor]:
     rows = width * (2 if arch.gated_mlp else 1)
-    yield Tensor(component, rows, hidden, count=count, quantizable=True, stacked=True)
-    yield Tensor(component, hidden, width, count=count, quantizable=True, stacked=True, cols_split=True)
+    yield Tensor(component, rows, hidden, count=count, quantizable=True, stacked=True, part="in")
+    yield Tensor(component, hidden, width, count=count, quantizable=True, stacked=True, cols_split=True, part="out")
 
 
 def _experts(arch: Architecture, experts: Experts, parallelism: Parallelism) -> Iterator[Tensor]:

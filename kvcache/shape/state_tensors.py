@@ -24,8 +24,8 @@ def _vector(rows: int, element_bytes: int = 0) -> Tensor:
     return Tensor(COMPONENT, rows, element_bytes=element_bytes)
 
 
-def _linear(rows: int, cols: int) -> Tensor:
-    return Tensor(COMPONENT, rows, cols, quantizable=True)
+def _linear(rows: int, cols: int, part: str = "in") -> Tensor:
+    return Tensor(COMPONENT, rows, cols, quantizable=True, part=part)
 
 
 def _mamba1(state: StateSpace, hidden_size: int, parallelism: Parallelism) -> Iterator[Tensor]:
@@ -55,7 +55,7 @@ def _mamba2(state: StateSpace, hidden_size: int, parallelism: Parallelism) -> It
     mixed = width + 2 * groups * state.state_size  # what the convolution runs over: x, B, C
     yield Tensor(COMPONENT, mixed, state.conv_kernel)
     yield _linear(width + mixed + heads, hidden_size)
-    yield _linear(hidden_size, width)
+    yield _linear(hidden_size, width, "out")
     yield _vector(heads, _FP32)  # A
     yield _vector(2 * heads)  # D, the bias of dt
     if state.conv_bias:
@@ -89,7 +89,7 @@ def _gated_delta_net(state: StateSpace, hidden_size: int, parallelism: Paralleli
     yield Tensor(COMPONENT, 2 * key + value, state.conv_kernel)
     yield _linear(2 * key + 2 * value, hidden_size)  # q, k, v, output gate
     yield Tensor(COMPONENT, 2 * heads, hidden_size)  # b, a: left in 16 bits by every published format
-    yield _linear(hidden_size, value)
+    yield _linear(hidden_size, value, "out")
     yield _vector(heads)  # the bias of dt
     yield _vector(heads, _FP32)  # A
     yield _vector(state.head_dim)  # norm
@@ -102,7 +102,7 @@ def _kimi_delta(state: StateSpace, hidden_size: int, parallelism: Parallelism) -
     yield _linear(width, rank)
     yield _linear(rank, hidden_size)  # the output gate's halves
     yield _linear(width, rank)
-    yield _linear(hidden_size, width)
+    yield _linear(hidden_size, width, "out")
     yield Tensor(COMPONENT, 3 * width, state.conv_kernel, element_bytes=_FP32)
     yield _vector(width + heads, _FP32)  # the bias of dt, A
     yield _vector(state.head_dim)  # norm
@@ -112,7 +112,7 @@ def _short_conv(state: StateSpace, hidden_size: int, parallelism: Parallelism) -
     width = split(state.intermediate_size, parallelism, "convolution width")
     yield Tensor(COMPONENT, width, state.conv_kernel)
     yield _linear(3 * width, hidden_size)
-    yield _linear(hidden_size, width)
+    yield _linear(hidden_size, width, "out")
     if state.conv_bias:
         yield _vector(4 * width)
         yield _vector(hidden_size)

@@ -18,6 +18,8 @@ class Tensor:
     stacked: bool = False
     cols_split: bool = False  # by tensor parallelism, so that a rank's columns must hold whole blocks
     element_bytes: int = 0  # where vLLM keeps it in fp32 whatever the model's dtype; 0: the model's dtype
+    part: str = ""  # which of its component's modules it is: a key of config/modules.toml
+    format: str | None = None  # the weight format the checkpoint gives it; None: the model's, "none": 16 bits
     repeated_rows: int = 0  # rows that vLLM fills from others of the checkpoint (keys that serve as values)
 
     @property

@@ -56,7 +56,7 @@ def attention(rank: Rank, shape: Attention) -> AttentionCost:
         decode_flops = 2 * heads * (latent.cached_width + latent.kv_lora_rank)
         prefill_flops = 2 * heads * (query_width + latent.v_head_dim)
     else:
-        decode_flops = prefill_flops = 4 * heads * query_width
+        decode_flops = prefill_flops = 2 * heads * (query_width + shape.value_dim)
         sequence_s = max(shape.num_kv_heads / tp, 1) * constants.decode_attention_sequence_s
     decode_flops *= rank.args.decode_width  # drafts attend beside the token before them, over one read
     read_s = kv_bytes / (_read_share(rank, shape) * rank.bandwidth)

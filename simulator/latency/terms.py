@@ -140,12 +140,12 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
 
     No tokens take no time.
     """
-    packed = rank.scheme.packs(tensor)
+    packed = rank.scheme.of(tensor)
     element = rank.plain_bytes if packed else tensor.element_bytes or rank.plain_bytes
     plain_dtype: Multiply = "fp32" if element == FP32_BYTES else "bf16"
-    dtype = rank.scheme.gemm_dtype_on(rank.gpu) if packed else plain_dtype
+    dtype = packed.gemm_dtype_on(rank.gpu) if packed else plain_dtype
     plain = tensor.rows * tensor.cols * element
-    weight_bytes = rank.scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain
+    weight_bytes = packed.linear_weight_bytes(tensor.rows, tensor.cols) if packed else plain
     moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * element
     bytes_s = moved / rank.gemm_bandwidth(dtype)
     compute_s = 2 * tokens * tensor.rows * tensor.cols / rank.flops_per_s(dtype)
@@ -338,12 +338,11 @@ def experts(
     A tile takes the time of all its rows, however few of them are tokens, and of bringing the weights from the L2.
     `dealt`: where it is known how the tokens are dealt.
     """
-    constants, scheme = rank.constants, rank.scheme
-    packed = scheme.packs(tensors[0])
-    weight_format = expert_format(scheme) if packed else "bf16"
-    dtype = scheme.gemm_dtype_on(rank.gpu) if packed else "bf16"
+    constants, packed = rank.constants, rank.scheme.of(tensors[0])
+    weight_format = expert_format(packed) if packed else "bf16"
+    dtype = packed.gemm_dtype_on(rank.gpu) if packed else "bf16"
     one = sum(
-        scheme.linear_weight_bytes(tensor.rows, tensor.cols) if packed else tensor.rows * tensor.cols * rank.plain_bytes
+        packed.linear_weight_bytes(tensor.rows, tensor.cols) if packed else tensor.rows * tensor.cols * rank.plain_bytes
         for tensor in tensors
     )
     share = tensors[0].count / mixture.num_experts  # of the experts on this rank; 1 without expert parallelism
@@ -380,10 +379,11 @@ def expert_format(scheme: QuantizationScheme) -> str:
 
 
 def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
-    """The language-model head in 16 bits, logits gathered over the ranks, the sampler's passes over them."""
+    """The language-model head, logits gathered over the ranks, the sampler's passes over them."""
     arch, constants = rank.arch, rank.constants
     vocabulary = pad_vocabulary(arch.vocab_size, rank.parallelism)
-    head = Tensor("lm_head", vocabulary // rank.parallelism.tensor_parallel_size, arch.hidden_size)
+    width = vocabulary // rank.parallelism.tensor_parallel_size
+    head = Tensor("lm_head", width, arch.hidden_size, format=arch.lm_head_format)
     per_logit = constants.sampling_bytes_per_logit + rank.args.sorts_to_sample * constants.sorting_bytes_per_logit
     passes_s = sampled * vocabulary * per_logit / rank.bandwidth
     own = {ACTIVATIONS: passes_s, FIXED_OVERHEAD: np.where(sampled > 0, constants.sampling_start_s, 0.0)}

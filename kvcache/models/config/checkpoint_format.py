@@ -1,9 +1,6 @@
-"""What a quantized checkpoint's config says: its weight format, the parts left in 16 bits, its KV cache."""
+"""What a quantized checkpoint's config says of its weight formats and its KV cache."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from math import prod
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -12,7 +9,7 @@ from files.documents import Json, ReadJson
 from files.errors import HeadcountError
 from files.names import one_line, shortened
 from files.schema import Lenient, typed
-from kvcache.models.config.families import entries
+from kvcache.formats.quantization import find_quantization
 from kvcache.models.config.fields import Size, Word
 from kvcache.shape.architecture import DeclaredKVCache
 
@@ -30,6 +27,13 @@ class _Weights(Lenient, frozen=True, kw_only=True):
 
 class _Group(Lenient, frozen=True, kw_only=True):
     weights: _Weights | None = None
+    targets: Spared | None = None
+
+
+class _Module(Lenient, frozen=True, kw_only=True):
+    quant_algo: Word | None = None
+    bits: Size | None = None
+    group_size: Group | None = None
 
 
 class _Level(Lenient, frozen=True, kw_only=True):
@@ -44,6 +48,9 @@ class _Level(Lenient, frozen=True, kw_only=True):
     modules_to_not_convert: Spared | None = None
     exclude_modules: Spared | None = None
     ignored_layers: Spared | None = None
+    llm_int8_skip_modules: Spared | None = None
+    quantized_layers: dict[str, _Module] | None = None
+    dynamic: dict[str, _Module] | None = None
 
 
 class _Quantization(_Level, frozen=True, kw_only=True):
@@ -54,7 +61,8 @@ class _Quantization(_Level, frozen=True, kw_only=True):
 def quantization_config(config: ReadJson) -> ReadJson | None:
     """The config's `quantization_config`, of either level, as one object.
 
-    ModelOpt's own file, hf_quant_config.json, has its fields in a "quantization" of its own and no `quant_method`.
+    ModelOpt's own file, hf_quant_config.json, has its fields in a "quantization" of its own; neither it nor ModelOpt's
+    first configs have a `quant_method`.
     """
     found = config.get("quantization_config", config.get("compression_config"))  # compressed-tensors' first name
     if found is None and isinstance(config.get("text_config"), Mapping):
@@ -62,20 +70,24 @@ def quantization_config(config: ReadJson) -> ReadJson | None:
     if found is None:
         return None
     typed(found, _Quantization, "quantization_config")
-    inner, producer = found.get("quantization"), found.get("producer")
-    if inner and producer and producer.get("name") == "modelopt":
-        return {"quant_method": "modelopt", **inner, **found}
-    return found  # type: ignore[no-any-return]
+    inner, producer = found.get("quantization") or {}, found.get("producer") or {}
+    names_algorithm = any("quant_algo" in level for level in (inner, found))
+    if not found.get("quant_method") and (producer.get("name") == "modelopt" or names_algorithm):
+        return {**inner, **found, "quant_method": "modelopt"}
+    return {**inner, **found}
 
 
 def native_quantization(quantization: Mapping[str, object] | None) -> str | None:
     """The checkpoint's own weight format as a scheme name, None for 16-bit weights.
 
     A name such as `gptq-g32` stands for a format of kvcache/formats/weights with another group size.
-    Raises `ValueError` on a format that no file in kvcache/formats/weights describes.
+    Of a checkpoint that mixes formats, that with the fewest bits. Raises `ValueError` on a format that no file in
+    kvcache/formats/weights describes.
     """
     if quantization is None:
         return None
+    if mixed := mixed_formats(quantization):
+        return min(dict.fromkeys(mixed.values()), key=lambda name: find_quantization(name).bits_per_weight)
     method = str(quantization.get("quant_method", "")).lower()
     if method == "compressed-tensors":
         return _compressed_tensors(quantization)
@@ -83,6 +95,10 @@ def native_quantization(quantization: Mapping[str, object] | None) -> str | None
         return _modelopt(quantization)
     if method in ("bitsandbytes", "gptq", "awq"):
         return _integers(method, quantization)
+    return _of_whole_matrices(method, quantization)
+
+
+def _of_whole_matrices(method: str, quantization: ReadJson) -> str:
     if method == "fp8":
         return _fp8(quantization)
     names = {"fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}
@@ -90,6 +106,60 @@ def native_quantization(quantization: Mapping[str, object] | None) -> str | None
         known = ", ".join(sorted([*names, "awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt"]))
         raise HeadcountError(f"quantization_config: quant_method {method!r} is not modelled; known: {known}")
     return names[method]
+
+
+def mixed_formats(quantization: ReadJson) -> dict[str, str]:
+    """Module → its format, of a checkpoint with more than one; empty for others.
+
+    Modules are names, wildcards, or expressions after `re:`; `*` stands for all that no other names.
+    """
+    method = str(quantization.get("quant_method", "")).lower()
+    if method.startswith("modelopt") and "MIXED" in str(quantization.get("quant_algo")).upper():
+        return _mixed_modelopt(quantization)
+    if method == "compressed-tensors" and len(packed := _packed_groups(quantization)) > 1:
+        named = {
+            target: _packed_group(quantization, group) for group in packed for target in group.get("targets") or ()
+        }
+        whole = named.pop("Linear", None)  # a class; names go before it (vLLM find_matched_target)
+        return named if whole is None else {**named, "*": whole}
+    overrides = quantization.get("dynamic") or {} if method == "gptq" else {}
+    kept = {name.removeprefix("+:"): own for name, own in overrides.items() if not name.startswith("-:")}
+    found = {f"re:{name}": _integers(method, {**quantization, **own}) for name, own in kept.items()}
+    return {**found, "*": _integers(method, quantization)} if found else {}
+
+
+def left_out(quantization: ReadJson) -> list[str]:
+    """The modules that stay in 16 bits, as the config names them."""
+    dynamic = quantization.get("dynamic") or {}
+    return [
+        *(str(name) for key in _KEYS for name in quantization.get(key) or ()),
+        *(f"re:{name[2:]}" for name in dynamic if name.startswith("-:")),
+    ]
+
+
+_KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers", "llm_int8_skip_modules")
+_MODELOPT = {  # vLLM 0.32 layers/quantization/modelopt.py (LINEAR_ALGOS)
+    "FP8": "fp8-tensor", "NVFP4": "nvfp4", "W4A16_NVFP4": "nvfp4-w4a16", "MXFP8": "mxfp8", "FP8_PB_WO": "fp8-block",
+    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
+}  # fmt: skip
+
+
+def _mixed_modelopt(quantization: ReadJson) -> dict[str, str]:
+    listed = quantization.get("quantized_layers")
+    if not listed:
+        raise HeadcountError(
+            "quantization_config: quant_algo MIXED_PRECISION lacks quantized_layers; take the checkpoint's own "
+            "config.json or hf_quant_config.json"
+        )
+    return {name: _modelopt_format(str(own.get("quant_algo", ""))) for name, own in listed.items()}
+
+
+def _modelopt_format(algorithm: str) -> str:
+    found = _MODELOPT.get(algorithm.upper())
+    if found is None:
+        known = f"known: {', '.join(_MODELOPT)}, MIXED_PRECISION"
+        raise HeadcountError(f"quantization_config: quant_algo '{shortened(algorithm)}' is not known; {known}")
+    return found
 
 
 def _fp8(quantization: ReadJson) -> str:
@@ -101,19 +171,9 @@ def _fp8(quantization: ReadJson) -> str:
     return "fp8-block"
 
 
-def _modelopt(quantization: Mapping[str, object]) -> str:
-    inner = quantization.get("quantization")
-    level = inner if isinstance(inner, Mapping) else quantization
-    algorithm = str(level.get("quant_algo", "")).upper()
-    if "MXFP8" in algorithm:
-        return "mxfp8"
-    if "MIXED" in algorithm or "AWQ" in algorithm:
-        raise HeadcountError(f"quantization_config: quant_algo {algorithm} is not modelled; known: FP8, NVFP4, MXFP8")
-    if not re.search(r"^$|NONE|FP8|FP4", algorithm):
-        raise HeadcountError(
-            f"quantization_config: quant_algo '{shortened(algorithm)}' is not known; known: FP8, NVFP4, MXFP8"
-        )
-    return "nvfp4" if "FP4" in algorithm else "fp8-tensor"
+def _modelopt(quantization: Mapping[str, object]) -> str | None:
+    algorithm = str(quantization.get("quant_algo") or "NONE")
+    return None if algorithm.upper() == "NONE" else _modelopt_format(algorithm)
 
 
 def _integers(method: str, quantization: Mapping[str, object]) -> str:
@@ -138,13 +198,20 @@ def _grouped(name: str, group_size: object, usual: int = 128) -> str:
     return name if group_size == usual else f"{name}-g{group_size}"
 
 
-def _compressed_tensors(quantization: ReadJson) -> str | None:
+def _packed_groups(quantization: ReadJson) -> list[ReadJson]:
     groups = quantization.get("config_groups")
+    return [group for group in groups.values() if group.get("weights")] if isinstance(groups, Mapping) else []
+
+
+def _compressed_tensors(quantization: ReadJson) -> str | None:
     # A group without weights quantizes attention alone; no group at all, with a KV cache's scheme, that alone.
-    packed = [group for group in groups.values() if group.get("weights")] if isinstance(groups, Mapping) else []
-    if groups is not None and not packed:
+    packed = _packed_groups(quantization)
+    if quantization.get("config_groups") is not None and not packed:
         return None
-    first: ReadJson = packed[0] if packed else {}
+    return _packed_group(quantization, packed[0] if packed else {})
+
+
+def _packed_group(quantization: ReadJson, first: ReadJson) -> str:
     weights = first.get("weights") or {}
     bits, kind = weights.get("num_bits", 8), weights.get("type", "float")
     if bits not in (4, 8):
@@ -237,76 +304,3 @@ def _text(key: str, value: object) -> str:
 
 def _word(value: object) -> str:
     return one_line(str(value)[:40])
-
-
-_ROOTS = ("model.layers", "model.language_model.layers", "language_model.model.layers", "backbone.layers")
-_KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
-
-
-def unquantized_components(quantization: ReadJson | None, layers: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Components whose modules are all spared by the config's quantization, looked up in three of their layers each.
-
-    `layers`: the 0-based layers that each component is in. A component that is spared in some layers counts as packed.
-    """
-    if quantization is None:
-        return ()
-    listed = [name for key in _KEYS for name in quantization.get(key) or ()]
-    spared = _Spared(listed)
-    return tuple(
-        component
-        for component, ends in entries("modules.toml").items()
-        if listed
-        and layers.get(component)
-        and all(spared.has_all(ends.values(), at) for at in _three(layers[component]))
-    )
-
-
-def _three(layers: Sequence[int]) -> set[int]:
-    return {layers[0], layers[len(layers) // 2], layers[-1]}
-
-
-class _Spared:
-    """The modules that a list leaves out, as vLLM reads it: regular expressions after `re:`, wildcards, else parts."""
-
-    def __init__(self, listed: Sequence[str]) -> None:
-        expressions = {name[3:] for name in listed if name.startswith("re:")}
-        self._wildcards = {name for name in listed if "*" in name and not name.startswith("re:")}
-        self._parts = {name.strip(".") for name in listed} | {*listed}
-        hard = sum(map(_tries, expressions)) + len(self._wildcards) * 100
-        if hard > _MOST_TRIES:
-            worst = shortened(max((*expressions, *self._wildcards), key=_tries))
-            raise HeadcountError(f"quantization_config: '{worst}' takes too long to match; simplify it, or list names")
-        self._expressions = [found for found in map(_compiled, expressions) if found is not None]
-
-    def has_all(self, ends: Iterable[Sequence[str]], layer: int) -> bool:
-        return all(any(self._has(f"{root}.{layer}.{module}") for root in _ROOTS for module in end) for end in ends)
-
-    def _has(self, name: str) -> bool:
-        words = name.split(".")
-        places = range(len(words) + 1)
-        return (
-            any(".".join(words[start:end]) in self._parts for end in places for start in range(end))
-            or any(fnmatchcase(name, each) or fnmatchcase(name, each + ".*") for each in self._wildcards)
-            or any(expression.match(name) for expression in self._expressions)
-        )
-
-
-_MOST_TRIES = 2e7  # of positions in a name, over all expressions: some seconds
-
-
-def _tries(expression: str) -> float:
-    """How often a name may be tried at most: a repetition at each of its letters, an alternative each."""
-    if len(expression) > 1000 or re.search(r"\)\s*[*+{]", expression):  # a repeated group may try for ever
-        return float("inf")
-    return (
-        45.0 ** min(len(re.findall(r"[*+{]", expression)), 100)
-        * 2.0 ** expression.count("?")
-        * prod(1.0 + part.count("|") for part in expression.split(")"))
-    )
-
-
-def _compiled(expression: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(expression)
-    except (re.error, RecursionError, OverflowError):
-        return None

@@ -53,12 +53,19 @@ def periodic(fields: Fields, what: str, num_layers: int) -> list[bool]:
 
 def window_of(fields: Fields) -> int | None:
     """Tokens of the windows or chunks that layers may have."""
-    window = fields.optional("attention_chunk_size") or fields.optional("sliding_window")
+    window = chunk_of(fields) or fields.optional("sliding_window")
     return window if fields.flag("use_sliding_window", default=True) else None
+
+
+def chunk_of(fields: Fields) -> int | None:
+    """Tokens of Llama 4's chunks; MiMo-V2's key of that name repeats its sliding window."""
+    return None if fields.raw("hybrid_layer_pattern") else fields.optional("attention_chunk_size")
 
 
 def _listed_windows(fields: Fields) -> list[str] | None:
     listed = fields.value(Names, "layer_types")
+    if (pattern := fields.value(Numbers, "hybrid_layer_pattern")) is not None:  # MiMo-V2
+        listed = ["sliding_attention" if flag else "full_attention" for flag in pattern]
     if listed is None:
         return None
     if any(kind != "full_attention" for kind in listed) and window_of(fields) is None:
@@ -98,7 +105,7 @@ def _windows(fields: Fields, num_layers: int) -> list[str]:
     layers = range(num_layers)
     if window_of(fields) is None:
         full: Iterable[object] = (True,) * num_layers
-    elif fields.optional("attention_chunk_size") is not None:
+    elif chunk_of(fields) is not None:
         # Llama 4: `no_rope_layers` holds 0 where a layer attends to everything; by default every fourth does.
         full = [not flag for flag in fields.value(Numbers, "no_rope_layers") or [(layer + 1) % 4 for layer in layers]]
     elif (first_full := fields.optional("max_window_layers")) is not None:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from files.errors import HeadcountError
+from kvcache.models.config.blocks import read_blocks
 from kvcache.models.config.fields import Fields
-from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, layer_kinds, window_of
+from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, chunk_of, layer_kinds, window_of
 from kvcache.models.config.mlps import read_mlps
 from kvcache.models.config.states import read_state
 from kvcache.shape.layer import Attention, LatentAttention, Layer
@@ -13,6 +14,8 @@ from kvcache.shape.layer import Attention, LatentAttention, Layer
 
 def read_layers(fields: Fields) -> tuple[Layer, ...]:
     """Every layer. Raises `ValueError` on missing or contradictory fields."""
+    if fields.family.kinds == "blocks":
+        return read_blocks(fields)
     kinds = layer_kinds(fields)
     owners = _kv_owners(fields, kinds)
     attends = {kind: _attention(fields, kind) for kind in dict.fromkeys(kinds) if kind in (FULL, WINDOW, PARALLEL)}
@@ -47,7 +50,7 @@ def _attention(fields: Fields, kind: str) -> Attention:
     heads = fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads")
     if heads <= 0:
         raise fields.error(f"num_attention_heads is {heads}, must be positive")
-    latent, chunk = fields.optional("kv_lora_rank"), fields.optional("attention_chunk_size")
+    latent, chunk = fields.optional("kv_lora_rank"), chunk_of(fields)
     window, chunked = window_of(fields) if kind == WINDOW else None, kind == WINDOW and chunk is not None
     if latent:
         nope, rope = fields.integer("qk_nope_head_dim"), fields.integer("qk_rope_head_dim")
@@ -65,6 +68,8 @@ def _attention(fields: Fields, kind: str) -> Attention:
                 v_head_dim=fields.integer("v_head_dim"),
             ),
         )
+    if fields.family.wide_keys:
+        return _wide_keys(fields, window)
     own = kind == FULL and fields.model_type == "gemma4_text"
     # Its own number of KV heads counts only where keys serve as values (transformers Gemma4TextConfig).
     same = own and fields.flag("attention_k_eq_v")
@@ -76,6 +81,19 @@ def _attention(fields: Fields, kind: str) -> Attention:
         window=window,
         chunked=chunked,
         keys_as_values=same,
+    )
+
+
+def _wide_keys(fields: Fields, window: int | None) -> Attention:
+    """MiMo-V2: keys wider than values, and widths of their own in the layers with a window."""
+    own = "swa_" if window else ""
+    head_dim = fields.integer(f"{own}head_dim")
+    return Attention(
+        num_heads=fields.integer(f"{own}num_attention_heads"),
+        num_kv_heads=fields.integer(f"{own}num_key_value_heads"),
+        head_dim=head_dim,
+        v_head_dim=fields.integer(f"{own}v_head_dim", default=head_dim),
+        window=window,
     )
 
 

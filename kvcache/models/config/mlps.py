@@ -79,6 +79,15 @@ def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:
         return [fields.flag("enable_moe_block")] * len(kinds)
     if fields.family.kinds == "kimi" and (listed := fields.value(Names, "mlp_layer_types")):
         return [kind == "sparse" for kind in listed]
+    return _sparse_by_step(fields, layers)
+
+
+def _sparse_by_step(fields: Fields, layers: range) -> list[bool]:
+    if isinstance(fields.raw("moe_layer_freq"), list | tuple):  # MiMo-V2: a flag for each layer
+        flags = fields.value(Numbers, "moe_layer_freq") or []
+        if len(flags) != len(layers):
+            raise fields.error(f"moe_layer_freq lists {len(flags)} layers for {len(layers)} hidden layers")
+        return [flag != 0 for flag in flags]
     first = fields.integer("first_k_dense_replace", "num_dense_layers", default=0)
     step = fields.integer("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1) or 1
     dense_only, sparse_only = (set(fields.value(Numbers, key) or ()) for key in ("mlp_only_layers", "moe_layers"))

@@ -1,6 +1,7 @@
 """From a Hugging Face `config.json` to the shape of a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -12,16 +13,15 @@ from kvcache.models.config.checkpoint_format import (
     declared_kv_cache,
     native_quantization,
     quantization_config,
-    unquantized_components,
 )
 from kvcache.models.config.extra_tensors import read_extra_tensors
 from kvcache.models.config.families import FALLBACK, family_of
 from kvcache.models.config.fields import Factor, Fields, Table, Word
 from kvcache.models.config.layers import read_layers
+from kvcache.models.config.module_formats import module_formats
 from kvcache.models.config.refusals import refuse_unread
 from kvcache.models.config.vision import knows_encoder, modalities, vision_parameters
 from kvcache.shape.architecture import Architecture
-from kvcache.shape.layer import Layer
 
 Assumption = tuple[str, str, str]
 Part = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
@@ -39,14 +39,15 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     nested = outer.value(Table, "text_config", "llm_config")
     text = {**config, **(nested or {})}
     fields = Fields(text, name, family_of(Fields(text, name, FALLBACK).model_type))
-    refuse_unread(fields)
+    refuse_unread(fields, outer.model_type)
     layers = read_layers(fields)
     is_latent = any(layer.attention and layer.attention.latent for layer in layers)
     quantization, is_outer = quantization_config(config), config.get("quantization_config") is not None
+    formats = module_formats(quantization, layers, fields.model_type)
     return Architecture(
         name=name,
         model_type=fields.model_type or "unknown",
-        layers=layers,
+        layers=tuple(replace(layer, formats=own) for layer, own in zip(layers, formats.layers, strict=True)),
         hidden_size=fields.hidden_size,
         vocab_size=fields.integer("vocab_size"),
         max_position_embeddings=fields.integer(
@@ -60,7 +61,8 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         dtype=_dtype(fields),
         native_quantization=native_quantization(quantization),
         declared_kv_cache=declared_kv_cache(quantization, is_outer=is_outer, is_latent=is_latent),
-        unquantized=unquantized_components(quantization, _layers_by_component(layers)),
+        unquantized=formats.unquantized,
+        lm_head_format=formats.lm_head,
         vision_parameters=vision_parameters(config),
         modalities=modalities(config),
         vision_split=family_of(outer.model_type).vision_split,
@@ -184,22 +186,6 @@ def _dtype(fields: Fields) -> str:
     given = (fields.value(Word, "torch_dtype", "dtype") or "bfloat16").removeprefix("torch.")
     dtype: str = typed(given, Dtype, fields.where, "torch_dtype")
     return "bfloat16" if dtype == "float32" else dtype  # vLLM's `--dtype auto` serves fp32 checkpoints in 16 bits
-
-
-def _layers_by_component(layers: Sequence[Layer]) -> dict[str, list[int]]:
-    """The 0-based layers that each component is in."""
-    found: dict[str, list[int]] = {}
-    for index, layer in enumerate(layers):
-        has = {
-            "attention": layer.attention,
-            "state_space": layer.state,
-            "mlp": layer.intermediate_size,
-            "experts": layer.experts,
-            "shared_experts": layer.experts and layer.experts.shared_expert_intermediate_size,
-        }
-        for component in (component for component, part in has.items() if part):
-            found.setdefault(component, []).append(index)
-    return found
 
 
 def _assumptions(fields: Fields, config: Mapping[str, object]) -> list[Assumption]:

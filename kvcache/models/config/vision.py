@@ -137,6 +137,19 @@ def _clip(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 4 * width + projector + biases
 
 
+def _llava_next(encoder: _Encoder) -> int:
+    """CLIP, or SigLIP (Granite Vision); the outputs of several layers side by side go into the projector."""
+    width, hidden, config = encoder.width, encoder.text_width, encoder.config
+    listed = config.get("vision_feature_layer")
+    read = len(listed) if isinstance(listed, list | tuple) else 1
+    is_clip = encoder.vision.get("model_type") == "clip_vision_model"
+    embedding = encoder.patch_pixels * width + (encoder.patches + (2 if is_clip else 1)) * width
+    norms = (4 if is_clip else 2) * width
+    biases = 2 * hidden if config.get("multimodal_projector_bias", True) else 0
+    projector = (read * width + hidden) * hidden + biases + hidden  # the last: the vector of a line's end
+    return embedding + encoder.layers + norms + projector
+
+
 def _merger(encoder: _Encoder) -> int:
     """Neighbouring pieces side by side, through two layers, to the text model's width."""
     merged = encoder.merged_patches(encoder.size("spatial_merge_size"))
@@ -218,6 +231,7 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "kimi_vl": _moonvit,
     "llama4": _llama4,
     "llava": _clip,
+    "llava_next": _llava_next,
     "mistral3": _pixtral,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_5": _qwen3_vl,

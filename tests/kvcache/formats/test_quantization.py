@@ -115,19 +115,22 @@ def test_gguf_packs_embeddings_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ignore", "spared"),
+    ("ignore", "spared", "plain"),  # `plain`: parameters; a layer has 3,145,728 of attention, 6,291,456 of its MLP
     [
-        (["lm_head"], ()),
-        (["re:.*self_attn.*", "re:.*lm_head"], ("attention",)),
-        (["model.layers.0.self_attn", "lm_head"], ()),  # one layer of many: counted as packed
-        ([f"model.layers.{layer}.self_attn" for layer in range(16)], ("attention",)),
-        (["*.mlp.*"], ("mlp",)),
-        (["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], ("mlp",)),
-        (["self_attn.q_proj"], ()),  # the output projection stays packed
-        (["re:["], ()),
+        (["lm_head"], (), 0),
+        (["re:.*self_attn.*", "re:.*lm_head"], ("attention",), 16 * 3_145_728),
+        (["model.layers.0.self_attn", "lm_head"], (), 3_145_728),  # one layer of many
+        ([f"model.layers.{layer}.self_attn" for layer in range(16)], ("attention",), 16 * 3_145_728),
+        (["model.layers.1*"], (), 7 * (3_145_728 + 6_291_456)),  # layers 1, 10 to 15
+        (["*.mlp.*"], ("mlp",), 16 * 6_291_456),
+        (["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], ("mlp",), 16 * 6_291_456),
+        (["self_attn.q_proj"], (), 16 * 2_097_152),  # the output projection stays packed
+        (["re:["], (), 0),
     ],
 )
-def test_modules_that_the_checkpoint_leaves_alone_stay_in_16_bits(ignore: list[str], spared: tuple[str, ...]) -> None:
+def test_modules_that_the_checkpoint_leaves_alone_stay_in_16_bits(
+    ignore: list[str], spared: tuple[str, ...], plain: int
+) -> None:
     quantization = {"quant_method": "fp8", "modules_to_not_convert": ignore}
     config = {**SMALL, "num_hidden_layers": 16, "quantization_config": quantization}
     arch = from_config(config, name="small")
@@ -136,7 +139,6 @@ def test_modules_that_the_checkpoint_leaves_alone_stay_in_16_bits(ignore: list[s
     assert own.spared == spared
     tensors = list(stage_tensors(arch, Parallelism(), 0))
     packed = weight_bytes(find_quantization("fp8-tensor"), tensors, arch.dtype)
-    plain = sum(tensor.elements for tensor in tensors if tensor.component in spared and tensor.quantizable)
     assert weight_bytes(own, tensors, arch.dtype) - packed == pytest.approx(plain, rel=1e-4)
 
 

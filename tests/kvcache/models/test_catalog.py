@@ -25,6 +25,8 @@ from kvcache.models.catalog import (
     slug_of,
 )
 from kvcache.models.config.checkpoint_format import native_quantization
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Layer
 from simulator.engines.memory import memory_budget
 
 
@@ -49,15 +51,21 @@ def test_the_alias_file_says_what_the_model_files_say() -> None:
     assert json.loads(ALIASES.read_text(encoding="utf-8")) == dict(sorted(expected.items()))
 
 
+def as_counted(arch: Architecture) -> list[Layer]:
+    """The layers without their weight formats."""
+    return [replace(layer, formats=()) for layer in arch.layers]
+
+
 @pytest.mark.parametrize(("name", "base"), quantized_names().items())
 def test_a_quantized_checkpoint_is_its_model_in_its_own_format(name: str, base: str) -> None:
     for spelling in (name, name.lower(), name.rsplit("/", maxsplit=1)[-1]):
         found = load_model(spelling)
         assert found.name == name
         assert found.native_quantization in quantization_names()
-        fields = ("native_quantization", "unquantized", "declared_kv_cache")
+        fields = ("layers", "native_quantization", "unquantized", "lm_head_format", "declared_kv_cache")
         own = {field: getattr(found, field) for field in fields}
         assert found == replace(load_model(base), name=name, **own)
+        assert as_counted(found) == as_counted(load_model(base))
 
 
 def test_the_format_follows_from_what_the_checkpoint_says() -> None:
@@ -174,7 +182,7 @@ def test_a_builds_name_gives_its_model_and_its_format_and_says_that_it_was_assum
     name: str, base: str, weights: str, kv_cache: str | None
 ) -> None:
     found, model = load_model(name), load_model(base)
-    assert (found.name, found.layers, found.native_quantization) == (name, model.layers, weights)
+    assert (found.name, as_counted(found), found.native_quantization) == (name, as_counted(model), weights)
     assert (found.declared_kv_cache.dtype if found.declared_kv_cache else None) == kv_cache
     assert [(what, value) for what, value, _ in found.assumptions] == [("weight format", weights)]
 
