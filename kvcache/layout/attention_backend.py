@@ -12,7 +12,8 @@ from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import LatentAttention
 
 DEFAULT_BLOCK_SIZE = 16  # vLLM CacheConfig.DEFAULT_BLOCK_SIZE
-_AMD = ("cdna3", "cdna4")
+_AMD = ("cdna3", "cdna4", "rdna4")
+_BEFORE_AMPERE = ("volta", "turing")
 _FLASHINFER_HEAD_DIMS = (64, 128, 256, 512)
 _FLASHINFER_MLA_NOPE_DIMS = (64, 128, 192)
 _PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
@@ -65,7 +66,7 @@ def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype
 
 
 def _plain_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
-    if kv_cache_dtype.endswith("_per_token_head") or generation in (*_AMD, "turing"):
+    if kv_cache_dtype.endswith("_per_token_head") or generation in (*_AMD, *_BEFORE_AMPERE):
         return _TRITON
     is_fp8 = kv_cache_dtype in _PER_TENSOR_FP8
     has_flash = kv_cache_dtype != "fp8_e5m2" and (not is_fp8 or generation in ("hopper", "blackwell"))
@@ -81,13 +82,13 @@ def _widest_head(arch: Architecture) -> int:
 
 
 def _generation(gpu: GPU) -> str:
-    """The GPU's family; workstation Blackwell, of compute capability 12, is served by other kernels than 10."""
-    return "blackwell-12" if gpu.family == "blackwell" and gpu.name.startswith("rtx") else gpu.family
+    """The GPU's family; Blackwell without NVLink, of compute capability 12, is served by other kernels than 10."""
+    return "blackwell-12" if gpu.family == "blackwell" and gpu.interconnect == "pcie" else gpu.family
 
 
 def _check_nvfp4(arch: Architecture, generation: str) -> None:
     on_blackwell = generation == "blackwell"
-    if generation in _AMD or generation == "turing":
+    if generation in (*_AMD, *_BEFORE_AMPERE):
         raise HeadcountError(f"kv_cache_dtype 'nvfp4' has no kernels on {generation} GPUs; use 'fp8'")
     if arch.head_dim not in _FLASHINFER_HEAD_DIMS or (arch.head_dim == 64 and not on_blackwell):
         allowed = _FLASHINFER_HEAD_DIMS if on_blackwell else _FLASHINFER_HEAD_DIMS[1:]

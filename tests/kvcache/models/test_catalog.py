@@ -87,6 +87,18 @@ def test_every_gpu_leaves_room_beside_a_small_model(name: str) -> None:
     assert budget.requested_bytes < gpu.memory_bytes
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("DGX Spark", "gb10"), ("GB10", "gb10"), ("A800", "a800"), ("NVIDIA A800-SXM4-80GB", "a800"), ("H800", "h800"),
+        ("RTX PRO 5000", "rtx-pro-5000"), ("Radeon AI PRO R9700", "r9700"), ("V100", "v100"),
+        ("Tesla V100-SXM2-32GB", "v100"), ("RTX 5060 Ti", "rtx-5060-ti"),
+    ],
+)  # fmt: skip
+def test_gpus_are_found_by_the_names_that_people_type(typed: str, name: str) -> None:
+    assert find_gpu(typed).name == name
+
+
 def test_two_gpus_never_share_a_name() -> None:
     spellings = [spelling for name in gpu_names() for spelling in (name, *find_gpu(name).aliases)]
     assert len(spellings) == len(set(spellings))
