@@ -120,9 +120,20 @@ def activation_peak_bytes(
     widest = tokens * widest_layer_bytes_per_token(arch, parallelism, eight_bit=eight_bit)
     widest += hidden * constants.widest_copies_of_hidden_states
     widest += hidden * constants.widest_copies_of_8_bit_hidden_states * eight_bit
-    widest += hidden * sees  # the encoder's output stays beside the text model's forward pass
+    # What stays of the encoder's pass beside the text model's: of an encoder that is not read, its output.
+    widest += (encoder_pass_bytes(arch, parallelism) or hidden) * sees
     peak = max(sampler * samples, widest)
     return round(constants.forward_base_bytes + peak + expert_workspace_bytes(arch, parallelism, tokens, vllm_version))
+
+
+def encoder_pass_bytes(arch: Architecture, parallelism: Parallelism) -> float:
+    """What one rank's pass of the encoder over the largest image takes; 0 where it is not known.
+
+    It adds to the text model's pass: of a hybrid with Qwen3-VL's encoder on RTX 5090 (vLLM issue 52872, 2026-08)
+    2.21, 2.32, 2.42, 2.84 GiB were profiled at 2,048, 3,072, 4,096, 8,192 batched tokens.
+    """
+    ranks = parallelism.tensor_parallel_size if arch.vision_split else 1
+    return arch.encoder_pass_bytes + arch.encoder_pass_split_bytes / ranks
 
 
 def bytes_per_logit(

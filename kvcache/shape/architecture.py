@@ -59,6 +59,8 @@ class Architecture:
     extra_tensors: tuple[ExtraTensor, ...] = ()
     lm_head_bias: bool = False
     vision_parameters: int = 0  # encoder with its projector; loaded by vLLM beside the text model
+    encoder_pass_bytes: int = 0  # what the encoder's pass over the largest image takes on every rank
+    encoder_pass_split_bytes: int = 0  # the same, of what tensor parallelism splits with the encoder
     modalities: tuple[str, ...] = ()  # that the encoder reads, as vLLM limits them per prompt
     vision_split: bool = True  # False: whole on every tensor-parallel rank
     num_rotary_tables: int = 1

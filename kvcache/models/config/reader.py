@@ -20,7 +20,7 @@ from kvcache.models.config.fields import Factor, Fields, Table, Word
 from kvcache.models.config.layers import read_layers
 from kvcache.models.config.module_formats import module_formats
 from kvcache.models.config.refusals import refuse_unread
-from kvcache.models.config.vision import knows_encoder, modalities, vision_parameters
+from kvcache.models.config.vision import encoder_pass, knows_encoder, modalities, vision_parameters
 from kvcache.shape.architecture import Architecture
 
 Assumption = tuple[str, str, str]
@@ -64,6 +64,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         unquantized=formats.unquantized,
         lm_head_format=formats.lm_head,
         vision_parameters=vision_parameters(config),
+        **encoder_pass(config),
         modalities=modalities(config),
         vision_split=family_of(outer.model_type).vision_split,
         assumptions=tuple(_assumptions(fields, config)),

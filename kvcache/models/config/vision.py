@@ -5,12 +5,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from files.documents import ReadJson
+from files.documents import Json, ReadJson
 from files.schema import Lenient, typed
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
 
 Config = ReadJson
+_LARGEST_IMAGE_TOKENS = 16_384
 Sides = Annotated[list[Positive], Meta(min_length=2, max_length=2, description="two whole numbers from 1")]
 
 
@@ -29,6 +30,23 @@ def vision_parameters(config: Config) -> int:
         return _siglip(_Encoder(config, vision)) if len(given) == len(widths) else 0
     model_type = str(config.get("model_type"))
     return _ENCODERS[model_type](_Encoder(config, {**entries("encoders.toml")[model_type], **vision}))
+
+
+def encoder_pass(config: Config) -> Json:
+    """The fields of `Architecture` for the encoder's pass over the largest image, of Qwen3-VL's encoder; else none.
+
+    vLLM's profiling run encodes an image of 16,384 tokens (models/qwen3_vl.py, longest_edge of the processor), four
+    pieces each. At its widest a layer holds its input, the residual, and the MLP before and after its activation;
+    pixels and the encoder's output stay beside the text model's pass.
+    """
+    model_type = str(config.get("model_type"))
+    if _ENCODERS.get(model_type) is not _qwen3_vl or not vision_parameters(config):
+        return {}
+    encoder = _Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
+    pieces = _LARGEST_IMAGE_TOKENS * encoder.size("spatial_merge_size") ** 2
+    outputs = _LARGEST_IMAGE_TOKENS * encoder.size("out_hidden_size")
+    whole = pieces * (_frame_pixels(encoder) + 2 * encoder.width) + outputs
+    return {"encoder_pass_bytes": 2 * whole, "encoder_pass_split_bytes": 2 * pieces * 2 * encoder.inner}
 
 
 def modalities(config: Config) -> tuple[str, ...]:

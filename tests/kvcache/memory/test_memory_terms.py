@@ -133,3 +133,30 @@ def test_rope_scaling_is_read_in_either_form(scaling: object, longer: int) -> No
         "rope_scaling": scaling,
     }  # fmt: skip
     assert from_config(config, name="small").longer_rotary_tables == longer
+
+
+@pytest.mark.parametrize(("tokens", "profiled_gib"), [(2048, 2.21), (3072, 2.32), (4096, 2.42), (8192, 2.84)])
+def test_the_encoders_largest_image_is_part_of_the_profiled_peak(tokens: int, profiled_gib: float) -> None:
+    # A hybrid of 16 attention, 48 GDN layers on RTX 5090: vLLM issue 52872, 2026-08.
+    peak = activation("qwen3.6-27b", tokens=tokens, seqs=8, vllm_version="0.26.0")
+    assert peak / GIB == pytest.approx(profiled_gib, rel=0.11)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "settings_", "pool_gib"),
+    [  # Available KV cache memory per GPU in public logs
+        ("nvidia/Qwen3.6-35B-A3B-NVFP4", "rtx-5090", {"vllm_version": "0.24.0", "max_num_seqs": 1}, 6.01),
+        ("qwen3.6-27b", "rtx-3090",
+         {"quantization": "fp8-block", "tensor_parallel_size": 2, "vllm_version": "0.28.0", "max_num_seqs": 2}, 4.99),
+    ],
+)  # fmt: skip
+def test_hybrids_with_an_encoder_leave_what_small_gpus_logged(
+    model: str, gpu: str, settings_: dict[str, Any], pool_gib: float
+) -> None:
+    limits = {"kv_cache_dtype": "fp8", "max_model_len": 131_072, "max_num_batched_tokens": 8192}
+    budget = memory_budget(load_model(model), find_gpu(gpu), gpu_memory_utilization=0.92, **limits, **settings_)
+    assert budget.available_kv_bytes / GIB == pytest.approx(pool_gib, rel=0.06)
+    text_only = memory_budget(
+        load_model(model), find_gpu(gpu), gpu_memory_utilization=0.92, language_model_only=True, **limits, **settings_
+    )
+    assert text_only.available_kv_bytes > budget.available_kv_bytes + GIB
