@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from files.documents import Json
+from headcount.endpoint.json_text import json_text
 from headcount.endpoint.tokens import Tokenizer
 from workloads.distributions import Distribution, token_counts
 from workloads.requests import IntArray
@@ -20,6 +22,8 @@ class Asked:
     min_tokens: int = 0
     ignore_eos: bool = False
     stop: Sequence[str] = ()
+    schema: Json | None = None  # of JSON; None: text
+    choice: int = 0  # which of the answers to this prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,8 @@ class Answers:
         self._key = seed.to_bytes(16, "little", signed=True)
 
     def draw(self, prompt: IntArray, asked: Asked) -> ChatAnswer:
-        drawn = int.from_bytes(blake2b(prompt.tobytes(), digest_size=8, key=self._key).digest(), "little")
+        content = prompt.tobytes() + (asked.choice.to_bytes(8, "little") if asked.choice else b"")
+        drawn = int.from_bytes(blake2b(content, digest_size=8, key=self._key).digest(), "little")
         length, is_whole = asked.max_tokens, False
         if not asked.ignore_eos:
             u = np.array([(drawn >> 11) / 2**53])
@@ -52,12 +57,25 @@ class Answers:
                 length, is_whole = natural, True
         places = (drawn % 7919 + np.arange(length) * (drawn % 5 + 1)) % len(self._tokenizer.words)
         words = [self._tokenizer.words[place] for place in places.tolist()]
+        if asked.schema is not None:
+            return self._json(asked.schema, words, asked.max_tokens)
         answer = ChatAnswer(
             words=words,
             tokens=self._tokenizer.word_tokens[places],
             finish_reason="stop" if is_whole else "length",
         )
         return _stopped(answer, asked) if asked.stop else answer
+
+    def _json(self, schema: Json, words: Sequence[str], most: int) -> ChatAnswer:
+        """About as many tokens of JSON as the text would have; more where the schema needs them, cut at `most`."""
+        frame = len(self._tokenizer.encode(json_text(schema, "")))
+        text = json_text(schema, "".join(words[: max(len(words) - frame, 0)]).strip())
+        tokens = self._tokenizer.encode(text)
+        pieces = [self._tokenizer.decode([token]) for token in tokens.tolist()]
+        if "".join(pieces) != text:  # a tokenizer whose tokens have no text of their own
+            pieces = [text, *[""] * (len(tokens) - 1)]
+        is_whole = len(tokens) <= most
+        return ChatAnswer(words=pieces[:most], tokens=tokens[:most], finish_reason="stop" if is_whole else "length")
 
 
 def _stopped(answer: ChatAnswer, asked: Asked) -> ChatAnswer:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from headcount.endpoint.guard import Guard
+from headcount.endpoint.messages_api import add_messages
 from headcount.endpoint.metrics.sglang import SGLangMetrics
 from headcount.endpoint.metrics.sglang_reports import Reports
 from headcount.endpoint.metrics.vllm import VLLMMetrics
@@ -23,6 +24,7 @@ from headcount.endpoint.requests import (
     TokenizeRequest,
 )
 from headcount.endpoint.responses import Shape, StreamedAnswer, WholeAnswer
+from headcount.endpoint.responses_api import add_responses
 from headcount.endpoint.serving import SHOWN, Endpoint, submitted
 from headcount.endpoint.sglang_api import add_sglang
 
@@ -38,6 +40,8 @@ def make_app(endpoint: Endpoint) -> ASGIApp:
     app = FastAPI(title="Headcount", docs_url=None, redoc_url=None, openapi_url=None, lifespan=running)
     _add_errors(app, endpoint)
     _add_answers(app, endpoint)
+    add_responses(app, endpoint)
+    add_messages(app, endpoint)
     if endpoint.is_sglang:
         add_sglang(app, endpoint)
     _add_tokens(app, endpoint)
@@ -77,16 +81,18 @@ def _add_answers(app: FastAPI, endpoint: Endpoint) -> None:
 
 
 def _answer(endpoint: Endpoint, asked: CompletionRequest | ChatRequest, request: Request) -> Response:
-    stream = submitted(endpoint, asked, request)
+    streams = submitted(endpoint, asked, request)
     options = asked.stream_options
     shape = Shape(
         model=endpoint.model,
         is_chat=isinstance(asked, ChatRequest),
         include_usage=options is not None and options.include_usage,
         usage_each=options is not None and options.continuous_usage_stats,
+        num_logprobs=asked.num_logprobs,
+        words=endpoint.tokenizer.words,
         stop_name="matched_stop" if endpoint.is_sglang else "stop_reason",
     )
-    return (StreamedAnswer if asked.stream else WholeAnswer)(stream, endpoint.clock, shape)
+    return (StreamedAnswer if asked.stream else WholeAnswer)(streams, endpoint.clock, shape)
 
 
 def _add_tokens(app: FastAPI, endpoint: Endpoint) -> None:
@@ -131,6 +137,10 @@ def _add_states(app: FastAPI, endpoint: Endpoint) -> None:
         @app.get("/version")
         async def version() -> dict[str, str]:
             return {"version": endpoint.plan.args.vllm_version}
+
+        @app.get("/load")
+        async def load() -> dict[str, int]:
+            return {"server_load": endpoint.clock.emulation.num_in_flight}
 
     @app.api_route("/health", methods=["GET", "HEAD"])
     @app.api_route("/ping", methods=["GET", "POST", "HEAD"])

@@ -95,6 +95,11 @@ class Emulation:
     def next_s(self) -> float:
         return self.live.next_s
 
+    @property
+    def num_in_flight(self) -> int:
+        """Requests that wait or run."""
+        return len(self._streams)
+
     def submit(self, job: Job, arrival_s: float) -> Stream | None:
         """Let a request arrive; None where there are too many already."""
         tokens, answer = len(job.prompt), job.answer.tokens

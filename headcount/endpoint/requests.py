@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field
 from files.documents import Json
 from headcount.endpoint.tokens import Message
 
+MOST_ANSWERS = 128  # of one prompt, as OpenAI's API allows
+MOST_LOGPROBS = 20  # vLLM's --max-logprobs by default
 Token = Annotated[int, Field(ge=0, lt=2**62)]
 
 
@@ -45,7 +47,8 @@ class _Sampling(SamplingBounds):
     """What completions and chats have in common."""
 
     model: str | None = None
-    n: int | None = 1
+    n: int | None = None
+    response_format: Json | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
@@ -58,10 +61,33 @@ class _Sampling(SamplingBounds):
 
     def check(self) -> None:
         """Raise ApiError for what is not simulated."""
-        if self.n not in (None, 1):
-            raise ApiError(f"n is {self.n}; one answer a request is simulated: give n=1", param="n")
+        if not 1 <= self.num_answers <= MOST_ANSWERS:
+            raise ApiError(f"n is {self.n}; give a number from 1 to {MOST_ANSWERS}", param="n")
         if self.stream_options is not None and not self.stream:
             raise ApiError("stream_options can be given with stream=true alone", param="stream_options")
+
+    @property
+    def num_answers(self) -> int:
+        """How many answers each prompt gets."""
+        return 1 if self.n is None else self.n
+
+    @property
+    def schema_of_answer(self) -> Json | None:
+        """The JSON schema that answers keep to; `{}`: any object; None: text. Raises ApiError for another format."""
+        wanted = self.response_format or {}
+        kind = wanted.get("type", "text")
+        if kind == "json_schema":
+            named = wanted.get("json_schema") or wanted
+            found = named.get("schema") if isinstance(named, dict) else None
+            if not isinstance(found, dict):
+                raise ApiError("response_format json_schema lacks its schema; add it", param="response_format")
+            return found
+        if kind not in ("text", "json_object"):
+            known = "text, json_object, json_schema"
+            raise ApiError(
+                f"response_format type {str(kind)[:40]!r} is not simulated; give {known}", param="response_format"
+            )
+        return {} if kind == "json_object" else None
 
     @property
     def stops(self) -> Sequence[str]:
@@ -84,19 +110,30 @@ class CompletionRequest(_Sampling):
 
     def check(self) -> None:
         super().check()
-        if self.echo or self.suffix or self.logprobs is not None or self.best_of not in (None, 1):
-            raise ApiError("echo, suffix, logprobs and best_of are not simulated; leave them out")
+        if self.echo or self.suffix or self.best_of not in (None, 1):
+            raise ApiError("echo, suffix and best_of are not simulated; leave them out")
+        _check_logprobs(self.num_logprobs, "logprobs")
 
     @property
-    def only_prompt(self) -> str | list[int]:
-        """Text or token ids. Raises ApiError where there are several."""
+    def num_logprobs(self) -> int | None:
+        """How many tokens stand beside each one with their log probabilities; None: none are asked for."""
+        return self.logprobs
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Texts, or lists of token ids. Raises ApiError without any."""
         given: Any = self.prompt
-        if isinstance(given, list) and (not given or not isinstance(given[0], int)):
-            if len(given) != 1:
-                raise ApiError(f"{len(given)} prompts in one request; give one", param="prompt")
-            given = given[0]
-        found: str | list[int] = given
+        found: list[str] | list[list[int]] = (
+            [given] if isinstance(given, str) or isinstance(next(iter(given), None), int) else given
+        )
+        if not found:
+            raise ApiError("The prompt is empty.", param="prompt")
         return found
+
+
+def _check_logprobs(count: int | None, name: str) -> None:
+    if count is not None and not 0 <= count <= MOST_LOGPROBS:
+        raise ApiError(f"{name} is {count}; give a number from 0 to {MOST_LOGPROBS}", param=name)
 
 
 class ChatMessage(BaseModel):
@@ -121,12 +158,19 @@ class ChatRequest(_Sampling):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
+    top_logprobs: int | None = None
     tools: list[Json] | None = None
 
     def check(self) -> None:
         super().check()
-        if self.logprobs:
-            raise ApiError("logprobs are not simulated; leave them out", param="logprobs")
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError("top_logprobs needs logprobs=true", param="top_logprobs")
+        _check_logprobs(self.num_logprobs, "top_logprobs")
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As in `CompletionRequest`."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def turns(self) -> list[Message]:

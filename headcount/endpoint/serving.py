@@ -25,6 +25,7 @@ from workloads.load import load_workload
 from workloads.requests import OPEN_END, IntArray
 from workloads.traces.trace import Trace
 
+MOST_TOGETHER = 10_000  # answers to one request
 SHOWN = 200  # characters of a wrong value
 
 
@@ -60,28 +61,47 @@ class Endpoint:
         engine = self.plan.engine
         return engine.context_len if isinstance(engine, SGLangConfig) else engine.max_model_len
 
-    def prompt_of(self, asked: CompletionRequest | ChatRequest) -> IntArray:
+    def prompts_of(self, asked: CompletionRequest | ChatRequest) -> list[IntArray]:
         if isinstance(asked, ChatRequest):
-            return self.tokenizer.chat(asked.turns, is_answered=True)
-        given = asked.only_prompt
-        return self.tokenizer.encode(given) if isinstance(given, str) else np.array(given, np.int64)
+            return [self.tokenizer.chat(asked.turns, is_answered=True)]
+        return [
+            self.tokenizer.encode(given) if isinstance(given, str) else np.array(given, np.int64)
+            for given in asked.prompts
+        ]
 
-    def job(self, asked: CompletionRequest | ChatRequest) -> Job:
-        """Raises ApiError for a request that the engine refuses, or that is not simulated."""
+    def jobs(self, asked: CompletionRequest | ChatRequest) -> list[Job]:
+        """One for each answer: those to the first prompt, then those to the second.
+
+        Raises ApiError for a request that the engine refuses, or that is not simulated.
+        """
         asked.check()
         self.check_model(asked.model)
         if asked.priority and self.is_sglang:
             raise ApiError("priority is not simulated with SGLang; leave it out", param="priority")
         if asked.priority and self.plan.vllm_engine.scheduling_policy != "priority":
             raise ApiError("priority needs a server with --scheduling-policy priority", param="priority")
-        prompt = self.prompt_of(asked)
+        prompts = self.prompts_of(asked)
+        if len(prompts) * asked.num_answers > MOST_TOGETHER:
+            raise ApiError(
+                f"{len(prompts)} prompts, n {asked.num_answers}: at most {MOST_TOGETHER:,} answers a request"
+            )
+        return [self._job(asked, prompt, choice) for prompt in prompts for choice in range(asked.num_answers)]
+
+    def _job(self, asked: CompletionRequest | ChatRequest, prompt: IntArray, choice: int) -> Job:
         most = asked.max_tokens
         if isinstance(asked, ChatRequest) and asked.max_completion_tokens is not None:
             most = asked.max_completion_tokens
         most = self._room(len(prompt), most)
         if asked.min_tokens > most:
             raise ApiError(f"min_tokens is {asked.min_tokens}, above max_tokens {most}", param="min_tokens")
-        wanted = Asked(max_tokens=most, min_tokens=asked.min_tokens, ignore_eos=asked.ignore_eos, stop=asked.stops)
+        wanted = Asked(
+            max_tokens=most,
+            min_tokens=asked.min_tokens,
+            ignore_eos=asked.ignore_eos,
+            stop=asked.stops,
+            schema=asked.schema_of_answer,
+            choice=choice,
+        )
         return Job(
             prompt=prompt,
             answer=self.answers.draw(prompt, wanted),
@@ -145,16 +165,23 @@ def _room_of_sglang(engine: SGLangConfig, prompt: int, asked: int | None) -> int
     return most
 
 
-def submitted(endpoint: Endpoint, asked: CompletionRequest | ChatRequest, request: Request) -> Stream:
-    """A request that has arrived. Raises ApiError for one that cannot be served."""
-    clock = endpoint.clock
-    stream = None if clock.failure else clock.submit(endpoint.job(asked), request.scope[CAME])
+def submitted(endpoint: Endpoint, asked: CompletionRequest | ChatRequest, request: Request) -> list[Stream]:
+    """The answers to a request that has arrived. Raises ApiError for one that cannot be served."""
+    clock, streams = endpoint.clock, list[Stream]()
+    for job in [] if clock.failure else endpoint.jobs(asked):
+        stream = clock.submit(job, request.scope[CAME])
+        if stream is None:
+            break
+        streams.append(stream)
+    else:
+        if not clock.failure:
+            return streams
+    for stream in streams:
+        clock.hang_up(stream)
     if clock.failure:
         raise ApiError(clock.failure, status=500, kind="InternalServerError")
-    if stream is None:
-        busy = "too many requests are in flight; --max-concurrent allows more"
-        raise ApiError(busy, status=503, kind="ServiceUnavailableError")
-    return stream
+    busy = "too many requests are in flight; --max-concurrent allows more"
+    raise ApiError(busy, status=503, kind="ServiceUnavailableError")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,9 @@ class GenerateRequest(BaseModel):
         if self.return_logprob:
             raise ApiError("return_logprob is not simulated; leave it out", param="return_logprob")
         wanted = self.sampling_params
+        texts = isinstance(self.text, list) or isinstance(next(iter(self.input_ids or ()), None), list)
+        if texts or wanted.n != 1:
+            raise ApiError("one prompt with one answer is simulated here: give no list, n=1", param="text")
         shared = wanted.model_dump(include={"ignore_eos", "stop", "n"})
         lengths = {"max_tokens": wanted.max_new_tokens, "min_tokens": wanted.min_new_tokens}
         prompt = self.input_ids if self.text is None else self.text
@@ -98,8 +101,8 @@ class GeneratedAnswer(Waiting):
 def add_sglang(app: FastAPI, endpoint: Endpoint) -> None:
     @app.api_route("/generate", methods=["POST", "PUT"])
     async def generate(asked: GenerateRequest, request: Request) -> Response:
-        stream, rid = submitted(endpoint, asked.as_completion(), request), asked.rid or uuid.uuid4().hex
-        return GeneratedAnswer(stream, endpoint.clock, Shape(model=endpoint.model, is_chat=False, id=rid))
+        streams, rid = submitted(endpoint, asked.as_completion(), request), asked.rid or uuid.uuid4().hex
+        return GeneratedAnswer(streams, endpoint.clock, Shape(model=endpoint.model, is_chat=False, id=rid))
 
     @app.get("/model_info")
     @app.get("/get_model_info")

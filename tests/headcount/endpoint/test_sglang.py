@@ -183,7 +183,7 @@ def test_the_server_says_what_it_is(port: int) -> None:
         ("/v1/completions", {"prompt": [1] * 4092, "max_tokens": 2}, 400, "SGLang takes less than 4,090"),
         ("/v1/completions", {"prompt": "hi", "priority": 3}, 400, "priority"),
         ("/v1/completions", {"prompt": "hi", "model": "gpt-4"}, 404, "gpt-4"),
-        ("/generate", {"text": ["a", "b"]}, 400, "give one"),
+        ("/generate", {"text": ["a", "b"]}, 400, "give no list"),
         ("/generate", {}, 400, "text or input_ids"),
         ("/generate", {"text": "a", "input_ids": [1]}, 400, "text or input_ids"),
         ("/generate", {"text": "a", "return_logprob": True}, 400, "not simulated"),
