@@ -66,7 +66,8 @@ def is_other_model(named: str, asked: Architecture) -> bool:
         _catalog_file(named)
     except UnknownNameError:
         return False
-    return replace(load_model(named), name=asked.name) != asked
+    known, shape = (replace(arch, name="", file_share=1.0, assumptions=()) for arch in (load_model(named), asked))
+    return known != shape
 
 
 def model_files() -> tuple[Path, ...]:

@@ -1,13 +1,14 @@
 """Weights as large as the files in a model's folder say."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvcache.gpus.gpu import find_gpu
-from kvcache.models.catalog import load_model
+from kvcache.models.catalog import is_other_model, load_model
 from simulator.engines.memory import memory_budget
 
 CONFIG: dict[str, Any] = {
@@ -100,3 +101,9 @@ def test_another_format_than_the_files_own_takes_nothing_from_them(tmp_path: Pat
     stated = load_model(folder(tmp_path, model__safetensors__index__json=index(COUNTED * 11 // 10)))
     first, second = (memory_budget(arch, gpu, quantization="fp8").weights_bytes for arch in (without, stated))
     assert first == second
+
+
+def test_the_size_of_the_files_makes_no_other_model(tmp_path: Path) -> None:
+    stated = load_model(folder(tmp_path, model__safetensors__index__json=index(COUNTED * 11 // 10)))
+    assert not is_other_model("llama-3.1-8b", replace(load_model("llama-3.1-8b"), file_share=1.1, name="x"))
+    assert is_other_model("llama-3.1-8b", stated)
