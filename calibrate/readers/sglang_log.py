@@ -24,19 +24,20 @@ from pathlib import Path
 import numpy as np
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.files import Head, result_text
+from calibrate.readers.parsing.files import Head
+from calibrate.readers.parsing.log_text import log_pattern, log_text
 from calibrate.readers.parsing.sglang_log import is_sglang_log
 from calibrate.readers.parsing.startup_log import GIB, read_startup_log
 from simulator.engines.engines import SGLANG
 
 LOOKS_LIKE = "an SGLang server's log with 'Prefill batch, #new-seq: …' or its start"
-_LINE = re.compile(
-    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[.0-9]{0,4}(?: DP(\d{1,4}))?[A-Z0-9 ]{0,40}\] "
+_LINE = log_pattern(
+    r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[.0-9]{0,4}(?: DP(\d{1,4}))?(?: [A-Z]{1,4}\d{1,6}){0,5} \] "
     r"(Prefill|Decode) batch(?: \[\d{1,15}\])?[.,] ([^\n]{1,1000})"
 )
-_FIELD = re.compile(r"([#a-z][-#a-z/() ]{0,40}): (\d{1,15}(?:\.\d{1,6})?)(?=,|$|\s)")
-_RETRACTED = re.compile(r"#retracted_reqs: (\d{1,9})")
-_USAGE = ("token usage", "full token usage")
+_FIELD = re.compile(r"([#a-z][-#a-z/()\s]{0,40}):\s*(\d{1,15}(?:\.\d{1,6})?)(?!\d)")
+_RETRACTED = log_pattern(r"#retracted_reqs: (\d{1,9})")
+_USAGE = ("tokenusage", "fulltokenusage")  # names without white space: lines may be wrapped
 MOST_CACHED = 0.05  # of prompt tokens, for a load without shared prefixes
 NOTES = (
     "means of running, waiting and KV use are over logged decode batches, not over time",
@@ -55,17 +56,17 @@ class _Rank:
 def recognizes(path: Path, head: Head) -> bool:
     if not isinstance(head, str):
         return False
-    text = result_text(path)
+    text = log_text(path)
     return is_sglang_log(text) or _LINE.search(text) is not None
 
 
 def read(path: Path) -> list[MeasuredRun]:
     """One run, with the settings of the server's start where that is in it."""
-    text = result_text(path)
+    text = log_text(path)
     started = read_startup_log(path) if is_sglang_log(text) else None
     ranks: dict[str, _Rank] = defaultdict(_Rank)
     for line in _LINE.finditer(text):
-        _enter(ranks[line[2] or ""], line)
+        _enter(ranks[line[3] or ""], line)
     aggregates = {} if started is None else {f"{kind}_bytes": gib * GIB for kind, gib in started.memory_gib.items()}
     aggregates |= {} if started is None else {"kv_cache_tokens": float(started.kv_cache_tokens)}
     served = _served(list(ranks.values()))
@@ -84,9 +85,9 @@ def read(path: Path) -> list[MeasuredRun]:
 
 
 def _enter(rank: _Rank, line: re.Match[str]) -> None:
-    values = {name: float(value) for name, value in _FIELD.findall(line[4])}
-    if line[3] == "Decode":
-        rank.decodes.append((datetime.fromisoformat(line[1]), values))
+    values = {"".join(name.split()): float(value) for name, value in _FIELD.findall(line[5])}
+    if line[4] == "Decode":
+        rank.decodes.append((datetime.fromisoformat(f"{line[1]} {line[2]}"), values))
         return
     for name in ("#new-seq", "#new-token", "#cached-token"):
         rank.prefills[name] += values.get(name, 0.0)
@@ -119,7 +120,7 @@ def _usage(values: Mapping[str, float]) -> float | None:
 def _tokens_per_s(decodes: Sequence[tuple[datetime, Mapping[str, float]]]) -> float:
     """Of decodes from the first line on; each line's rate holds since the line before. 0 where no second passed."""
     gaps = [(later - earlier).total_seconds() for (earlier, _), (later, _) in pairwise(decodes)]
-    rates = [values.get("gen throughput (token/s)", 0.0) for _, values in decodes[1:]]
+    rates = [values.get("genthroughput(token/s)", 0.0) for _, values in decodes[1:]]
     return float(np.average(rates, weights=gaps)) if sum(gaps) > 0 else 0.0
 
 

@@ -15,7 +15,6 @@ Written by vllm/v1/metrics/loggers.py. What cannot be known from it stays NaN or
 * `start_s` is the log's own second, from the first line: of a year that is not logged, to one second.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,7 +24,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibrate.readers.parsing.files import Head, result_text
+from calibrate.readers.parsing.files import Head
+from calibrate.readers.parsing.log_text import log_pattern, log_text
 from calibrate.readers.parsing.startup_log import logged_options
 from calibrate.recording import STEP_COLUMNS, Recording
 from files.documents import Json
@@ -33,14 +33,14 @@ from files.errors import HeadcountError
 from simulator.engines.vllm.defaults import default_async_scheduling
 
 LOOKS_LIKE = "a log with 'Iteration(N): … context requests'"
-LINE = re.compile(
+LINE = log_pattern(
     r"Iteration\((\d{1,15})\): (\d{1,15}) context requests, (\d{1,15}) context tokens, "
     r"(\d{1,15}) generation requests, (\d{1,15}) generation tokens, "
     r"iteration elapsed time: (\d{1,15}(?:\.\d{1,15})?) ms( \(dummy\))?"
     r"(?:, (\w+) KV cache usage: (\d{1,15}(?:\.\d{1,15})?)%)?"
 )
-_ENGINE = re.compile(r"Engine (\d{1,9}):")
-_TIME = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
+_ENGINE = log_pattern(r"Engine (\d{1,9}):")
+_TIME = log_pattern(r"(?<!\d)(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?!\d)")
 _DUMMY, _MISSING = "dummy step of data parallelism", "step missing from the log"
 
 
@@ -50,14 +50,14 @@ def recognizes(path: Path, head: Head) -> bool:
 
 def has_iterations(path: Path) -> bool:
     """Anywhere in the file: a server logs its start first."""
-    return LINE.search(result_text(path)) is not None
+    return LINE.search(log_text(path)) is not None
 
 
 def read(path: Path) -> list[Recording]:
     """One recording per engine and start of it. Raises HeadcountError where no step is logged."""
     steps: dict[tuple[str, int], list[Json]] = defaultdict(list)
     starts: dict[str, int] = defaultdict(int)
-    for engine, step in _steps(result_text(path)):
+    for engine, step in _steps(log_text(path)):
         before = steps[engine, starts[engine]]
         if before and step["index"] <= before[-1]["index"]:  # the server was started again
             starts[engine] += 1
@@ -75,14 +75,16 @@ def read(path: Path) -> list[Recording]:
 
 def _steps(text: str) -> Iterator[tuple[str, dict[str, object]]]:
     for line in text.splitlines():
-        if found := LINE.search(line):
-            engine = _ENGINE.search(line, 0, found.start())
+        begin = 0
+        for found in LINE.finditer(line):  # several where the log's lines have no time of their own
+            before, begin = line[begin : found.start()], found.end()
+            engine = _ENGINE.search(before)
             context_requests, context_tokens, generating, generation_tokens = (int(found[n]) for n in range(2, 6))
             yield (
                 engine[1] if engine else "",
                 {
                     "index": int(found[1]),
-                    "time": _time(line[: found.start()]),
+                    "time": _time(before),
                     "tokens": context_tokens + generation_tokens,
                     "sequences": context_requests + generating,
                     "sampled": np.nan if context_requests else generating,
@@ -97,9 +99,9 @@ def _steps(text: str) -> Iterator[tuple[str, dict[str, object]]]:
 
 def _time(line: str) -> datetime | None:
     """The log's date has no year: one with a 29th of February is taken."""
-    found = _TIME.search(line)
+    found = _TIME.findall(line)
     try:
-        return datetime(2024, *(int(part) for part in found.groups())) if found else None  # type: ignore[arg-type]
+        return datetime(2024, *map(int, found[-1])) if found else None  # type: ignore[arg-type]
     except ValueError:
         return None
 

@@ -7,15 +7,17 @@ to two digits. A log that also holds iteration details is read as those.
 from pathlib import Path
 
 from calibrate.measured_run import MeasuredRun
-from calibrate.readers.parsing.files import Head, result_text
+from calibrate.readers.parsing.files import Head
+from calibrate.readers.parsing.log_text import log_pattern, log_text
 from calibrate.readers.parsing.startup_log import GIB, read_startup_log
 from calibrate.readers.vllm_iterations import has_iterations
 
 LOOKS_LIKE = "a log with 'KV cache size:'"
+_MARK = log_pattern("KV cache size:")
 
 
 def recognizes(path: Path, head: Head) -> bool:
-    return isinstance(head, str) and "KV cache size:" in result_text(path) and not has_iterations(path)
+    return isinstance(head, str) and _MARK.search(log_text(path)) is not None and not has_iterations(path)
 
 
 def read(path: Path) -> list[MeasuredRun]:
@@ -31,6 +33,10 @@ def read(path: Path) -> list[MeasuredRun]:
                 "max_concurrency": log.max_concurrency,
                 **{f"{kind}_bytes": gib * GIB for kind, gib in log.memory_gib.items()},
             },
-            notes=("settings and memory only; no requests",),
+            notes=(
+                *(f"the log contradicts itself: {each}" for each in log.contradictions),
+                *(f"not in the log: {each}" for each in log.missing),
+                "settings and memory only; no requests",
+            ),
         )
     ]

@@ -67,6 +67,8 @@ class Facts:
     vllm_version: str | None = None
     environment: Sequence[str] = ()  # variables of the server that are not modelled
     unused_arguments: Sequence[str] = ()  # of the start-up log
+    missing_in_log: Sequence[str] = ()  # arguments that it should hold
+    log_contradictions: Sequence[str] = ()  # of the start-up log with itself, or with the model asked about
     architecture: "Architecture | None" = None
     max_model_len: int | None = None  # as asked for
     usual_context: int | None = None  # tokens of prompt and answer that 99 % of requests do not pass
@@ -90,6 +92,8 @@ def facts_about(asked: "ModelOnGPU", **more: Any) -> Facts:
         vllm_version=asked.args.vllm_version,
         environment=asked.args.ignored_environment,
         unused_arguments=asked.unused_arguments,
+        missing_in_log=asked.missing_in_log,
+        log_contradictions=asked.log_contradictions,
         architecture=asked.architecture,
         max_model_len=asked.args.max_model_len,
         **more,

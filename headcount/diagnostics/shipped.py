@@ -122,6 +122,23 @@ def inconclusive(facts: Facts) -> Found:
 
 
 @diagnostic(Severity.WARNING)
+def log_contradicted(facts: Facts) -> Found:
+    """A start-up log says two things of one server, or is not of the model that is asked about."""
+    yield from ((text, "") for text in facts.log_contradictions)
+
+
+@diagnostic(Severity.WARNING)
+def logged_arguments_missing(facts: Facts) -> Found:
+    """Arguments are taken as vLLM's defaults, because the start-up log does not hold them."""
+    if facts.missing_in_log:
+        yield (
+            f"the start-up log lacks {', '.join(facts.missing_in_log)}: arguments that are neither in it nor given "
+            "here are vLLM's defaults, such as gpu_memory_utilization",
+            "",
+        )
+
+
+@diagnostic(Severity.WARNING)
 def logged_arguments_not_used(facts: Facts) -> Found:
     """A start-up log holds arguments that may change the answer, but are not used."""
     if facts.unused_arguments:

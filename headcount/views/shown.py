@@ -21,7 +21,10 @@ from headcount.views.terminal.drawing import as_html, as_text
 PACKAGES = ("numpy", "numba", "scipy")
 MOST_TEXT: Final = 256 * 1024  # bytes of a file that is kept whole
 MOST_TOGETHER: Final = 512 * 1024
-CUT: Final = "traffic-cut"
+FIRST: Final = {  # what must be known before the answer, by code
+    "log-contradicted": "The start-up log contradicts itself or this question",
+    "traffic-cut": "Not all the traffic asked for",
+}
 """The diagnostic that stands in the answer itself: another question was answered than the one that was asked."""
 MORE: Final = "--explain shows every column, what they mean, and where the figures come from"
 ASSUMED = "assumed: "  # how a diagnostic begins that stands above the figures
@@ -48,14 +51,14 @@ def blocks(result: Result) -> list[Block]:
     quiet = [each for each in result.diagnostics if each.severity in (Severity.INFO, Severity.ASSUMPTION)]
     first = [Line(str(each)) for each in quiet if each.remedy or each.text.startswith(ASSUMED)]
     last = [Line(f"  {each}", dim=True) for each in quiet if not each.remedy and not each.text.startswith(ASSUMED)]
-    cut = [Line(f": {each}", bold="Not all the traffic asked for") for each in result.diagnostics if each.code == CUT]
+    urgent = [Line(f": {each}", bold=FIRST[each.code]) for each in result.diagnostics if each.code in FIRST]
     head, body = view.head(result), view.body(result)
     if not result.explain and any(isinstance(block, Line) and block.dim for block in body):
         body = [block for block in body if not (isinstance(block, Line) and block.dim)]
         while body and body[-1] == Line():
             body.pop()
         last.append(Line(MORE, dim=True))
-    return [*head[:1], *cut, *head[1:], *first, Line(), *body, *last]
+    return [*head[:1], *urgent, *head[1:], *first, Line(), *body, *last]
 
 
 def summary(result: Result) -> Summary:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from calibrate.readers.parsing.log_text import log_pattern
 from files.documents import Json
 from files.names import printable, shortened
 from files.reading import InputError, shown
@@ -13,18 +14,18 @@ from files.schema import AtLeastOne, typed
 from simulator.engines.argument import arguments_of
 from simulator.engines.sglang.arguments import SGLangArgs
 
-_STARTS = "server_args=ServerArgs("
-_POOL = re.compile(r"max_total_num_tokens=([0-9]{1,15}),.{0,400}?context_len=([0-9]{1,12})")
-_VALUE = r"(?<![a-z_]){}=('[^'\n]{{0,500}}'|None|True|False|-?[0-9][0-9.e+-]{{0,20}})"
+_STARTS = log_pattern(r"server_args= ServerArgs \(")
+_POOL = log_pattern(r"max_total_num_tokens=([0-9]{1,15}),.{0,400}?context_len=([0-9]{1,12})")
+_VALUE = r"(?<![a-z_]){}= ('[^'\n]{{0,500}}'|None|True|False|-?[0-9][0-9.e+-]{{0,20}})"
 # Names of SGLang's fields that are not those of the arguments here.
 _NAMES = {"tp_size": "tensor_parallel_size", "model_path": "model"}
 _NUMBER = r"([0-9]{1,6}(?:\.[0-9]{1,4})?)"
 _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
-    "weights": (re.compile(rf"Load weight end\..{{0,300}}?mem usage={_NUMBER} GB"), max),
-    "k": (re.compile(rf"KV Cache is allocated\..{{0,200}}?K size: {_NUMBER} GB"), min),
-    "v": (re.compile(rf"KV Cache is allocated\..{{0,200}}?V size: {_NUMBER} GB"), min),
-    "kv": (re.compile(rf"KV Cache is allocated\..{{0,200}}?KV size: {_NUMBER} GB"), min),
+    "weights": (log_pattern(rf"Load weight end\..{{0,300}}?mem usage={_NUMBER} GB"), max),
+    "k": (log_pattern(rf"KV Cache is allocated\..{{0,200}}?K size: {_NUMBER} GB"), min),
+    "v": (log_pattern(rf"KV Cache is allocated\..{{0,200}}?V size: {_NUMBER} GB"), min),
+    "kv": (log_pattern(rf"KV Cache is allocated\..{{0,200}}?KV size: {_NUMBER} GB"), min),
 }
 
 
@@ -55,7 +56,7 @@ def check_simulated(found: Mapping[str, object], file: Path, place: str) -> None
 
 def is_sglang_log(text: str) -> bool:
     """Whether it is SGLang that logs there."""
-    return _STARTS in text or _POOL.search(text) is not None
+    return _STARTS.search(text) is not None or _POOL.search(text) is not None
 
 
 def read_pool(path: Path, text: str) -> tuple[int, int]:
@@ -74,12 +75,12 @@ def read_arguments(path: Path, text: str) -> Json:
 
     Raises InputError for a value that SGLang would refuse.
     """
-    begin = text.find(_STARTS)
-    line = text[begin : text.find("\n", begin)] if begin >= 0 else ""
+    begin = _STARTS.search(text)
+    line = text[begin.end() :].split("\n", 1)[0] if begin is not None else ""
     fields = {name for name, described in arguments_of(SGLangArgs).items() if described.is_engine_s} | set(_NAMES)
     logged: Json = {}
     for name in (fields - set(_NAMES.values())) | set(_NOT_SIMULATED):
-        value = re.search(_VALUE.format(name), line)
+        value = log_pattern(_VALUE.format(name)).search(line)
         if value is not None and value[1] != "None":
             logged[name] = ast.literal_eval(value[1])
     check_simulated(logged, path, "server_args")

@@ -1,17 +1,17 @@
 """What a server logged when it started: its arguments, its memory, its KV cache; of vLLM, or of SGLang."""
 
-import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrate.readers.parsing.engine_options import OPTIONS, engine_option
+from calibrate.readers.parsing.engine_options import OPTIONS
+from calibrate.readers.parsing.log_text import log_pattern, log_text
+from calibrate.readers.parsing.logged_arguments import READ, read_logged_arguments
 from calibrate.readers.parsing.sglang_log import is_sglang_log, read_arguments, read_memory, read_pool
 from files.documents import Json
 from files.errors import HeadcountError
 from files.names import shortened
-from files.reading import InputError, read_text, shown
 from files.schema import AtLeastOne, typed
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.releases import LOGS_TOKENS_OF_WHOLE_REQUESTS
@@ -21,26 +21,23 @@ from simulator.engines.flags import WITHOUT_EFFECT, find_group, flag_groups
 GIB = 2**30
 _NUMBER = r"([0-9][0-9,]{0,24}(?:\.[0-9]{0,9})?)"
 _LENGTH = "([1-9][0-9,]{0,24})"
-_NEEDED = {
+_NEEDED = {  # patterns of `log_pattern`
     "vLLM's version": (
-        r"(?:vLLM API server version|LLM engine \(v|▀\s+version)\s*([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])"
+        r"(?:vLLM API server version|LLM engine \(v|▀ version) ([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])"
     ),
     "'GPU KV cache size'": rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens",
     "'Maximum concurrency for'": rf"Maximum concurrency for {_LENGTH} tokens per request: {_NUMBER}x",
 }
-_ARGUMENTS = "non-default args: {"
-_LONGEST_ARGUMENTS = 100_000  # characters; a Python literal takes some hundred times its length to parse
 _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
-    "weights": (re.compile(rf"Model loading took {_NUMBER} ?GiB"), max),
-    "activation_peak": (re.compile(rf"torch peak memory increase: {_NUMBER} ?GiB"), max),
-    "non_torch": (re.compile(rf"non-torch forward increase memory: {_NUMBER} ?GiB"), max),
-    "cuda_graph": (re.compile(rf"Graph capturing finished in [0-9]{{1,9}} secs, took {_NUMBER} ?GiB"), max),
-    "available_kv": (re.compile(rf"Available KV cache memory: {_NUMBER} ?GiB"), min),
+    "weights": (log_pattern(rf"Model loading took {_NUMBER} GiB"), max),
+    "activation_peak": (log_pattern(rf"torch peak memory increase: {_NUMBER} GiB"), max),
+    "non_torch": (log_pattern(rf"non-torch forward increase memory: {_NUMBER} GiB"), max),
+    "cuda_graph": (log_pattern(rf"Graph capturing finished in [0-9]{{1,9}} secs, took {_NUMBER} GiB"), max),
+    "available_kv": (log_pattern(rf"Available KV cache memory: {_NUMBER} GiB"), min),
 }
 
 _WITHOUT_EFFECT = [group for group in flag_groups(VLLM) if group.effect == WITHOUT_EFFECT]
-_READ = {*OPTIONS, "model", "model_tag"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +51,8 @@ class StartupLog:
     max_model_len: int
     max_concurrency: float
     memory_gib: Mapping[str, float]  # of each GPU by kind, as far as it is logged, to two digits
+    missing: tuple[str, ...] = ()  # what it does not hold, where defaults are taken instead
+    contradictions: tuple[str, ...] = ()  # where it says two things
     engine: str = VLLM
 
     @property
@@ -77,7 +76,7 @@ class StartupLog:
         """Arguments that may change an answer, and are not looked at; SGLang logs all that it has."""
         if self.engine == SGLANG:
             return ()
-        given = (name for name, value in self.arguments.items() if value is not None and name not in _READ)
+        given = (name for name, value in self.arguments.items() if value is not None and name not in READ)
         groups = {name: find_group(VLLM, name.replace("_", "-")) for name in given}
         return tuple(sorted(shortened(name) for name, group in groups.items() if group not in _WITHOUT_EFFECT))
 
@@ -108,10 +107,10 @@ class StartupLog:
 def read_startup_log(path: str | Path) -> StartupLog:
     """Raises HeadcountError where the file cannot be read, or is no log of a server that came up."""
     path = Path(path)
-    text = read_text(path, "result_bytes", damaged="replace")
+    text = log_text(path)
     if is_sglang_log(text):
         return _log_of_sglang(path, text)
-    said = {what: found for what, pattern in _NEEDED.items() if (found := re.search(pattern, text))}
+    said = {what: found for what, pattern in _NEEDED.items() if (found := log_pattern(pattern).search(text))}
     if missing := [what for what in _NEEDED if what not in said]:
         raise HeadcountError(
             f"{path}: {', '.join(missing)} is missing; the log must hold a server's start up to its first request"
@@ -122,14 +121,17 @@ def read_startup_log(path: str | Path) -> StartupLog:
         for name, (pattern, choose) in _MEMORY.items()
         if (logged := pattern.findall(text))
     }
+    arguments = read_logged_arguments(path, text)
     return StartupLog(
         path=path,
         vllm_version=version[1] if version[1].count(".") == 2 else f"{version[1]}.0",
-        arguments=_arguments(path, text),
+        arguments=dict(arguments.values),
         kv_cache_tokens=typed(int(_number(tokens[1])), AtLeastOne, path, name="GPU KV cache size"),
         max_model_len=int(_number(concurrency[1])),
         max_concurrency=_number(concurrency[2]),
         memory_gib=memory,
+        missing=arguments.missing,
+        contradictions=arguments.contradictions,
     )
 
 
@@ -153,30 +155,6 @@ def logged_options(path: Path) -> dict[str, object]:
         return read_startup_log(path).options
     except ValueError:
         return {}
-
-
-def _arguments(path: Path, text: str) -> dict[str, object]:
-    """vLLM writes them as a Python literal; values that are none, such as objects, make the line unreadable."""
-    lines = enumerate(text.split("\n"), start=1) if _ARGUMENTS in text else ()
-    number, line = next(((number, line) for number, line in lines if _ARGUMENTS in line), (0, ""))
-    literal = line[line.find(_ARGUMENTS) + len(_ARGUMENTS) - 1 : line.rfind("}") + 1]
-    if not literal:
-        return {}
-    place = f"line {number}"
-    try:
-        arguments = dict(ast.literal_eval(literal)) if len(literal) <= _LONGEST_ARGUMENTS else None
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        arguments = None
-    if arguments is None:
-        raise InputError(
-            f"{shown(path)}: {place}: its non-default args, {shortened(literal)}, cannot be read; remove the line and "
-            "give the options yourself"
-        )
-    found = {str(name): value for name, value in arguments.items()}
-    known = {name: "model" if name == "model_tag" else name for name in found if name in _READ}
-    return found | {
-        name: engine_option(option, found[name], path, f"{place}: {name}") for name, option in known.items()
-    }
 
 
 def _number(text: str) -> float:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
+from headcount.text.units import GIB
 from kvcache.gpus.gpu import GPU
+from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, is_other_model, load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.argument import Settings
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
 ENGINE_ARGUMENTS = argument_names()  # of every engine
+WEIGHTS_ERROR = 0.15  # of logged weights, for the same model in the same format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,9 @@ class ModelOnGPU:
     args: AnyArgs
     unused_arguments: tuple[str, ...] = ()
     """Of the start-up log, which may change the answer."""
+    missing_in_log: tuple[str, ...] = ()
+    log_contradictions: tuple[str, ...] = ()
+    """What the start-up log says, and what it or the model asked about says instead."""
 
 
 def resolve_model_and_gpu(
@@ -65,10 +71,29 @@ def resolve_model_and_gpu(
             f"{startup_log.tensor_parallel_size}, not {args.tensor_parallel_size}; its KV blocks are not valid for "
             "another size"
         )
+    budget = memory_budget(architecture, found, args)
     if args.num_gpu_blocks_override is None:
-        layout = memory_budget(architecture, found, args).layout
-        args = engine_args(logged | asked | {"num_gpu_blocks_override": startup_log.num_gpu_blocks(layout)})
-    return ModelOnGPU(architecture=architecture, gpu=found, args=args, unused_arguments=startup_log.unused)
+        blocks = {"num_gpu_blocks_override": startup_log.num_gpu_blocks(budget.layout)}
+        args = engine_args(logged | asked | blocks)
+    return ModelOnGPU(
+        architecture=architecture,
+        gpu=found,
+        args=args,
+        unused_arguments=startup_log.unused,
+        missing_in_log=startup_log.missing,
+        log_contradictions=(*startup_log.contradictions, *_weights_contradiction(startup_log, budget)),
+    )
+
+
+def _weights_contradiction(log: "StartupLog", budget: MemoryBudget) -> tuple[str, ...]:
+    logged_gib, modelled_gib = log.memory_gib.get("weights"), budget.weights_bytes / GIB
+    if not logged_gib or abs(modelled_gib / logged_gib - 1) <= WEIGHTS_ERROR:
+        return ()
+    return (
+        f"its weights take {logged_gib:,.2f} GiB per GPU, and those of {budget.model} in {budget.weights_format} on "
+        f"{budget.num_gpus} GPU{'s' * (budget.num_gpus > 1)} {modelled_gib:,.2f} GiB; check --model, "
+        "--tensor-parallel-size and --quantization",
+    )
 
 
 def check_counts(name: str, given: Sequence[int]) -> None:

@@ -39,7 +39,9 @@ ARGUMENTS = "{'model': 'Qwen/Qwen3-8B', 'max_model_len': 8192, 'gpu_memory_utili
 
 
 def test_every_figure_is_read_and_the_fullest_rank_decides(tmp_path: Path) -> None:
-    log = read_startup_log(written(tmp_path, log_text(arguments=ARGUMENTS)))
+    text = log_text(arguments=ARGUMENTS.replace("}", ", 'tensor_parallel_size': 2}"))
+    log = read_startup_log(written(tmp_path, text))
+    assert not log.missing + log.contradictions
     assert (log.vllm_version, log.kv_cache_tokens, log.max_model_len) == ("0.32.0", 418_688, 8192)
     assert log.memory_gib == {
         "weights": 15.31,
@@ -54,7 +56,7 @@ def test_every_figure_is_read_and_the_fullest_rank_decides(tmp_path: Path) -> No
         "gpu_memory_utilization": 0.95,
         "max_model_len": 8192,
         "vllm_version": "0.32.0",
-        "tensor_parallel_size": 1,
+        "tensor_parallel_size": 2,
     }
 
 

@@ -57,6 +57,23 @@ def test_arguments_that_are_not_used_are_named(headcount: Callable[..., Any], pa
     assert notes["logged-arguments-not-used"] == told
 
 
+def test_what_does_not_fit_the_log_is_said_first(headcount: Callable[..., Any], path: Path) -> None:
+    """Half the weights, and lines of a second rank: a server of two GPUs, whose size is not in its arguments."""
+    path.write_text(LOG.replace("15.31", "7.65") + "(Worker_TP1) INFO Model loading took 7.65 GiB\n", encoding="utf-8")
+    told = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path).out.splitlines()
+    says = "The start-up log contradicts itself or this question: "
+    assert told[1] == f"{says}it says tensor_parallel_size 1, and has lines of rank TP1"
+    path.write_text(LOG.replace("15.31", "7.65"), encoding="utf-8")
+    told = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path).out.splitlines()
+    assert told[1].startswith(f"{says}its weights take 7.65 GiB per GPU, and those of Qwen/Qwen3-8B in 16-bit on 1 GPU")
+
+
+def test_a_log_without_its_arguments_is_told(headcount: Callable[..., Any], path: Path) -> None:
+    path.write_text(LOG.replace("non-default args", "?"), encoding="utf-8")
+    ran = headcount("memory", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--startup-log", path)
+    assert "the start-up log lacks 'non-default args': arguments that are neither in it nor given here" in ran.err
+
+
 def test_a_log_of_another_model_is_refused_and_one_of_an_unknown_name_is_not(
     headcount: Callable[..., Any], path: Path
 ) -> None:
