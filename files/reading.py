@@ -6,10 +6,12 @@ import io
 import os
 import re
 import stat
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ELOOP, EPERM
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
@@ -23,6 +25,8 @@ Purpose = Literal["settings_bytes", "result_bytes"]
 _GZIP = b"\x1f\x8b"
 _DAMAGED_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 _PIECE_BYTES = 1 << 20
+STANDARD_INPUT = Path("-")
+"""The path that stands for it; a file of that name is ./- in a shell, and an absolute path here."""
 _readable: list[tuple[Path, ...]] = []  # the last one holds: folders outside of which nothing is read
 
 
@@ -168,6 +172,10 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     """An ordinary file, or InputError: to open a pipe may wait for ever, to read a device never ends."""
     try:
         check_confined(path)
+        if path == STANDARD_INPUT:
+            record_dependency(path)
+            yield io.BytesIO(_whole(sys.stdin))
+            return
         kind = path.stat().st_mode
         if not stat.S_ISREG(kind):
             what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"
@@ -181,6 +189,12 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, ValueError) and not str(error).startswith("embedded null"):
             raise
         raise unreadable(path, error) from None
+
+
+@cache
+def _whole(stream: TextIO) -> bytes:
+    """Standard input, which can be read but once; at most one byte more than the largest result may have."""
+    return stream.buffer.read(int(limits().result_bytes) + 1)
 
 
 @contextmanager

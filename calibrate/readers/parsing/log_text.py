@@ -50,6 +50,11 @@ def unwrapped(text: str) -> str:
     return "\n".join("".join(parts) + "\n" * (len(parts) - 1) for parts in _records(text))
 
 
+def plain_text(text: str) -> str:
+    """The text, line by line, without colours and known prefixes."""
+    return "\n".join(map(_without_prefix, _COLOURS.sub("", text).splitlines()))
+
+
 def _records(text: str) -> Iterator[list[str]]:
     lines = _COLOURS.sub("", text).replace("\r\n", "\n").replace("\r", " ").split("\n")
     plain = [_without_prefix(line) for line in lines]

@@ -113,7 +113,7 @@ for each in (fit_command, check_command, record_command, check_scheduler_command
 @option("--out", OutPath(suffixes=(".csv", ".parquet")), "Write all requests as a table: .csv or .parquet.")
 @json_option
 def read_command(given: Given) -> int:
-    """Show what benchmark results, traces, logs and metrics of real servers contain.
+    """Show what benchmark results, traces, logs and metrics of real servers contain; - is standard input.
 
     The output lists the tool, the load, and the latencies computed from the requests and as reported by the tool. It
     also lists what was left out and why, and figures that differ by more than 1 %.

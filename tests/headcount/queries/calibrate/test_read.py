@@ -1,6 +1,8 @@
 """`headcount calibrate read`: what a file holds, said and written down."""
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,3 +202,12 @@ def test_a_shorter_clock_is_not_explained_by_a_longer_one(
     told = [line for line in ran.out.splitlines() if line.strip().startswith(("duration_s", "requests_per_s"))]
     assert len(told) == 2
     assert all(("clock runs from before" in line) == is_clock for line in told)
+
+
+def test_a_paste_is_read_from_standard_input(headcount: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "Slow:\n| concurrency | mean TTFT (ms) |\n|---|---|\n| 8 | 41.5 |\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table.encode())))
+    ran = headcount("calibrate", "read", "-", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    (file,) = json.loads(ran.out)["files"]
+    assert (file["path"], file["runs"][0]["tool_figures"]) == ("-", {"ttft_s.mean": pytest.approx(0.0415)})
