@@ -10,7 +10,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.readers import read_file
 from calibrate.record.recording_files import read_recording
 from calibrate.recording import Recording
-from files.reading import InputError, shown, unreadable
+from files.reading import STANDARD_INPUT, InputError, read_text, shown, unreadable
 
 RECORDING_FILE = "recording.json"  # marks a folder that `headcount calibrate record` wrote
 
@@ -40,6 +40,8 @@ def read_inputs(paths: Sequence[Path], format_name: str | None = None) -> Inputs
 
 def _places(path: Path) -> list[Path]:
     """Files, or folders that are one recording each."""
+    if path == STANDARD_INPUT:
+        return [path]
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
         if not is_folder or (path / RECORDING_FILE).is_file():
@@ -56,6 +58,8 @@ def _places(path: Path) -> list[Path]:
 def _digest(places: Iterable[Path]) -> str:
     total = hashlib.sha256()
     for place in places:
+        if place == STANDARD_INPUT:
+            total.update(read_text(place, "result_bytes").encode())
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if file.is_file():
                 with file.open("rb") as content:

@@ -1,26 +1,39 @@
-"""OpenTelemetry spans of generative AI: JSON with gen_ai attributes."""
+"""OpenTelemetry spans of generative AI: JSON with gen_ai attributes, flat or as OTLP, one object or one per line."""
 
+import re
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from files.documents import Json, read_json
+from files.documents import Json, json_values
+from files.reading import read_text, shown
 from files.schema import Lenient, typed
 from workloads.formats.parsing.columns import GROWS
 from workloads.formats.parsing.dates import Dates
 from workloads.formats.parsing.json_rows import TokensOrNone
+from workloads.formats.parsing.otlp import is_otlp, otlp_spans
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
 
+# The newer name first; the older one is in OpenTelemetry's conventions up to 1.26, and in vLLM's own spans.
+_NAMES: Final = {
+    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+}
 _NO_USAGE: Final = (
-    "no span has gen_ai.usage.input_tokens and gen_ai.usage.output_tokens; record them, or count tokens with the "
+    "no span has gen_ai.usage.input_tokens and gen_ai.usage.output_tokens, or the older names prompt_tokens and "
+    "completion_tokens; record them, or count tokens with the "
     "model's tokenizer and give a CSV with --columns"
 )
 
 
+_KEYS: Final = re.compile(r'"(?:spans|resourceSpans)"\s*:')
+
+
 class _Span(Lenient, frozen=True):
-    start_time: str
+    start_time: str | int
+    """A date, or nanoseconds since 1970."""
     trace_id: str | None = None
     attributes: Json = msgspec.field(default_factory=dict)
 
@@ -37,16 +50,18 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     rows = Rows(path, num_requests)
     dates = Dates(rows)
     rows.note(GROWS)
-    spans = typed(read_json(path, "result_bytes"), _Trace, path).spans
+    spans = _spans(path)
     timed = []
     for number, span in enumerate(spans, start=1):
-        timed.append((dates.nanoseconds(f"spans[{number}]", "start_time", span.start_time), number, span))
+        start = span.start_time
+        nanoseconds = start if isinstance(start, int) else dates.nanoseconds(f"spans[{number}]", "start_time", start)
+        timed.append((nanoseconds, number, span))
     for nanoseconds, number, span in sorted(timed, key=lambda item: item[:2]):
-        tokens = [_tokens(path, number, span, name) for name in ("input_tokens", "output_tokens")]
+        tokens = [_tokens(path, number, span, names) for names in _NAMES.values()]
         if not all(tokens):
             rows.leave_out("spans without token counts")
             continue
-        session = span.attributes.get("gen_ai.conversation.id") or span.trace_id
+        session = span.attributes.get("gen_ai.conversation.id") or span.attributes.get("session.id") or span.trace_id
         request = Request(
             prompt_tokens=tokens[0],
             output_tokens=tokens[1],
@@ -60,9 +75,21 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     return rows.recorded()
 
 
-def _tokens(path: Path, number: int, span: _Span, name: str) -> int:
+def _spans(path: Path) -> list[_Span]:
+    """Of all documents of the file. Raises InputError."""
+    found: list[_Span] = []
+    for line, document in json_values(read_text(path, "result_bytes"), shown(path)):
+        if is_otlp(document):
+            whole: object = {"spans": list(otlp_spans(path, f"line {line}", typed(document, Json, path)))}
+        else:
+            whole = document
+        found += typed(whole, _Trace, path).spans
+    return found
+
+
+def _tokens(path: Path, number: int, span: _Span, names: tuple[str, ...]) -> int:
     """0 where the span does not say."""
-    key = f"gen_ai.usage.{name}"
+    key = next((name for name in names if span.attributes.get(name) is not None), names[0])
     found = span.attributes.get(key) or 0
     return int(typed(found, TokensOrNone, path, f"spans[{number}]", name=key))
 
@@ -70,7 +97,7 @@ def _tokens(path: Path, number: int, span: _Span, name: str) -> int:
 FORMAT: Final = TraceFormat(
     name="otel",
     looks_like="JSON with spans that have gen_ai attributes",
-    recognises=lambda head: head.lstrip().startswith("{") and '"spans"' in head and '"gen_ai.' in head,
+    recognises=lambda head: head.lstrip().startswith("{") and '"gen_ai.' in head and _KEYS.search(head) is not None,
     read=read,
     is_by_time=False,
     source="OpenTelemetry semantic conventions for generative AI; inference-perf, otel_trace_replay",

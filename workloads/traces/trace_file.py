@@ -13,10 +13,11 @@ from workloads.formats.parsing.columns import Source as RowSource
 from workloads.formats.parsing.csv_rows import csv_rows
 from workloads.formats.parsing.log_pattern import LogPattern
 from workloads.formats.parsing.parquet_rows import parquet_rows
-from workloads.formats.parsing.text_rows import json_cells, log_cells
+from workloads.formats.parsing.text_rows import array_cells, json_cells, log_cells
 from workloads.traces.trace_format import PARQUET_MARK, Recorded, TraceFormat, find_format, trace_format
 
 _UNITS_S: Final = {"": None, "_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
+_FIRST_CHARACTERS: Final = 4096
 _TIMES: Final = {f"{of}{unit}": (of, factor) for of in ("time", "think") for unit, factor in _UNITS_S.items()}
 FIELDS: Final = (*_TIMES, "prompt", "output", "session", "priority", "tenant")
 """What a column may say; `time` alone is a date, or seconds."""
@@ -129,8 +130,8 @@ def _source(path: Path) -> RowSource:
     if begins_with(path, PARQUET_MARK):
         return parquet_rows
     with text_lines(path) as file:
-        is_json = file.read(1) == "{"
-    return json_cells if is_json else csv_rows
+        first = file.read(_FIRST_CHARACTERS).lstrip()[:1]
+    return {"{": json_cells, "[": array_cells}.get(first, csv_rows)
 
 
 def _read_log(path: Path, given: str, num_rows: int | None) -> Recorded:

@@ -93,7 +93,7 @@ def find_format(path: Path) -> TraceFormat:
         parse_json(first, f"{shown(path)}, line 1")
     known_formats = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
     start = shortened(one_line(first))
-    columns = "; of another CSV, JSON lines or log name the columns: --columns time=…,prompt=…,output=…"
+    columns = "; of another CSV, JSON lines, JSON array or log name the columns: --columns time=…,prompt=…,output=…"
     raise InputError(
         f"{shown(path)}: starts with '{start}', which no known trace format does{columns} ({known_formats})"
     )

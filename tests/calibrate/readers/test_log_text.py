@@ -123,6 +123,25 @@ def test_a_log_of_iterations(change: Callable[[str], str], tmp_path: Path) -> No
     assert changed.steps.equals(original.steps)
 
 
+@QUICK
+@given(change=changes(), lines=st.lists(st.tuples(st.integers(1, 400), st.integers(0, 100)), min_size=1, max_size=5))
+def test_acceptance_by_position(change: Callable[[str], str], lines: list[tuple[int, int]], tmp_path: Path) -> None:
+    """The share of all drafts of the log, whatever each line's are; as `per_position_acceptance_rate` is told."""
+    text = "\n".join(
+        f"(APIServer pid=1) INFO 11-02 10:{number:02}:00 [metrics.py:1] SpecDecoding metrics: Mean acceptance length: "
+        f"{1 + 0.01 * share + 0.1:.2f}, Accepted throughput: 1.00 tokens/s, Drafted throughput: 2.00 tokens/s, "
+        f"Accepted: {drafts * (share + 10)} tokens, Drafted: {200 * drafts} tokens, Per-position acceptance rate: "
+        f"{share / 100:.3f}, 0.100, Avg Draft acceptance rate: 1.0%"
+        for number, (drafts, share) in enumerate(lines)
+    )
+    (run,) = read_measured(written(tmp_path, change(text)))
+    drafts, accepted = (sum(column) for column in zip(*((n, n * share) for n, share in lines), strict=True))
+    assert run.aggregates["spec_decode_acceptance_rate_at_1"] == pytest.approx(accepted / drafts / 100)
+    assert run.aggregates["spec_decode_acceptance_rate_at_2"] == pytest.approx(0.1)
+    assert run.aggregates["spec_decode_acceptance_length"] == pytest.approx(1.1 + accepted / drafts / 100)
+    assert '"per_position_acceptance_rate": [' in run.notes[0]
+
+
 @pytest.mark.skipif(not DATA.is_dir(), reason="the measured start-up logs are not here")
 @pytest.mark.parametrize("number", range(4))
 def test_the_logs_of_real_servers(number: int, tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from files.reading import InputError
 from tests.workloads.formats.example_traces import EXAMPLES, Example, batched, lines, span
@@ -298,3 +302,72 @@ def test_priorities_of_a_file_count_under_the_priority_policy_alone(tmp_path: Pa
     assert urgent_s == pytest.approx(other_s, rel=0.1)
     urgent_s, other_s = mean_ttft_s("priority")
     assert urgent_s < other_s / 2
+
+
+def otlp(*spans: dict[str, Any], group: str = "scopeSpans") -> dict[str, Any]:
+    """What an exporter sends at once, of flat spans."""
+
+    def attribute(key: str, value: object, number: int) -> dict[str, Any]:
+        kind = "stringValue" if isinstance(value, str) else "intValue"
+        return {"key": key, "value": {kind: str(value) if number % 2 else value}}
+
+    return {"resourceSpans": [{"resource": {"attributes": []}, group: [{"spans": [
+        {"traceId": each["trace_id"], "startTimeUnixNano": each["ns"] if number % 2 else str(each["ns"]),
+         "attributes": [attribute(key, value, number) for key, value in each["attributes"].items()]}
+        for number, each in enumerate(spans)]}]}]}  # fmt: skip
+
+
+@given(
+    spans=st.lists(
+        st.tuples(st.integers(0, 10**12), st.integers(1, 500), st.integers(1, 500), st.sampled_from("abc")),
+        min_size=1, max_size=6,
+    ),
+    names=st.sampled_from([("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")]),
+    per_line=st.integers(1, 3),
+    group=st.sampled_from(["scopeSpans", "instrumentationLibrarySpans"]),
+)  # fmt: skip
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_otlp_reads_as_flat_spans(
+    spans: list[tuple[int, int, int, str]], names: tuple[str, str], per_line: int, group: str, tmp_path: Path
+) -> None:
+    """One object, or several lines as a collector's file exporter writes them; both generations of names."""
+    prompt, output = (f"gen_ai.usage.{name}" for name in names)
+    told = [
+        {"ns": 1_791_190_800_000_000_000 + 1000 * us, "trace_id": name, "attributes": {
+            prompt: p, output: o, "gen_ai.conversation.id": name}}
+        for us, p, o, name in spans
+    ]  # fmt: skip
+    parts = [told[start : start + per_line] for start in range(0, len(told), per_line)]
+    exported = load_trace(write(tmp_path, "otlp", lines(*(otlp(*part, group=group) for part in parts))))
+    flat = [{"start_time": each["ns"], **{key: each[key] for key in ("trace_id", "attributes")}} for each in told]
+    plain = load_trace(write(tmp_path, "flat", json.dumps({"spans": flat})))
+    assert exported.format == plain.format == "otel"
+    for name in ("arrival_s", "prompt_tokens", "output_tokens", "span_content", "span_end"):
+        np.testing.assert_array_equal(getattr(exported.table, name), getattr(plain.table, name))
+    assert exported.table.prompt_tokens.tolist() == [p for _, p, _, _ in sorted(spans, key=lambda each: each[0])]
+
+
+def test_a_damaged_otlp_span_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "otlp", json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "gen_ai.x"}]}]}]}))
+    with pytest.raises(InputError, match=r"line 1: a span is not as OTLP has it .*; give the export unchanged"):
+        load_trace(path)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_json_array_s_columns_are_those_of_its_objects(indent: int | None, tmp_path: Path) -> None:
+    """As LiteLLM and Langfuse export; the same as JSON lines of these objects."""
+    entries = [
+        {"startTime": f"2026-10-05T09:00:0{n}.5Z", "usage": {"in": 10 * n + 1, "out": n + 1}, "user": f"u{n % 2}"}
+        for n in range(5)
+    ]
+    columns = "time=startTime,prompt=usage.in,output=usage.out,session=user"
+    array = write(tmp_path, "array.json", json.dumps(entries, indent=indent))
+    one, other = (
+        load_trace(TraceFile(path, columns=columns)) for path in (array, write(tmp_path, "lines", lines(*entries)))
+    )
+    np.testing.assert_array_equal(one.table.arrival_s, other.table.arrival_s)
+    assert one.table.prompt_tokens.tolist() == other.table.prompt_tokens.tolist() == [1, 11, 21, 31, 41]
+    entries[3]["usage"]["in"] = "many"  # type: ignore[index]
+    line = 1 if indent is None else 1 + 3 * 8 + 1
+    with pytest.raises(InputError, match=f"line {line}.*usage.in"):
+        load_trace(TraceFile(write(tmp_path, "array.json", json.dumps(entries, indent=indent)), columns=columns))

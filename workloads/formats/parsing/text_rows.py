@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from files.documents import Json, parse_json
+from files.documents import Json, json_values, parse_json
 from files.names import one_line, shortened
-from files.reading import InputError, shown, text_lines
+from files.reading import InputError, read_text, shown, text_lines
 from files.schema import typed
 from workloads.formats.parsing.cells import Cells
 from workloads.formats.parsing.columns import Source
 from workloads.formats.parsing.log_pattern import LogPattern
 
 _ROWS_AT_ONCE = 20_000
+_ENTRY = re.compile(r"[^\s,\[\]]")  # where the next one of an array begins
 
 
 def json_cells(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -> Iterator[dict[str, Cells]]:
@@ -33,6 +34,33 @@ def json_cells(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -
         return [_text(_inside(line, name, paths[name])) for name in needed]
 
     return _cells(path, needed, wanted, values)
+
+
+def array_cells(path: Path, needed: Sequence[str], wanted: Callable[[], float]) -> Iterator[dict[str, Cells]]:
+    """The objects of a JSON array, as gateways export them, named as in `json_cells`. Raises InputError."""
+    paths = {name: name.split(".") for name in needed}
+    rows, lines = list[list[str]](), list[int]()
+    for line, entry in _entries(path):
+        if len(rows) >= wanted():
+            break
+        found = typed(entry, Json, path, f"line {line}")
+        rows.append([_text(_inside(found, name, paths[name])) for name in needed])
+        lines.append(line)
+    if rows:
+        yield _columns(path, needed, rows, lines)
+
+
+def _entries(path: Path) -> Iterator[tuple[int, object]]:
+    """Those of all arrays of a file, each with its first line."""
+    text = read_text(path, "result_bytes")
+    decoder = json.JSONDecoder()
+    list(json_values(text, shown(path)))  # what is no JSON is refused here
+    place, line, seen = 0, 1, 0
+    while found := _ENTRY.search(text, place):
+        line += text.count("\n", seen, found.start())
+        seen = found.start()
+        entry, place = decoder.raw_decode(text, found.start())
+        yield line, entry
 
 
 def log_cells(pattern: LogPattern, skipped: Counter[str]) -> Source:
