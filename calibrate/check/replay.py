@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calibrate.check.client_load import described_load, sent_s, waits_for_answers
 from calibrate.check.run_figures import latency_figures
 from calibrate.measured_run import MeasuredRun
 from files.errors import HeadcountError
@@ -18,11 +19,8 @@ from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
 from simulator.results import SimulationResult, result_since, snapshot, whole_run
 from simulator.simulation import Simulation
-from workloads.arrivals import Bursty
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
-from workloads.synthetic import closed_load, open_load
 
-PROMPTS_PER_CLIENT = 10  # where a closed-loop source does not say how many requests it sent
 # What a benchmark client adds to latencies. On a CPU, vLLM 0.32's server with its own client, steps held at 16 ms:
 # from 4 to 32 and 64 clients the mean time that a request spent before and after the engine grew by 0.26 and
 # 0.43 ms per client, its median by 0.20 and 0.31 ms.
@@ -114,36 +112,14 @@ def _of_engine(options: Settings) -> dict[str, Any]:
 def request_table(run: MeasuredRun, *, length_spread: float | None = None) -> RequestTable:
     """What the run sent: its own requests where they are known, else the load it describes.
 
-    A client with a concurrency sends the next request when one finishes; any other keeps the measured arrivals. With
+    A client with a concurrency sends the next request when one finishes; any other keeps the measured arrivals, or
+    sends at its rate as `client_load` says. With
     `length_spread` lengths are drawn uniformly about the measured means. Raises ValueError where neither requests nor
     a load are known.
     """
     if run.requests is not None and len(run.requests):
         return _measured_requests(run, run.requests)
-    load = {name: value for name, value in run.load.items() if not math.isnan(value)}
-    lengths = [load.get("input_len", math.nan), load.get("output_len", math.nan)]
-    if not all(map(math.isfinite, lengths)):
-        raise HeadcountError(
-            f"{run.source}: neither requests nor input and output lengths are known; it cannot be replayed"
-        )
-    spread = length_spread if length_spread is not None else load.get("length_spread", 1.0)
-    longest = [max(round(2 * float(mean) / (1 + spread)), 1) for mean in lengths]  # a source tells mean lengths
-    shared: dict[str, Any] = {"input_len": longest[0], "output_len": longest[1], "length_spread": spread}
-    concurrency, rate, count = load.get("concurrency"), load.get("rate"), load.get("num_requests")
-    if concurrency is not None and (rate is None or math.isinf(rate)):
-        number = int(count or PROMPTS_PER_CLIENT * concurrency)
-        return closed_load(concurrency=min(int(concurrency), number), num_requests=number, **shared)
-    if rate is None or count is None:
-        raise HeadcountError(
-            f"{run.source}: its load is unknown; it needs a concurrency, or a rate with a number of requests"
-        )
-    if concurrency is not None:
-        raise HeadcountError(
-            f"{run.source}: a load with both a rate and a concurrency can only be replayed from requests with "
-            "arrivals; give the file with every request"
-        )
-    arrivals = Bursty(burstiness=load.get("burstiness", 1.0))
-    return open_load(rate_per_s=rate, num_requests=int(count), arrivals=arrivals, **shared)
+    return described_load(run, length_spread)
 
 
 def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable:
@@ -152,17 +128,19 @@ def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable
         raise HeadcountError(f"{run.source}: some requests have no prompt or output tokens; it cannot be replayed")
     lengths = {"prompt_tokens": np.maximum(prompt, 1), "output_tokens": np.maximum(output, 1)}
     arrival_s = requests["arrival_s"].to_numpy(np.float64)
-    concurrency, rate = run.load.get("concurrency", math.nan), run.load.get("rate", math.inf)
-    if math.isfinite(concurrency) and math.isinf(rate):
-        waits = np.arange(len(requests)) >= int(concurrency)
+    if math.isinf(run.load.get("rate", math.inf)) and waits_for_answers(run):
+        waits = np.arange(len(requests)) >= int(run.load["concurrency"])
         table = independent_requests(
             arrival_s=np.where(waits, np.nan, 0.0), follows=np.where(waits, NEXT_FREE, NO_PREDECESSOR), **lengths
         )
     elif np.isfinite(arrival_s).all():
         table = independent_requests(arrival_s=arrival_s - arrival_s.min(), **lengths)
+    elif "rate" in run.load and not math.isnan(run.load["rate"]):
+        table = independent_requests(arrival_s=sent_s(run, run.load["rate"], len(requests)), **lengths)
     else:
         raise HeadcountError(
-            f"{run.source}: requests have no arrival times, the load no concurrency; it cannot be replayed"
+            f"{run.source}: requests have no arrival times, the load neither a concurrency nor a rate; it cannot be "
+            "replayed"
         )
     return _with_cached_prefixes(table, requests)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers.parsing.client_arrays import client_aggregates, client_rows, client_run, mean_lengths
 from calibrate.readers.parsing.engine_options import engine_option
-from calibrate.readers.parsing.files import Head, json_objects, numbers
+from calibrate.readers.parsing.files import Head, json_objects, number, numbers
 from calibrate.readers.parsing.sglang_log import check_simulated
 from files.documents import Json, ReadJson
 from files.schema import typed
@@ -25,6 +25,7 @@ _OF_SERVER = (
 _SETTINGS = {"model": "model_path", "tensor_parallel_size": "tp_size"} | {name: name for name in _OF_SERVER}
 
 
+LEAST_SPREAD = 1e-6  # of a ratio of 0: from one token on
 _RUN = client_run({"server_info": Json}, "concurrency", "total_throughput", "accept_length")
 
 
@@ -67,8 +68,16 @@ def _run(path: Path, place: str, found: ReadJson) -> MeasuredRun:
             rate=run["request_rate"],
             num_requests=run["completed"] if rows is None else len(run["ttfts"]),
         )
-        | mean_lengths(run),
+        | mean_lengths(run)
+        | _spread(found),
         aggregates=aggregates,
         notes=() if rows else ("the run was saved without --output-details: it has figures, but no requests",),
         **(rows.parts() if rows else {}),
     )
+
+
+def _spread(found: ReadJson) -> dict[str, float]:
+    """Random lengths are uniform from this share of the nominal length to all of it."""
+    ratio = number(found.get("random_range_ratio"))
+    is_random = str(found.get("dataset_name", "")).startswith("random")
+    return {"length_spread": max(ratio, LEAST_SPREAD)} if is_random and 0 <= ratio <= 1 else {}

@@ -125,12 +125,8 @@ def test_requests_without_sessions_share_what_was_found_in_the_cache() -> None:
     [
         (run_of(None), "neither requests nor input and output lengths"),
         (run_of(None, input_len=9, output_len=9), "its load is unknown"),
-        (
-            run_of(None, input_len=9, output_len=9, rate=1.0, concurrency=4, num_requests=9),
-            "both a rate and a concurrency",
-        ),
         (run_of(table_of(2, prompt_tokens=np.nan)), "prompt or output tokens"),
-        (run_of(table_of(2, arrival_s=np.nan)), "no arrival times"),
+        (run_of(table_of(2, arrival_s=np.nan)), "no arrival times, the load neither a concurrency nor a rate"),
         (replace(closed_run(1), options={"model": "llama-3.1-8b"}), "give --gpu"),
         (replace(closed_run(1), options={"gpu": "h100-sxm"}), "give --model"),
     ],

@@ -1,0 +1,104 @@
+"""The requests that a benchmark client sent, from the load and the figures that it wrote down.
+
+How the clients space requests at a rate, by their sources:
+
+* vLLM (vllm/benchmarks/serve.py, `get_request`): gamma gaps of `--burstiness`, an infinite one even gaps. Releases
+  from 0.10 rescale them so that the last of n requests is sent n / rate after the start; older ones do not.
+* SGLang (python/sglang/bench_serving.py, `get_request`) and aiperf (src/aiperf/timing): exponential gaps as drawn, in
+  aiperf also even or gamma ones; the first request is sent at once.
+* GuideLLM (src/guidellm/scheduler/strategies.py): even gaps, or exponential ones.
+* inference-perf (inference_perf/loadgen/load_timer.py): exponential gaps rescaled to the stage's duration.
+
+Gaps are random, so that a client's own sum is not known from its rate: of 200 requests it differs by 7 %. It is known
+from the run: the last request was sent one response before the end.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from calibrate.measured_run import MeasuredRun
+from files.errors import HeadcountError
+from workloads.arrivals import Bursty, arrival_times
+from workloads.requests import FloatArray, RequestTable
+from workloads.synthetic import closed_load, open_load
+
+PROMPTS_PER_CLIENT = 10  # where a closed-loop source does not say how many requests it sent
+SEED = 0  # of the gaps
+LIKELY_SDS = 4.0  # standard deviations of a sum of gaps: a run that lasted longer was held up by the server
+KEPT_UP = 0.95  # of the asked rate: a client with a concurrency that sent fewer waited for its answers
+
+
+def described_load(run: MeasuredRun, length_spread: float | None) -> RequestTable:
+    """What the load of a run without requests says. Raises HeadcountError where it says too little."""
+    load = {name: value for name, value in run.load.items() if not math.isnan(value)}
+    lengths = [load.get("input_len", math.nan), load.get("output_len", math.nan)]
+    if not all(map(math.isfinite, lengths)):
+        raise HeadcountError(
+            f"{run.source}: neither requests nor input and output lengths are known; it cannot be replayed"
+        )
+    spread = length_spread if length_spread is not None else load.get("length_spread", 1.0)
+    longest = [max(round(2 * float(mean) / (1 + spread)), 1) for mean in lengths]  # a source tells mean lengths
+    shared: dict[str, Any] = {"input_len": longest[0], "output_len": longest[1], "length_spread": spread}
+    concurrency, rate = load.get("concurrency"), load.get("rate")
+    if concurrency is not None and waits_for_answers(run):
+        number = int(load.get("num_requests") or PROMPTS_PER_CLIENT * concurrency)
+        return closed_load(concurrency=min(int(concurrency), number), num_requests=number, **shared)
+    count = int(load.get("num_requests", run.aggregates.get("num_finished", 0)))
+    if rate is None or not count:
+        raise HeadcountError(
+            f"{run.source}: its load is unknown; it needs a concurrency, or a rate with a number of requests"
+        )
+    table = open_load(rate_per_s=math.inf, num_requests=count, **shared)
+    return replace(table, arrival_s=sent_s(run, rate, count))
+
+
+def waits_for_answers(run: MeasuredRun) -> bool:
+    """Whether the client's concurrency decided when it sent, rather than its rate."""
+    load, figures = run.load, run.aggregates
+    if not math.isfinite(load.get("concurrency", math.nan)):
+        return False
+    rate = load.get("rate", math.inf)
+    return not math.isfinite(rate) or figures.get("requests_per_s", rate) < KEPT_UP * rate
+
+
+def sent_s(run: MeasuredRun, rate: float, count: int) -> FloatArray:
+    """[count] when a client sends at a rate: gaps as it draws them, over the time that it sent in."""
+    if math.isinf(rate):
+        return np.zeros(count)
+    burstiness = run.load.get("burstiness", 1.0)
+    times_s: FloatArray
+    if math.isinf(burstiness):
+        times_s = np.arange(count) / rate
+    else:
+        times_s = arrival_times(Bursty(burstiness=burstiness), rate, count, SEED)
+    times_s = times_s - times_s[0]
+    if count == 1:
+        return times_s
+    times_s *= sending_s(run, rate, count, burstiness) / times_s[-1]
+    return times_s
+
+
+def sending_s(run: MeasuredRun, rate: float, count: int, burstiness: float = 1.0) -> float:
+    """From the first request to the last: what the run's duration leaves, else what its rate asks for."""
+    asked_s = (count - 1) / rate
+    figures = run.aggregates
+    finished = figures.get("num_finished", count)
+    duration_s = figures.get("duration_s", finished / figures["requests_per_s"] if figures.get("requests_per_s") else 0)
+    found_s = duration_s - _response_s(figures, run.load)
+    likely = LIKELY_SDS / math.sqrt(count * (1 if math.isinf(burstiness) else burstiness)) + 1 / count
+    return found_s if found_s > 0 and abs(found_s - asked_s) <= likely * asked_s else asked_s
+
+
+def _response_s(figures: Mapping[str, float], load: Mapping[str, float]) -> float:
+    """A request's mean time, or its median's where means are not told; 0 where neither is."""
+    for statistic in ("mean", "p50"):
+        if (e2e_s := figures.get(f"e2e_s.{statistic}")) is not None:
+            return e2e_s
+        step_s = figures.get(f"tpot_s.{statistic}", figures.get(f"itl_s.{statistic}"))
+        if (ttft_s := figures.get(f"ttft_s.{statistic}")) is not None and step_s is not None:
+            return ttft_s + step_s * max(load.get("output_len", 1.0) - 1, 0.0)
+    return 0.0
