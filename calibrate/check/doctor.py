@@ -11,10 +11,11 @@ import numpy as np
 
 from calibrate.check.explanations import Setting, possible_settings
 from calibrate.check.replay import Replay, replay
-from calibrate.check.runs import Checked, check_run
+from calibrate.check.runs import Checked, Row, check_run
 from simulator.deployment import Deployment
 from simulator.latency.model import ERROR_SEQUENCES, LatencyModel
 
+JUDGED = ("tpot", "itl", "ttft", "e2e")  # the gap between tokens only where TPOT is not told: it is the same time
 MAX_RUNS = 3  # that are simulated under each setting: the least, the middle and the fullest load
 NAMED = 2  # explanations
 GAIN = 0.6  # of the misfit: a setting that leaves more explains too little
@@ -30,7 +31,7 @@ class Fit:
     `misfit` is the root mean square of the log ratios, in half-widths of their 90 % intervals. Below 1: as expected.
     """
 
-    ratios: Mapping[str, float]  # by "tpot", "ttft" or, without both, "e2e"
+    ratios: Mapping[str, float]  # by each of JUDGED that the runs tell
     limits: Mapping[str, float]  # by how much a ratio may differ from 1, as a factor
     misfit: float
     worst: tuple[str, str, float]  # the run that lies furthest off, with which latency and ratio
@@ -117,23 +118,31 @@ def _in_flight(checked: Checked) -> float:
 
 
 def _misses(checked: Checked) -> dict[str, float]:
-    """The logarithm of measured over simulated: of means, else of medians."""
+    """The logarithm of measured over simulated of each latency: of means, else of medians."""
     found: dict[str, float] = {}
-    for name in ("tpot", "ttft", "e2e"):
-        row = checked.row(f"{name}_s.mean") or checked.row(f"{name}_s.p50")
-        if row is not None and row.measured > 0 and row.simulated > 0 and not (name == "e2e" and found):
+    for name in JUDGED:
+        row = _judged_row(checked, name)
+        if row is not None and row.measured > 0 and row.simulated > 0 and not (name == "itl" and "tpot" in found):
             found[name] = math.log(row.measured / row.simulated)
     return found
 
 
+def _judged_row(checked: Checked, name: str) -> Row | None:
+    return checked.row(f"{name}_s.mean") or checked.row(f"{name}_s.p50")
+
+
+def _widths(checked: Checked, model: LatencyModel) -> dict[str, float]:
+    """Half the 90 % interval of each latency, as a logarithm; that of E2E is made of its two parts'."""
+    tpot, ttft = _log_half_widths(model, _in_flight(checked))
+    first, whole = _judged_row(checked, "ttft"), _judged_row(checked, "e2e")
+    share = min(first.simulated / whole.simulated, 1.0) if first and whole and whole.simulated > 0 else 0.0
+    return {"tpot": tpot, "itl": tpot, "ttft": ttft, "e2e": share * ttft + (1 - share) * tpot}
+
+
 def _fit(checked: Sequence[Checked], model: LatencyModel) -> Fit:
     misses = [_misses(each) for each in checked]
-    widths = [
-        {"tpot": tpot, "ttft": ttft, "e2e": max(tpot, ttft)}
-        for each in checked
-        for tpot, ttft in [_log_half_widths(model, _in_flight(each))]
-    ]
-    names = [name for name in ("tpot", "ttft", "e2e") if any(name in each for each in misses)]
+    widths = [_widths(each, model) for each in checked]
+    names = [name for name in JUDGED if any(name in each for each in misses)]
     off = [
         (miss / wide[name], run.name, name, math.exp(miss))
         for run, each, wide in zip(checked, misses, widths, strict=True)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from calibrate.check.client_load import described_load, sent_s, waits_for_answers
 from calibrate.check.run_figures import latency_figures
+from calibrate.check.sent_content import requests_of_workload, with_cached_prefixes, with_hit_rate
 from calibrate.measured_run import MeasuredRun
 from files.errors import HeadcountError
 from simulator.deployment import Deployment, resolve
@@ -19,7 +20,7 @@ from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
 from simulator.results import SimulationResult, result_since, snapshot, whole_run
 from simulator.simulation import Simulation
-from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, RequestTable, independent_requests
+from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable, independent_requests
 
 # What a benchmark client adds to latencies. On a CPU, vLLM 0.32's server with its own client, steps held at 16 ms:
 # from 4 to 32 and 64 clients the mean time that a request spent before and after the engine grew by 0.26 and
@@ -83,12 +84,23 @@ def replay(run: MeasuredRun, values: Settings | None = None) -> Replay:
     options = given(run.options, values or {})
     own_arguments({**_of_engine(values or {}), "engine": options.get("engine")})  # what the user gives is the engine's
     deployment = deployment_of(str(run.source), options)
+    if (share := options.get("prefix_hit_rate")) is not None:
+        run = replace(run, aggregates={**run.aggregates, "prefix_hit_rate": share})
     return Replay(
         run=run,
         deployment=deployment,
-        table=request_table(run, length_spread=options.get("length_spread")),
+        table=_sent(run, options),
         warmup_s=options.get("warmup_s", 0.0),
     )
+
+
+def _sent(run: MeasuredRun, options: Settings) -> RequestTable:
+    """The requests, with what the user says of their content."""
+    share, workload = options.get("prefix_hit_rate"), options.get("workload")
+    if workload is not None:
+        return requests_of_workload(run, workload)
+    table = request_table(run, length_spread=options.get("length_spread"))
+    return table if share is None else with_hit_rate(table, share)
 
 
 def given(said: Settings, values: Settings) -> dict[str, Any]:
@@ -142,34 +154,7 @@ def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable
             f"{run.source}: requests have no arrival times, the load neither a concurrency nor a rate; it cannot be "
             "replayed"
         )
-    return _with_cached_prefixes(table, requests)
-
-
-def _with_cached_prefixes(table: RequestTable, requests: pd.DataFrame) -> RequestTable:
-    """The same requests with content that can be found in the cache, where the source says how much was.
-
-    What a session's first request found is content that all requests share; after that, a session shares everything
-    with its earlier requests, up to one that found nothing.
-    """
-    found = np.nan_to_num(requests["cached_tokens"].to_numpy(np.float64)).astype(np.int64)
-    cached = pd.Series(np.minimum(found, table.prompt_tokens))
-    if not cached.any():
-        return table
-    count = len(cached)
-    session = requests["session"].reset_index(drop=True)
-    session = session.where(session.notna(), -1.0 - np.arange(count))
-    grouped = cached.groupby(session.to_numpy())
-    broken = (cached == 0).groupby(session.to_numpy()).cumsum()
-    chain = pd.DataFrame({"session": session, "broken": broken}).groupby(["session", "broken"]).ngroup()
-    content = np.stack([np.full(count, count), chain], axis=1).astype(np.int64)
-    ends = np.stack([np.maximum(grouped.transform("first"), 1), np.full(count, OPEN_END)], axis=1).astype(np.int32)
-    return replace(
-        table,
-        span_start=2 * np.arange(count, dtype=np.int64),
-        span_count=np.full(count, 2, np.int32),
-        span_content=content.ravel(),
-        span_end=ends.ravel(),
-    )
+    return with_cached_prefixes(table, requests)
 
 
 def measured_figures(run: MeasuredRun) -> dict[str, float]:

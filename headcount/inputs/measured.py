@@ -9,7 +9,7 @@ from headcount.inputs.fields import Inputs, given
 from headcount.inputs.load import LENGTH_SPREAD
 from headcount.inputs.reading.deployments import resolve_model_and_gpu
 from simulator.engines.engines import engine_of
-from simulator.engines.values import Duration, Text
+from simulator.engines.values import Duration, Number, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,18 @@ class MeasuredInput(Inputs, heading="Measurements"):
         default_text="0s",
         flag="warmup",
     )
+    prefix_hit_rate: float | None = given(
+        Number("a share from 0 to 1"),
+        "Share of prompt tokens that the server found in its prefix cache, by its log or counters, for files that do "
+        "not tell it.",
+        default_text="as the files tell",
+    )
+    sent: str | None = given(
+        Text(may_be_path=True),
+        "The trace that was sent: its prompts share what they share there.",
+        default_text="none",
+        flag="workload",
+    )
     model: str | None = given(
         Text(may_be_path=True),
         "Model name, if the files do not give it.",
@@ -53,6 +65,11 @@ class MeasuredInput(Inputs, heading="Measurements"):
         own = {"model": self.model, "gpu": self.gpu, "length_spread": spread, "warmup_s": warmup_s}
         if spread is not None and not 0 < spread <= 1:
             raise HeadcountError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
+        if self.prefix_hit_rate is not None and not 0 <= self.prefix_hit_rate <= 1:
+            raise HeadcountError(f"--prefix-hit-rate is {self.prefix_hit_rate:g}; it must be from 0 to 1")
+        if self.prefix_hit_rate is not None and self.sent is not None:
+            raise HeadcountError("--prefix-hit-rate and --workload both tell what is found in the cache; give one")
+        own |= {"prefix_hit_rate": self.prefix_hit_rate, "workload": self.sent}
         if warmup_s is not None and not 0 <= warmup_s < math.inf:
             raise HeadcountError(f"--warmup is {warmup_s:g} s; it must be 0 s or longer")
         arguments = {name: value for name, value in engine.arguments.items() if value is not None}

@@ -141,16 +141,20 @@ def _verdict(diagnosis: Diagnosis) -> str:
             f"your server is as fast as expected in the median, but {name.upper()} of {run} is {ratio:.2f} × simulated"
         )
     lead = fit.outside[0]
-    ratio = fit.ratios[lead]
-    speed = "slower" if ratio > 1 else "faster"
-    change = f"{abs(ratio - 1):.0%} {'higher' if ratio > 1 else 'lower'}"
-    if lead == "ttft":
-        return f"your server is {speed} than expected for {gpu}: TTFT is {change}, TPOT is as expected"
-    return f"your server is {speed} than expected for {gpu}: {lead.upper()} is {change}"
+    speed = "slower" if fit.ratios[lead] > 1 else "faster"
+    changes = [_change(name, fit.ratios[name]) for name in fit.outside]
+    usual = [name.upper() for name in fit.ratios if name not in fit.outside]
+    rest = f", {' and '.join(usual)} {'is' if len(usual) == 1 else 'are'} as expected" if usual else ""
+    return f"your server is {speed} than expected for {gpu}: {', '.join(changes)}{rest}"
+
+
+def _change(name: str, ratio: float) -> str:
+    return f"{name.upper()} is {abs(ratio - 1):.0%} {'higher' if ratio > 1 else 'lower'}"
 
 
 def _figures(fit: Fit) -> str:
-    limits = " and ".join(f"±{limit - 1:.0%} ({name.upper()})" for name, limit in fit.limits.items())
+    *others, last = (f"±{limit - 1:.0%} ({name.upper()})" for name, limit in fit.limits.items())
+    limits = f"{', '.join(others)} and {last}" if others else last
     return f"measured / simulated, median over runs: {_ratios(fit)}; 90 % of servers lie within {limits}"
 
 

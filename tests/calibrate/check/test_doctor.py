@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from calibrate.check.doctor import Diagnosis, diagnose
-from calibrate.check.replay import replay
+from calibrate.check.replay import replay, simulated_figures
 from calibrate.check.runs import check_run
 from calibrate.measured_run import MeasuredRun
+from headcount.views.of.calibration_check import diagnosis_lines
 
 SAID = {"model": "llama-3.2-1b", "gpu": "h100-sxm"}
 
@@ -81,3 +82,19 @@ def test_overloaded_runs_and_given_step_times_have_no_verdict() -> None:
     for run in (failed, given):
         item = replay(run)
         assert diagnose([(item, check_run(item))], {}) is None
+
+
+@pytest.mark.parametrize("name", ["ttft_s.mean", "tpot_s.mean", "itl_s.p50", "e2e_s.mean", "e2e_s.p50"])
+@pytest.mark.parametrize("factor", [0.4, 2.5])
+def test_every_latency_that_is_told_is_judged(name: str, factor: float) -> None:
+    """One that is far off alone makes the server unexpected, and the verdict names it."""
+    run = load(4, 500, SAID)
+    item = replay(run)
+    own = {row: value for row, value in simulated_figures(item.simulate()).items() if row.endswith((".mean", ".p50"))}
+    told = {"ttft_s.mean": own["ttft_s.mean"], name: factor * own[name]}
+    off = replay(replace(run, aggregates=told))
+    found = diagnose([(off, check_run(off))], {})
+    assert found is not None
+    latency = name.partition("_s.")[0]
+    assert found.fit.outside == (latency,)
+    assert latency.upper() in diagnosis_lines(found)[0]
