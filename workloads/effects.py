@@ -1,15 +1,18 @@
 """What `max_model_len` makes of a workload: what it cuts, shortens and refuses, and how long requests are then."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
-from workloads.requests import OPEN_END, RequestTable
+from workloads.requests import OPEN_END, BoolArray, RequestTable, Waits
 
 CUT_FROM: Final = 0.01  # of conversations, messages, prompts or answers: with less the traffic is what was asked for
+_OF_ROWS: Final = (
+    "arrival_s", "follows", "think_s", "prompt_tokens", "output_tokens", "priority", "span_start", "span_count",
+)  # fmt: skip
 AS_LONG: Final = 0.95  # of the mean context
 
 
@@ -30,7 +33,7 @@ class TrafficEffects:
     messages_shortened: float | None = None
     """Of a population's turns."""
     prompts_refused: float | None = None
-    """Of recorded requests: the prompt leaves no room for a token."""
+    """Of recorded requests: the prompt leaves no room for a token, or comes after one that left none."""
     answers_cut: float | None = None
     """Of all turns or requests: the answer ends early."""
     asked_context_tokens: float = 0.0
@@ -77,9 +80,37 @@ def traffic_effects(load: Population | RequestTable, max_model_len: int) -> Traf
     )
 
 
+def refused_requests(table: RequestTable, max_prompt_tokens: int) -> BoolArray:
+    """[n] whose prompt is longer, and the turns of their sessions after them: an error ends a conversation."""
+    refused: BoolArray = table.prompt_tokens > max_prompt_tokens
+    if not refused.any():
+        return refused
+    later = np.flatnonzero(table.follows >= 0)
+    while (more := later[refused[table.follows[later]] & ~refused[later]]).size:
+        refused[more] = True
+    return refused
+
+
+def served_requests(table: RequestTable, max_prompt_tokens: int) -> RequestTable:
+    """The others, each at its own time; the same table where none is refused, or all are."""
+    kept = ~refused_requests(table, max_prompt_tokens)
+    if kept.all() or not kept.any():
+        return table
+    index = np.cumsum(kept) - 1
+    rows = {name: getattr(table, name)[kept] for name in _OF_ROWS}
+    follows = table.follows[kept]
+    rows["follows"] = np.where(follows >= 0, index[follows], follows)
+    waits = table.waits
+    if waits is not None:
+        resumes = waits.resumes[kept]
+        again = np.where((resumes >= 0) & kept[resumes], index[resumes], -1).astype(np.int32)
+        waits = Waits(waits.patience_s[kept], waits.timeout_s[kept], waits.backoff_s[:, kept], again)
+    return replace(table, **rows, waits=waits, tenancy=table.tenancy and table.tenancy.rows(kept))
+
+
 def _of_requests(table: RequestTable, max_model_len: int) -> TrafficEffects:
     room = max_model_len - table.prompt_tokens.astype(np.int64)
-    refused = room < 1
+    refused = refused_requests(table, max_model_len - 1)
     served = ~refused
     outputs = np.minimum(table.output_tokens, room)[served]
     return TrafficEffects(

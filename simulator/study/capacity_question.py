@@ -12,7 +12,7 @@ from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory
 from simulator.simulation import check_lengths
 from simulator.study.capacity import PRECISION, Capacity, enough
-from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad
+from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad, fitting_trace
 from simulator.study.slo import SLO
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
@@ -68,9 +68,8 @@ class CapacityQuestion:
     def load(self, plan: Deployment) -> Load:
         length_s = MIN_HORIZON_S if self.hours_met is None else HOUR_S
         if isinstance(self.workload, Trace):
-            check_lengths(plan.engine, self.workload.table)
-            return TraceLoad(
-                trace=self.workload, think_time_s=self.think_time_s, seed=self.seed, min_horizon_s=length_s
-            )
+            trace = fitting_trace(self.workload, plan.engine.max_prompt_tokens)
+            check_lengths(plan.engine, trace.table)
+            return TraceLoad(trace=trace, think_time_s=self.think_time_s, seed=self.seed, min_horizon_s=length_s)
         most = plan.engine.max_model_len
         return UserLoad(population=self.workload, max_model_len=most, seed=self.seed, min_horizon_s=length_s)

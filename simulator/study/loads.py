@@ -9,6 +9,7 @@ import numpy as np
 
 from files.errors import HeadcountError
 from simulator.simulation import Simulation
+from workloads.effects import served_requests
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
 from workloads.populations.sessions import NO_TIME, AnswerTimes, Sessions
@@ -228,7 +229,10 @@ class TraceLoad:
         return size * (self.think_time_s + e2e_mean_s)
 
     def within(self, max_model_len: int, max_prompt_tokens: int) -> "TraceLoad | None":
-        return self if self.trace.table.prompt_tokens.max() <= max_prompt_tokens else None
+        fitting = fitting_trace(self.trace, max_prompt_tokens)
+        if fitting.table.prompt_tokens.max() > max_prompt_tokens:
+            return None
+        return self if fitting is self.trace else replace(self, trace=fitting)
 
     def round(self, size: float) -> float:
         return size
@@ -236,6 +240,13 @@ class TraceLoad:
     @property
     def smallest(self) -> float:
         return 1e-3
+
+
+@lru_cache(maxsize=NUM_KEPT)
+def fitting_trace(trace: Trace, max_prompt_tokens: int) -> Trace:
+    """The trace without the requests that an engine refuses; itself where none is, or all are."""
+    table = served_requests(trace.table, max_prompt_tokens)
+    return trace if table is trace.table else replace(trace, table=table)
 
 
 def _settled_s(output_tokens: float) -> float:

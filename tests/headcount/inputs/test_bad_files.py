@@ -71,7 +71,7 @@ def test_a_link_that_leads_nowhere_is_told(
 @pytest.mark.parametrize(
     ("content", "part"),
     [(HEADER + ROW, "has no rate that could be scaled"), (HEADER + ROW + ROW, "arrive at one time"),
-     (HEADER + ROW + "2023-11-16 10:00:01,200000,5\n", "1 of 2 prompts do not fit max_model_len 131,072")],
+     (HEADER + ROW + "2023-11-16 10:00:01,200000,5\n", "has no rate that could be scaled")],
 )  # fmt: skip
 def test_a_trace_that_capacity_cannot_scale_is_told(
     headcount: Callable[..., Any], content: str, part: str, tmp_path: Path
@@ -79,6 +79,20 @@ def test_a_trace_that_capacity_cannot_scale_is_told(
     path = tmp_path / "trace.csv"
     path.write_text(content)
     assert_told(headcount(*CAPACITY, "--workload", path), part)
+
+
+@pytest.mark.parametrize("ask", [SIMULATE, CAPACITY], ids=["simulate", "capacity"])
+def test_a_trace_of_which_few_prompts_do_not_fit_is_cut_and_said_to_be(
+    headcount: Callable[..., Any], ask: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [f"2023-11-16 10:00:{second:02},{200_000 if second == 7 else 10},5\n" for second in range(50)]
+    path.write_text(HEADER + "".join(rows))
+    ran = headcount(*ask, "--workload", path)
+    assert ran.code == 0, ran.err
+    assert (
+        ran.out.splitlines()[1] == "Not all the traffic asked for: 2 % of prompts are refused at max_model_len 131,072"
+    )
 
 
 @pytest.mark.parametrize("load", [["--users", "5"], ["--rate", "5"], ["--concurrency", "5"], ["--think-time", "5s"]])
