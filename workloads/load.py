@@ -139,6 +139,7 @@ def _loaded(file: TraceFile, trace_block_size: int | None, num_requests: int | N
             *_priorities(table),
         ),
         block_size=recorded.block_size,
+        session_turns=recorded.session_turns,
     )
 
 

@@ -48,7 +48,7 @@ def describe_trace(trace: Trace, block_size: int) -> Description:
     A request that follows another is taken to arrive as soon as it can: answers take no time.
     """
     table = trace.table
-    when, sessions = arrivals(earliest_arrival_s(table)), session_figures(table)
+    when, sessions = arrivals(earliest_arrival_s(table)), session_figures(table, trace.session_turns)
     reuse = prefix_reuse(table, block_size) if shares_content(table) else None
     return Description(
         **_lengths(table),
@@ -101,6 +101,7 @@ def _untold(
         yield f"The time of day: it spans {found.duration_s / HOUR_S:.2g} h; other hours may be busier."
     if sessions is None:
         yield "Sessions: it does not say which requests are of one user, so nothing about turns."
+    if sessions is None or sessions.think_s is None:
         yield "Think times: a number of users follows from its rate only with a --think-time that you give."
     if reuse is None:
         yield "Content: it does not say which prompts begin alike; simulated prompts miss the prefix cache."

@@ -1,5 +1,6 @@
 """How many turns sessions have, and how long their users think."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,21 +22,22 @@ class SessionFigures:
     turns: Spread
     multi_turn_share: float
     """Share of sessions with more than one turn."""
-    think_s: Spread
-    """From the end of an answer to the next turn."""
+    think_s: Spread | None
+    """From the end of an answer to the next turn; None where a trace does not tell."""
 
 
-def session_figures(table: RequestTable) -> SessionFigures | None:
-    """Of a trace; None where no request follows another."""
-    if not (table.follows >= 0).any():
+def session_figures(table: RequestTable, session_turns: Sequence[int] = ()) -> SessionFigures | None:
+    """Of a trace, from `session_turns` where turns keep times of their own; None where it names no sessions."""
+    has_thinking = bool((table.follows >= 0).any())
+    if not (has_thinking or session_turns):
         return None
-    turns = np.bincount(table.first_turns())
+    turns = np.bincount(table.first_turns()) if has_thinking else np.array(session_turns)
     turns = turns[turns > 0]
     return SessionFigures(
         num_sessions=len(turns),
         turns=spread(turns),
         multi_turn_share=float((turns > 1).mean()),
-        think_s=spread(table.think_s[table.follows >= 0]),
+        think_s=spread(table.think_s[table.follows >= 0]) if has_thinking else None,
     )
 
 

@@ -51,7 +51,7 @@ class Goodness:
     @staticmethod
     def spread(of: Description, quantity: str) -> Spread | None:
         """Of one of `distances`; None where a description has none of it."""
-        found = {"prompt tokens": of.prompt_tokens, "answer tokens": of.output_tokens}
+        found: dict[str, Spread | None] = {"prompt tokens": of.prompt_tokens, "answer tokens": of.output_tokens}
         if of.sessions is not None:
             found |= {"turns": of.sessions.turns, "think time, s": of.sessions.think_s}
         return found.get(quantity)

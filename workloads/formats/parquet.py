@@ -11,7 +11,7 @@ _SCOPE: Final = b"hash_id_scope"
 _OPTIONAL: Final = {
     "time": "arrival_s", "session": "session_id", "think": "think_time_s", "priority": "priority",
     "tenant": "tenant",
-    "ids": "hash_ids", "block_size": "block_size", "prefix": "cached_prefix_tokens",
+    "ids": "hash_ids", "block_size": "block_size", "block_tokens": "block_tokens", "prefix": "cached_prefix_tokens",
 }  # fmt: skip
 
 
@@ -26,8 +26,8 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     found = {says: name for says, name in _OPTIONAL.items() if name in names}
     if "time" in found and _is_empty(file, found["time"]):
         del found["time"]
-    if not {"ids", "block_size"} <= found.keys():
-        found = {says: name for says, name in found.items() if says not in ("ids", "block_size")}
+    if "ids" not in found or not {"block_size", "block_tokens"} & found.keys():
+        found = {says: name for says, name in found.items() if says not in ("ids", "block_size", "block_tokens")}
     scope = metadata.get(_SCOPE, b"session" if "think" in found else b"global")
     columns = Columns(
         prompt=("input_tokens",),

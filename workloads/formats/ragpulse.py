@@ -19,6 +19,7 @@ class _Line(Lenient, frozen=True):
     timestamp: str | float
     input_length: Tokens
     output_length: Tokens
+    session_id: str | int | None = None
 
 
 def recognises(head: str) -> bool:
@@ -40,6 +41,8 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
             prompt_tokens=int(line.input_length), output_tokens=int(line.output_length), arrival_s=arrival_s
         )
         rows.add(place, request)
+        if line.session_id is not None:
+            rows.count_turn(line.session_id)
     rows.note(_NO_LENGTHS)
     return rows.recorded()
 

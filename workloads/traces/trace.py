@@ -26,6 +26,8 @@ class Trace:
     block_size: int | None = None
     """Tokens that a block id of the file names; None where it has none."""
     clients: Clients = WAIT_FOR_EVER
+    session_turns: tuple[int, ...] = ()
+    """Requests of each session that the file names; without think times `table` does not tell them."""
 
     @property
     def num_requests(self) -> int:

@@ -33,6 +33,8 @@ class Recorded:
     """What was left out, and what was taken for granted."""
     block_size: int | None = None
     """Tokens that a block id names; None where there are none."""
+    session_turns: tuple[int, ...] = ()
+    """Requests of each session, where the file names sessions."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,8 @@ def length_blocks(found: Description, exact: Mapping[str, float]) -> list[Block]
     """Lengths, turns and think times, and how prompts and answers go together."""
     named = {"prompt tokens": found.prompt_tokens, "answer tokens": found.output_tokens}
     if found.sessions is not None:
-        named |= {"turns": found.sessions.turns, "think time, s": found.sessions.think_s}
+        think_s = found.sessions.think_s
+        named |= {"turns": found.sessions.turns} | ({} if think_s is None else {"think time, s": think_s})
     together = found.dependence
     blocks: list[Block] = [
         Table(columns=("  ", *_SPREAD[:-1], "CV"), rows=[_row(name, each) for name, each in named.items()]),

@@ -51,6 +51,8 @@ class Columns:
     """Lists of block ids."""
     block_size: str = ""
     """Tokens of a block."""
+    block_tokens: str = ""
+    """Lists of the tokens of each block, where they differ."""
     ids_are_sessions: bool = False
     """Whether equal ids are equal content within a session alone; names that differ after a slash are one."""
     number: str = ""
@@ -71,6 +73,7 @@ class Columns:
             self.prefix,
             self.ids,
             self.block_size,
+            self.block_tokens,
             self.number,
         )
         return tuple(dict.fromkeys(name for name in (*self.prompt, *others) if name))
@@ -206,14 +209,16 @@ def _requests(part: _Part, columns: Columns) -> Iterator[Request]:
     prefix = rows[columns.prefix].tokens(least=0).tolist() if columns.prefix else repeat(0)
     ids = rows[columns.ids].lists() if columns.ids else none
     sizes = rows[columns.block_size].tokens().tolist() if columns.block_size else repeat(0)
+    lengths = rows[columns.block_tokens].lists() if columns.block_tokens else none
     whole = (part.arrival_s.tolist(), part.prompt_tokens.tolist(), part.output_tokens.tolist())
-    for arrival_s, prompt, output, session, think_s, of_row, tenant, shared, of_blocks, size in zip(
-        *whole, sessions, think, priority, tenants, prefix, ids, sizes, strict=False
+    for arrival_s, prompt, output, session, think_s, of_row, tenant, shared, of_blocks, size, of_each in zip(
+        *whole, sessions, think, priority, tenants, prefix, ids, sizes, lengths, strict=False
     ):
         yield Request(
             prompt_tokens=prompt, output_tokens=output, arrival_s=_or_none(arrival_s), session=session or None,
             think_s=_or_none(think_s), priority=of_row, prefix_tokens=shared, ids=of_blocks or (), block_size=size,
-            few_ids=True, scope=session.partition("/")[0] if session and columns.ids_are_sessions else None,
+            block_tokens=of_each or (), few_ids=True,
+            scope=session.partition("/")[0] if session and columns.ids_are_sessions else None,
             tenant=tenant,
         )  # fmt: skip
 

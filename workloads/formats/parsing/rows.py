@@ -15,6 +15,7 @@ import numpy as np
 from files.limits import limits
 from files.names import shortened
 from files.reading import InputError, shown
+from workloads.formats.parsing.uneven_blocks import UnevenBlocks
 from workloads.requests import NO_PREDECESSOR, OPEN_END, Int32Array, IntArray, RequestTable
 from workloads.tenants import tenancy_of_names
 from workloads.traces.trace_format import Recorded, check_rows
@@ -49,6 +50,8 @@ class Request(msgspec.Struct, kw_only=True, gc=False):
     """Of the prompt's blocks."""
     block_size: int = 0
     """Tokens of a block."""
+    block_tokens: Sequence[int] = ()
+    """Of each block, where they differ; then `block_size` is not looked at."""
     few_ids: bool = False
     """Whether ids may be those of the first blocks alone."""
     scope: Hashable = None
@@ -79,6 +82,11 @@ class Rows:
         self._left_out: Counter[str] = Counter()
         self._notes: dict[str, None] = {}
         self._block_size: int | None = None
+        self._uneven = UnevenBlocks()
+        self._turns: Counter[Hashable] = Counter()
+        """Rows of each session."""
+        self._are_sessions = True
+        """Whether the names of sessions are all that tells which rows go on from which."""
         self._tenants: dict[str, int] = {}
         self._tenant_of = array("i")
 
@@ -135,7 +143,13 @@ class Rows:
         )
         if request.session is not None:
             self._last[request.session] = self._num_rows
+            self.count_turn(request.session)
+        self._are_sessions &= request.continues is None
         self._num_rows += 1
+
+    def count_turn(self, session: Hashable) -> None:
+        """A row is of this session, whatever it shares with the session's others."""
+        self._turns[session] += 1
 
     def add_alone(
         self, prompt_tokens: object, output_tokens: object, arrival_s: object, ids: Any, block_size: int
@@ -177,7 +191,10 @@ class Rows:
         """What the row says of its content, as _OF_CONTENT; `row` is that of its session before it."""
         previous = row if request.continues is None else self._last.get(request.continues, _NONE)
         name, name_tokens, root, ids_from = _NONE, 0, _NONE, self._num_ids
-        if request.ids:
+        if request.block_tokens:
+            self._check_block_tokens(place, request)
+            self._uneven.add(self._num_rows, request.ids, request.block_tokens, request.prompt_tokens)
+        elif request.ids:
             self._check_ids(place, request)
             self._block_size = request.block_size
             root = self._roots.setdefault((request.scope, request.block_size), len(self._roots))
@@ -222,6 +239,12 @@ class Rows:
             told = f"{found:,} hash_ids for {request.prompt_tokens:,} tokens; with blocks of {size:,} there must be"
             raise self.refuse(place, f"{told} {allowed} (set --trace-block-size to the trace's own)")
 
+    def _check_block_tokens(self, place: str, request: Request) -> None:
+        told, tokens = len(request.ids), request.block_tokens
+        if told != len(tokens) or min(tokens) < 0:
+            reason = f"{told:,} hash_ids, and block_tokens {shortened(str(list(tokens)))}"
+            raise self.refuse(place, f"{reason}; give the tokens of each id, at least 0")
+
     def recorded(self, *, from_first: bool = True) -> Recorded:
         """All rows; times count from the first arrival, unless the file's own zero is kept."""
         if not len(self):
@@ -233,10 +256,17 @@ class Rows:
         columns |= {name: counts[:, _COUNTS.index(name)].astype(np.int32) for name in _COUNTS[1:4]}
         said = {name: counts[:, _COUNTS.index(name)].copy() for name in _OF_CONTENT}
         columns |= self._spans(columns["prompt_tokens"], columns["output_tokens"], said)
+        if len(self._uneven):
+            columns |= self._uneven.spans(len(self))
         if from_first:
             columns["arrival_s"] = columns["arrival_s"] - np.nanmin(columns["arrival_s"])
         tenancy = tenancy_of_names(tuple(self._tenants), np.frombuffer(self._tenant_of, np.int32))
-        return Recorded(table=RequestTable(**columns, tenancy=tenancy), notes=self.notes(), block_size=self._block_size)
+        return Recorded(
+            table=RequestTable(**columns, tenancy=tenancy),
+            notes=self.notes(),
+            block_size=self._block_size,
+            session_turns=tuple(self._turns.values()) if self._are_sessions else (),
+        )
 
     def _spans(self, prompt_tokens: Int32Array, output_tokens: Int32Array, said: dict[str, IntArray]) -> dict[str, Any]:
         """The columns of a RequestTable that tell what requests share."""
