@@ -1,6 +1,7 @@
 """Rows of JSON lines and of logs, as cells of text: what is wrong in them is said as of CSV."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
