@@ -109,7 +109,7 @@ def _figures(block: str) -> Json:
 
 
 def _load(text: str) -> Json:
-    """The last of each that is told."""
+    """The last line of each figure."""
     told = {name: re.findall(rf"(?:{label})[:=\s|'\"]+{_NUMBER}", text, re.I) for name, label in _LOAD.items()}
     return {name: _value(values[-1]) for name, values in told.items() if values}
 

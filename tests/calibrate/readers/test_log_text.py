@@ -126,7 +126,7 @@ def test_a_log_of_iterations(change: Callable[[str], str], tmp_path: Path) -> No
 @QUICK
 @given(change=changes(), lines=st.lists(st.tuples(st.integers(1, 400), st.integers(0, 100)), min_size=1, max_size=5))
 def test_acceptance_by_position(change: Callable[[str], str], lines: list[tuple[int, int]], tmp_path: Path) -> None:
-    """The share of all drafts of the log, whatever each line's are; as `per_position_acceptance_rate` is told."""
+    """The share of all drafts of the log, whatever each line has, as in `per_position_acceptance_rate`."""
     text = "\n".join(
         f"(APIServer pid=1) INFO 11-02 10:{number:02}:00 [metrics.py:1] SpecDecoding metrics: Mean acceptance length: "
         f"{1 + 0.01 * share + 0.1:.2f}, Accepted throughput: 1.00 tokens/s, Drafted throughput: 2.00 tokens/s, "
