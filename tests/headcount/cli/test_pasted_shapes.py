@@ -42,7 +42,7 @@ SHAPES = {
     "curl localhost:8000/health",
     "after others": f"pip install vllm && vllm serve llama-3.1-8b {FLAGS} > server.log 2>&1 &",
     "lines without backslashes": "vllm serve llama-3.1-8b\n" + FLAGS.replace(" --", "\n--"),
-    "docker": f"docker run --gpus all -p 8000:8000 -v ~/.cache:/root/.cache \\\n  vllm/vllm-openai:v0.32.0 \\\n"
+    "docker": f"docker run --gpus all -p 8000:8000 -v ~/models:/models \\\n  vllm/vllm-openai:v0.32.0 \\\n"
     f"  --model llama-3.1-8b {LINES}",
     "docker with a positional model": f"docker run --gpus all vllm/vllm-openai:v0.32.0 llama-3.1-8b {LINES}",
     "another image": f"docker run --gpus all rocm/vllm:latest vllm serve llama-3.1-8b {FLAGS}",
