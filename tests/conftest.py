@@ -39,11 +39,14 @@ def _real(package: Package, variable: str) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what asks for a real engine; puts tests in an order in which two workers seldom wait."""
+    """Marks what asks for a real engine as slow; puts tests in an order in which two workers seldom wait.
+
+    Continuous integration runs slow tests after it has installed the engines, and the quick ones before.
+    """
     items.sort(key=_turn)
     for item in items:
         if {"vllm_python", "sglang_python"} & {*getattr(item, "fixturenames", ())}:
-            item.add_marker(pytest.mark.real_engine)
+            item.add_marker(pytest.mark.slow)
 
 
 FIRST = ("calibrate", "files", "kvcache", "validation", "workloads")

@@ -35,7 +35,7 @@ COPIES_KEEP: Final = 0.97
 """Of the users that as many times fewer GPUs serve for each; design.md's law."""
 REPLICATIONS: Final = 4
 """Of each load: most laws hold exactly, however well each candidate is known."""
-MORE_REPLICATIONS: Final = 16
+MORE_REPLICATIONS: Final = 8
 """Where one answer is compared with that of other requests: the interval of four may reach down to nobody."""
 
 
