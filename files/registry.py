@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -45,13 +46,9 @@ class Registry:
 
     def files(self) -> dict[str, Path]:
         """Every file of this kind by name, in the order of names; files that start with `_` are none."""
-        places = [self.folder, *(folder / self.section for folder in search_path())]
-        found = {
-            path.name.removesuffix(self.suffix): path
-            for place in places
-            for path in place.glob(f"[!_]*{self.suffix}")
-            if path.name not in self.ignored
-        }
+        given = (_files_in(folder / self.section, self.suffix) for folder in search_path())
+        files = chain(_shipped_files(self.folder, self.suffix), *given)
+        found = {path.name.removesuffix(self.suffix): path for path in files if path.name not in self.ignored}
         return dict(sorted(found.items()))
 
     def names(self) -> tuple[str, ...]:
@@ -139,6 +136,13 @@ def remembered(find: Callable[[str], T]) -> Callable[[str], T]:
         return known(name, os.environ.get(SEARCH_PATH, ""))
 
     return found
+
+
+def _files_in(folder: Path, suffix: str) -> tuple[Path, ...]:
+    return tuple(folder.glob(f"[!_]*{suffix}"))
+
+
+_shipped_files = cache(_files_in)  # asked for in each simulation, and never another while one runs
 
 
 def search_path() -> list[Path]:

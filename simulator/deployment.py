@@ -22,6 +22,7 @@ from simulator.fleet.router import RouterFactory
 from simulator.latency.forms import latency_model
 from simulator.latency.model import LatencyModel, ServedModel, served_model
 from simulator.latency.profile_file import read_profile
+from simulator.once import once
 
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one node: TP across nodes is not modelled
 Assumption = tuple[str, str, str]  # name, value, source
@@ -261,6 +262,7 @@ def layouts(architecture: Architecture, gpu: GPU, args: AnyArgs, *, num_gpus: in
     }
 
 
+@once
 def _resolved_or_why(
     architecture: Architecture, gpu: GPU, args: AnyArgs, *refusals: type[ValueError]
 ) -> Deployment | str:

@@ -16,6 +16,7 @@ from headcount.inputs.engine import SETTINGS, EngineInput, TrainingInput
 from headcount.inputs.fields import Inputs
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
 from simulator.engines.engines import own_names
+from simulator.once import one_question
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,7 +115,8 @@ def question(function: Callable[P, R]) -> Question[P, R]:
         check_out_files(dict(written), read)
         said = [repr(value) for value in args]
         said += [f"{name}={value!r}" for name, value in kwargs.items() if name not in _UNSAID]
-        found = function(*bound.args, **bound.kwargs)
+        with one_question():
+            found = function(*bound.args, **bound.kwargs)
         asked = f"hc.{function.__name__}({', '.join(said)})"
         bound.apply_defaults()
         explain = all(getattr(value, "explain", True) for value in bound.arguments.values())

@@ -1,7 +1,7 @@
 """What one GPU can hold, move or compute."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,11 +33,11 @@ class GPU:
     name: str
     memory_bytes: AtLeastOne
     memory_bandwidth_bytes_per_s: Rate
-    flops_per_s: Mapping[Multiply, Rate]
+    flops_per_s: Mapping[Multiply, Rate] = field(hash=False)
     interconnect: Literal["nvlink", "pcie"]
     interconnect_bytes_per_s: Rate
     family: Slug
-    source: Mapping[str, str]
+    source: Mapping[str, str] = field(hash=False)
     host_link_bytes_per_s: Rate | None = None
     usd_per_hour: Positive | None = None
     tdp_watts: Rate | None = None

@@ -25,7 +25,7 @@ from simulator.study.capacity_row import CapacityRow, Screened, empty_row, no_ca
 from simulator.study.estimate import Estimate, estimate_users, estimated_users, stationary_load
 from simulator.study.points import Evaluator, Point, Watcher
 from simulator.study.running.simulations import Simulations
-from simulator.study.served import safe_point
+from simulator.study.served import COARSE_REQUESTS, safe_point
 from simulator.study.slo import SLO
 from workloads.populations.population import Population
 
@@ -161,8 +161,8 @@ class Simulated:
         """The coarse row with what its users get; those simulations decide nothing."""
         row = self.coarse
         aside = replace(self._evaluator, known=dict(self._evaluator.known))
-        found = self._search.located()
-        return replace(row, safe_point=safe_point(aside, found, users=row.users, users_low=row.users_low))
+        found, sizes = self._search.located(), {"users": row.users, "users_low": row.users_low}
+        return replace(row, safe_point=safe_point(aside, found, **sizes, requests=COARSE_REQUESTS))
 
     @cached_property
     def _found(self) -> Capacity:

@@ -263,7 +263,8 @@ class _Around:
             few = max(math.ceil(count / FEW), _replications_with(LOCATING[0], self.evaluator))
             for size in (self.low, self.high):
                 self._replicate(size, min(few, count))
-            self._replicate(self._better_known(), count)
+            if max(self.replicated[self.low], self.replicated[self.high]) < count:
+                self._replicate(self._nearer(), count)
             knee = self._estimate()
             mean = knee.interval().mean
             if mean < self.low == self.evaluator.load.smallest:
@@ -300,8 +301,8 @@ class _Around:
     def _replicate(self, size: float, count: int) -> None:
         self.replicated[size] = max(count, self.replicated.get(size, 0))
 
-    def _better_known(self) -> float:
-        """Which of the two loads is replicated more often: the nearer to the capacity.
+    def _nearer(self) -> float:
+        """Which of the two loads is replicated more often: the nearer to the capacity, as far as is known then.
 
         Their random numbers are common, so that few replications of the other show how misses grow.
         """

@@ -18,6 +18,7 @@ from files import special
 from simulator.deployment import Deployment
 from simulator.engines.engines import words_of
 from simulator.latency.model import AverageStep
+from simulator.once import once
 from simulator.study.bottleneck import BLOCKED_SHARE, largest_cause
 from simulator.study.loads import Load, UserLoad
 from simulator.study.mean_steps import MeanSteps, Steps
@@ -53,6 +54,7 @@ class Estimate:
     answers: AnswerTimes
 
 
+@once
 def estimate_users(deployment: Deployment, replicas: int, load: Load, slo: SLO, role: str | None = None) -> Estimate:
     """The capacity of so many replicas, which is not simulated; of those of a `role`, if disaggregated.
 

@@ -153,7 +153,7 @@ def _judge(
     if simulation.waits_for_ever:  # its blocks are lost for good: in the long run all miss
         waits.ttft_s[:] = math.inf
     ttft_missed, tpot_missed, decided = waits.missed(slo)
-    finished = requests[(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
+    finished = requests["output"][(requests["status"] == layout.FINISHED) & (requests["finish_s"] >= warmup_s)]
     window_s = horizon_s - warmup_s
     after = samples[samples["time_s"] > warmup_s]
     blocks = simulation.fleet.num_usable_blocks
@@ -169,7 +169,7 @@ def _judge(
         warmup_s=warmup_s,
         horizon_s=horizon_s,
         requests_per_s=len(finished) / window_s,
-        output_tokens_per_s=float(finished["output"].sum()) / window_s,
+        output_tokens_per_s=float(finished.sum()) / window_s,
         in_flight=float(after["not_finished"].mean()) if len(after) else 0.0,
         running=means["running"],
         waiting=means["waiting"],

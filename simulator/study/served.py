@@ -10,19 +10,22 @@ from simulator.study.points import Evaluator, Point
 from simulator.study.statistics import FloatArray, summary, t_interval
 
 REQUESTS: Final = 50_000  # of the load: the p95 of TTFT is then known to some 15 % with `chat` on one H100
+COARSE_REQUESTS: Final = 20_000  # where few replications say what users there are
 FEWEST: Final = 2  # replications
 _MEANS = (
     "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
 )  # fmt: skip
 
 
-def safe_point(evaluator: Evaluator, found: Capacity, *, users: int, users_low: int) -> Point | None:
+def safe_point(
+    evaluator: Evaluator, found: Capacity, *, users: int, users_low: int, requests: int = REQUESTS
+) -> Point | None:
     """The load of `users_low` where `found` is that of `users`; None without users at 95 % confidence."""
     if not users_low or found.point is None:
         return None
     load = evaluator.load
     size = max(load.round(found.mean * users_low / users * (1 + 1e-9)), load.smallest)
-    count = math.ceil(REQUESTS / max(found.point.mean("num_requests"), 1))
+    count = math.ceil(requests / max(found.point.mean("num_requests"), 1))
     return evaluator.point(size, max(min(count, len(found.pair[0].replications)), FEWEST))
 
 
