@@ -29,6 +29,7 @@ from headcount.queries.serving import TAILS, Served, serve
 from headcount.text.units import assumptions_json
 from simulator.deployment import Deployment, resolve
 from simulator.disaggregation import DisaggregatedDeployment
+from simulator.latency.model import LogError
 from simulator.results import SimulationResult
 
 
@@ -41,6 +42,7 @@ class SimulateResult(Result):
     plan: Deployment
     replicas: int
     served: Served
+    in_step: bool = False  # clients without think time, who start together: their TTFT is less sure
     disaggregated: DisaggregatedDeployment | None = (
         None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
     )
@@ -78,8 +80,8 @@ class SimulateResult(Result):
             found |= {"slo": vars(self.served.slo), "attainment": self.served.attainment}
         if self.served.tenants:
             found["tenants"] = [tenant.to_json() for tenant in self.served.tenants]
-        for name, error in (("ttft_s", plan.latency.ttft_log_error), ("tpot_s", plan.latency.tpot_log_error)):
-            is_given, mean_s = plan.latency.is_given, found[name]["mean"]
+        for name in ("ttft_s", "tpot_s"):
+            is_given, mean_s, error = plan.latency.is_given, found[name]["mean"], self._log_error(name)
             low, high = (not is_given and error.interval(mean_s, self.served.step.sequences)) or (None, None)
             found[name] |= {"mean_low": low, "mean_high": high}  # 90 % interval; null where the times were given
         for name in TAILS:
@@ -88,10 +90,14 @@ class SimulateResult(Result):
             found[name] |= {"p99_of_runs": known_or_none([each[name] for each in self.p99s]) or None}
         return found
 
+    def _log_error(self, name: str) -> LogError:
+        """Of the mean of one of TAILS."""
+        latency = self.plan.latency
+        return latency.ttft_log_error_of(in_step=self.in_step) if name == "ttft_s" else latency.tpot_log_error
+
     def p99_interval(self, name: str) -> tuple[float, float] | None:
         """A real server's p99 of one of TAILS, as far as this run tells, or all runs."""
-        times, latency = self.result.times, self.plan.latency
-        error = latency.ttft_log_error if name == "ttft_s" else latency.tpot_log_error
+        times, error = self.result.times, self._log_error(name)
         if self.p99s:
             log_error = error.log_half_width_at(self.served.step.sequences)
             return p99_of_runs([each[name] for each in self.p99s], log_error)
@@ -174,6 +180,7 @@ def simulate(
         plan=plan,
         replicas=replicas,
         served=served,
+        in_step=load.concurrency is not None,
         disaggregated=disaggregated,
         p99s=tuple(p99s),
     )

@@ -139,9 +139,10 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
     """How far the step times may be off with so many sequences running."""
     if latency.is_given:
         return "every step takes the time that you gave; the scheduler's decisions are simulated"
-    errors = latency.tpot_log_error, latency.ttft_log_error
-    tpot, ttft = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
-    within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT) of the simulated ones"
+    errors = latency.tpot_log_error, latency.ttft_log_error_of(in_step=False), latency.ttft_log_error
+    tpot, ttft, equal = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
+    also = f"; ±{equal:.0%} for equal clients that start together" if equal != ttft else ""
+    within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT{also}) of the simulated ones"
     within += f", with {ERROR_SEQUENCES} sequences running" if sequences is None else ""
     if not latency.is_measured:
         return f"no runs of this deployment were measured; estimated: {within}"

@@ -14,7 +14,11 @@ from simulator.latency.gpu_constants import Constants
 from simulator.latency.model import ServedModel
 
 FILE = Path(__file__).with_suffix(".toml")
-MARLIN_VARIABLE = "VLLM_MXFP4_USE_MARLIN=1"  # before there was --moe-backend
+# Before there was --moe-backend.
+KERNEL_VARIABLES = {
+    "VLLM_MXFP4_USE_MARLIN=1": "marlin",
+    "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1": "flashinfer_trtllm",
+}
 _TABLES = "kernel times of vLLM 0.24 (aiconfigurator-core 0.12, NVIDIA, Apache-2.0)"
 
 
@@ -31,7 +35,11 @@ class Kernels:
         """The kernel that runs; None where vLLM picks one that is not known, as the constants' runs did."""
         if backend != AUTO:
             return backend
-        if self.picked and not precedes(vllm_version, self.picked["since"]):
+        since, until = self.picked.get("since"), self.picked.get("until")
+        is_picked = (since is None or not precedes(vllm_version, since)) and (
+            until is None or precedes(vllm_version, until)
+        )
+        if self.picked and is_picked:
             return self.picked["kernel"]
         return self.shipped[0] if len(self.shipped) == 1 else None
 
@@ -85,8 +93,8 @@ def expert_kernel(served: ServedModel, scheme: QuantizationScheme, constants_key
     found = tables.get(gpu.name, tables.get(gpu.family, {})).get(weight_format, {})
     kernels = Kernels(**{**found, "shipped": tuple(found.get("shipped", ())), "source": _text(found.get("source", ""))})
     asked = served.args.moe_backend
-    if asked == AUTO and weight_format == "mxfp4" and MARLIN_VARIABLE in served.args.environment:
-        asked = "marlin"
+    if asked == AUTO and weight_format == "mxfp4":
+        asked = next((kernel for word, kernel in KERNEL_VARIABLES.items() if word in served.args.environment), AUTO)
     name = kernels.chosen(asked, served.args.vllm_version)
     return ExpertKernel(name=name, constants_key=constants_key, kernels=kernels)
 

@@ -17,8 +17,12 @@ from simulator.latency.model import LogError
 FOLDER = Path(__file__).parent / "constants"
 FALLBACK, GENERAL = "generic", "general"
 WIDE = 128  # head dim
+MEASURED = "measured-"  # begins the kinds of deployments whose runs were fitted
+DENSE = "dense"  # the kind whose errors stand in [log_error] itself
+LATENCIES, OPEN_TTFT = ("tpot", "ttft"), "open_ttft"
 NOT_CONSTANTS = (
-    "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind", "sources",
+    "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind",
+    "open_ttft_log_errors", "sources",
 )  # fmt: skip
 
 
@@ -37,6 +41,7 @@ class Constants:
     tpot_log_error: LogError
     ttft_log_error: LogError
     log_errors_by_kind: Mapping[str, tuple[LogError, LogError]]  # TPOT, TTFT of deployments that err otherwise
+    open_ttft_log_errors: Mapping[str, LogError]  # of users' TTFT, by kind, where it was judged apart
     sources: Mapping[str, tuple[str, str]]  # constant: value with unit, source
 
     gemm_bandwidth_share: Mapping[str, float]
@@ -44,6 +49,7 @@ class Constants:
     gemm_start_s: float
     gemm_depth_s: float
     quantized_gemm_start_factor: float
+    grouped_gemm_start_factor: float
     gemm_overlap_power: float
     glue_s: float
     activation_bytes_per_element: float
@@ -73,10 +79,12 @@ class Constants:
     distinct_expert_exponent: float
     sampling_start_s: float
     sampling_bytes_per_logit: float
+    sorting_start_s: float
     sorting_bytes_per_logit: float
     eager_layer_s: float
     eager_decode_layer_s: float
     piecewise_eager_share: float
+    piecewise_decode_layer_s: float
     host_base_s: float
     host_sequence_s: float
     step_gap_s: float
@@ -88,6 +96,10 @@ class Constants:
     def log_errors(self, kind: str) -> tuple[LogError, LogError]:
         """Of TPOT, TTFT, for a kind of deployment; those of the file where it does not tell the kind apart."""
         return self.log_errors_by_kind.get(kind, (self.tpot_log_error, self.ttft_log_error))
+
+    def open_ttft_log_error(self, kind: str) -> LogError:
+        """Of users' TTFT; that of closed loops where no load at random was at hand."""
+        return self.open_ttft_log_errors.get(kind.removeprefix(MEASURED), self.log_errors(kind)[1])
 
     def in_release(self, vllm_version: str) -> "Constants":
         """The constants of a release of vLLM: experts started slower in older ones."""
@@ -172,7 +184,12 @@ def _read(stem: str, gpu_name: str) -> Constants:
         log_errors_by_kind={
             kind: (LogError(**both["tpot"]), LogError(**both["ttft"]))
             for kind, both in errors.items()
-            if kind not in ("tpot", "ttft")
+            if kind not in (*LATENCIES, OPEN_TTFT)
+        },
+        open_ttft_log_errors={
+            kind: LogError(**both[OPEN_TTFT])
+            for kind, both in {DENSE: errors, **errors}.items()
+            if kind not in (*LATENCIES, OPEN_TTFT) and OPEN_TTFT in both
         },
         sources={name: (_text(item["value"], item["unit"]), item["source"]) for name, item in entries.items()},
         **{name: entry["value"] for name, entry in entries.items()},

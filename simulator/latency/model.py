@@ -48,13 +48,15 @@ class LogError:
 
     `deployment` is common to all loads of one deployment, `residual` is each load's own. `half_width_sds` is half a
     90 % interval in standard deviations: more than a normal distribution's where errors have heavy tails. All are for
-    ERROR_SEQUENCES running at once; errors grow with the number's power `growth`.
+    ERROR_SEQUENCES running at once; errors grow with the number's power `growth`. `groups` of model, GPU and release
+    were left out to find it, 0 where it is by judgement.
     """
 
     deployment: float
     residual: float
     half_width_sds: float = 1.645
     growth: float = 0.0
+    groups: int = 0
 
     @property
     def total(self) -> float:
@@ -95,7 +97,9 @@ class LatencyModel:
     """Step times of one deployment, with what they rest on.
 
     `is_measured`: the constants come from measurements of this GPU; `unmeasured`: the parts that do not. `calibrated`:
-    they were fitted to this deployment. `is_given`: the user gave the times.
+    they were fitted to this deployment. `is_given`: the user gave the times. `ttft_log_error` is of closed loops: equal
+    clients that start together and stay in step. `open_ttft_log_error` is of requests that arrive at random, or whose
+    users think between turns; None: the same.
     """
 
     name: str
@@ -107,6 +111,7 @@ class LatencyModel:
     unmeasured: tuple[str, ...] = ()
     tpot_log_error: LogError = NO_ERROR
     ttft_log_error: LogError = NO_ERROR
+    open_ttft_log_error: LogError | None = None
     causes_by_tokens: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
     causes_by_sampled: Mapping[str, FloatArray] = field(default_factory=lambda: MappingProxyType({}))
     causes_by_all_tokens: Callable[[FloatArray], Mapping[str, FloatArray]] = lambda _: MappingProxyType({})
@@ -122,11 +127,16 @@ class LatencyModel:
         """By what share steps may be longer, or their inverse shorter, with so many sequences: half a 90 % interval."""
         return 0.0 if self.is_given else self.tpot_log_error.half_width_at(sequences)
 
+    def ttft_log_error_of(self, *, in_step: bool) -> LogError:
+        """Of closed loops of equal clients, else of users."""
+        return self.ttft_log_error if in_step or self.open_ttft_log_error is None else self.open_ttft_log_error
+
     def ttft_error_at(self, sequences: float) -> float:
-        """The same of TTFT beside the error of the steps, which it shares: front ends, short queues."""
+        """The same of users' TTFT beside the error of the steps, which it shares: front ends, short queues."""
         if self.is_given:
             return 0.0
-        steps, whole = (error.log_half_width_at(sequences) for error in (self.tpot_log_error, self.ttft_log_error))
+        errors = self.tpot_log_error, self.ttft_log_error_of(in_step=False)
+        steps, whole = (error.log_half_width_at(sequences) for error in errors)
         return math.expm1(math.sqrt(max(whole**2 - steps**2, 0.0)))
 
     def draw(self, rng: np.random.Generator) -> "LatencyModel":

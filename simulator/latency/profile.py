@@ -29,8 +29,10 @@ _SCALED_DOWN = (
 _SCALED_UP = (
     "gemm_start_s", "gemm_depth_s", "glue_s", "decode_attention_start_s", "decode_attention_sequence_s",
     "state_start_s", "all_reduce_start_s", "all_reduce_second_stage_s", "expert_start_s", "expert_read_s",
-    "expert_activation_bytes_per_element", "sampling_start_s", "sampling_bytes_per_logit", "eager_layer_s",
-    "eager_decode_layer_s", "host_base_s", "host_sequence_s", "step_gap_s", "step_gap_sequence_s",
+    "expert_activation_bytes_per_element", "sampling_start_s", "sampling_bytes_per_logit", "sorting_start_s",
+    "eager_layer_s",
+    "eager_decode_layer_s", "piecewise_decode_layer_s", "host_base_s", "host_sequence_s", "step_gap_s",
+    "step_gap_sequence_s",
 )  # fmt: skip
 
 _SETTINGS = (

@@ -126,7 +126,10 @@ def profile_text(profile: LatencyProfile) -> str:
     parts += ["]", "", "[log_error] # of a mean latency, standard deviations"]
     for metric in ("tpot", "ttft"):
         error: LogError = getattr(profile, f"{metric}_log_error")
-        parts.append(f"{metric} = {{ {', '.join(f'{name} = {value!r}' for name, value in vars(error).items())} }}")
+        known = {
+            name: value for name, value in vars(error).items() if name != "groups"
+        }  # a profile's is of its own runs
+        parts.append(f"{metric} = {{ {', '.join(f'{name} = {value!r}' for name, value in known.items())} }}")
     parts += [
         "",
         "[ranges] # of a step, as measured",

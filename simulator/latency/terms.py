@@ -8,7 +8,6 @@ import numpy as np
 from kvcache.formats.kv_cache_dtype import resolve_kv_cache_dtype
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU, Multiply
-from kvcache.layout.state_content import recurrent_elements, state_bytes
 from kvcache.parallelism import Parallelism, pad_vocabulary
 from kvcache.releases import FUSED_NORMS_OVER_ALL_HEADS, SUMS_IN_SWITCH
 from kvcache.shape.architecture import Architecture
@@ -24,7 +23,6 @@ from simulator.latency.model import (
     COMMUNICATION,
     COMPUTE,
     FIXED_OVERHEAD,
-    KV_READ,
     WEIGHTS_READ,
     ServedModel,
 )
@@ -32,12 +30,16 @@ from simulator.latency.step_time import FloatArray
 
 _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
 _MULTIPLIES = 5  # of a layer with experts: two of attention, the router, two of the experts
-_SCAN_FLOPS = 8  # per token and element of the state: a chunk's products with keys, values, queries, its own triangle
 # What sums of 256 KiB to 4 MiB take longer where the switch does not make them: kernel tables of eight H100, of vLLM
 # 0.14 without symmetric memory beside 0.19. Up to four GPUs vLLM's own kernel makes them, with or without it.
 _BESIDE_SWITCH_S, _WITHOUT_SWITCH = 4e-6, 4
 NORMS_EACH_HEAD = ("cohere",)  # with weights of their own (vLLM commandr.py): no rank asks another
-NVLINK, MIB = "nvlink", 2**20
+NVLINK, PCIE, MIB = "nvlink", "pcie", 2**20
+# Sums over PCIe where the server says whether cards read each other's memory: seconds to start, bytes per second, power
+# of a ring's messages. Two L40S reach 0.59 of a direction so; through host memory, two A100 took what follows, and four
+# L40S as much (docs/measurements/step-times.md).
+_PEERS_START_S, _PEERS_SHARE, _PEERS_EXPONENT = 7e-6, 0.59, 1.0
+_HOST_START_S, _HOST_BYTES_PER_S, _HOST_EXPONENT = 20e-6, 6e9, 2.2
 # By ranks, as in vLLM 0.32 (allreduce_rms_fusion.py).
 FUSED_ONE_STAGE_MIB: Mapping[str, Mapping[int, float]] = {
     "hopper": {2: 32, 4: 2, 8: 0.5},
@@ -149,7 +151,10 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     moved = weight_bytes + tokens * (tensor.rows + tensor.cols) * element
     bytes_s = moved / rank.gemm_bandwidth(dtype)
     compute_s = 2 * tokens * tensor.rows * tensor.cols / rank.flops_per_s(dtype)
-    factor = rank.constants.quantized_gemm_start_factor if dtype in ("fp8", "fp4") else 1.0
+    factor = 1.0
+    if packed and dtype in ("fp8", "fp4"):  # scales of groups are found in a kernel beside the norm or activation
+        constants = rank.constants
+        factor = constants.grouped_gemm_start_factor if packed.group_size else constants.quantized_gemm_start_factor
     # However few the rows, each tile of the product sums over all columns, one after the other.
     column_s = fp32_column_s(rank.args, rank.gpu, tokens, tensor) if dtype == "fp32" else rank.constants.gemm_depth_s
     start_s = factor * rank.constants.gemm_start_s + tensor.cols * column_s
@@ -241,24 +246,6 @@ def layer_kind(rank: Rank, held: Layer) -> tuple[object, ...]:
     return held.experts, held.state, held.num_parts, norm_kernels(rank, held), tensors
 
 
-def states_s(rank: Rank, sequences: FloatArray) -> dict[str, FloatArray]:
-    """All layers' states of so many sequences, read, then written once each."""
-    space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
-    if space is None:
-        return {}
-    moved = 2 * rank.layer_weight * rank.arch.num_state_layers * state_bytes(space, rank.arch.dtype, tp)
-    return {KV_READ: sequences * moved / (rank.constants.state_bandwidth_share * rank.bandwidth)}
-
-
-def scan_token_s(rank: Rank) -> float:
-    """What a token of a prompt costs in all layers' states beside matrix multiplies: the chunked scan."""
-    space, tp = rank.arch.state_space, rank.parallelism.tensor_parallel_size
-    if space is None:
-        return 0.0
-    flops = _SCAN_FLOPS * rank.layer_weight * rank.arch.num_state_layers * recurrent_elements(space, tp)
-    return flops / (rank.constants.state_scan_compute_share * rank.bf16_flops)
-
-
 def shared_experts(rank: Rank, tokens: FloatArray, held: Layer, mixture: Experts) -> dict[str, FloatArray]:
     """One layer's experts over the tokens of all attention-parallel ranks.
 
@@ -284,10 +271,10 @@ def all_reduce_s(
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect
     message, speed = tokens * width * rank.plain_bytes, rank.gpu.interconnect_bytes_per_s
-    start_s = constants.all_reduce_start_s[link] * (1 + constants.all_reduce_start_growth * np.log2(ranks))
+    alone_s, reached, exponent = _link(rank)
+    start_s = alone_s * (1 + constants.all_reduce_start_growth * np.log2(ranks))
     # A ring moves 2 (ranks - 1) / ranks of the message; switches grow less with the ranks, buses more.
-    growth = (2 * (ranks - 1) / ranks) ** constants.all_reduce_rank_exponent[link]
-    bulk_s = growth * message / (constants.all_reduce_link_share[link] * speed)
+    bulk_s = (2 * (ranks - 1) / ranks) ** exponent * message / reached
     moving_s = constants.all_reduce_second_stage_s[link] + bulk_s
     if link == NVLINK:
         is_older = rank.gpu.family == "hopper" and not SUMS_IN_SWITCH.holds_in(rank.args.vllm_version)
@@ -300,6 +287,17 @@ def all_reduce_s(
             whole_s = (ranks - 1) * np.minimum(message, most) / (share * speed)
         moving_s = np.where(message <= most, whole_s, np.maximum(moving_s, whole_s))  # more never takes less
     return np.where(tokens > 0, start_s + moving_s, 0.0)
+
+
+def _link(rank: Rank) -> tuple[float, float, float]:
+    """Of a sum: seconds to start, bytes per second of one link, power of a ring's messages by which ranks add to it."""
+    constants, link, peers = rank.constants, rank.gpu.interconnect, rank.args.peers_over_pcie
+    speed = rank.gpu.interconnect_bytes_per_s
+    if link == PCIE and peers is not None:
+        host = _HOST_START_S, min(_HOST_BYTES_PER_S, speed), _HOST_EXPONENT
+        return (_PEERS_START_S, _PEERS_SHARE * speed, _PEERS_EXPONENT) if peers else host
+    reached = constants.all_reduce_link_share[link] * speed
+    return constants.all_reduce_start_s[link], reached, constants.all_reduce_rank_exponent[link]
 
 
 def one_stage_bytes(gpu: GPU, ranks: int, *, fused: bool) -> float:
@@ -326,7 +324,7 @@ def handover_s(rank: Rank, tokens: FloatArray) -> FloatArray:
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect
     moved = 2 * tokens * rank.arch.hidden_size * rank.plain_bytes
-    bulk_s = moved / (constants.all_reduce_link_share[link] * rank.gpu.interconnect_bytes_per_s)
+    bulk_s = moved / _link(rank)[1]
     return np.where(tokens > 0, (rank.stages - 1) * (constants.all_reduce_start_s[link] + bulk_s), 0.0)
 
 
@@ -386,5 +384,6 @@ def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:
     head = Tensor("lm_head", width, arch.hidden_size, format=arch.lm_head_format)
     per_logit = constants.sampling_bytes_per_logit + rank.args.sorts_to_sample * constants.sorting_bytes_per_logit
     passes_s = sampled * vocabulary * per_logit / rank.bandwidth
-    own = {ACTIVATIONS: passes_s, FIXED_OVERHEAD: np.where(sampled > 0, constants.sampling_start_s, 0.0)}
+    start_s = constants.sampling_start_s + rank.args.sorts_to_sample * constants.sorting_start_s
+    own = {ACTIVATIONS: passes_s, FIXED_OVERHEAD: np.where(sampled > 0, start_s, 0.0)}
     return add(gemm(rank, sampled, head), own)

@@ -30,6 +30,7 @@ from validation.accuracy.measured_deployments import write_measured
 from validation.accuracy.memory import kv_memory, rows_text
 from validation.accuracy.open_runs import h100_aggregates, h100_requests, h100_tails, rtx
 from validation.accuracy.outsider import outsider
+from validation.accuracy.served import chat, lone
 from validation.markdown import DOCS
 
 RESULTS = DOCS / "measurements" / "results" / "accuracy.json"
@@ -51,6 +52,8 @@ def parts(workers: int) -> dict[str, Callable[[Path], Part]]:
         "rtx": rtx,
         "cycles": cycles,
         "drafts": drafts,
+        "chat": chat,
+        "lone-prompts": lone,
         "memory": kv_memory,
     }
 

@@ -12,10 +12,10 @@ import pandas as pd
 from calibrate.measured_run import MeasuredRun
 from kvcache.models.catalog import find_gpu
 from simulator.latency.covariance import Term, multiplied
-from simulator.latency.gpu_constants import Constants, constants_for
+from simulator.latency.gpu_constants import MEASURED, OPEN_TTFT, Constants, constants_for
 from simulator.latency.step_time import FloatArray
 from validation.accuracy.closed_loops import errors_by, errors_of
-from validation.accuracy.intervals import MEASURED, Spread, coverage, spreads, widths_of
+from validation.accuracy.intervals import Spread, coverage, open_coverage, open_spreads, spreads, widths_of
 from validation.accuracy.open_runs import errors_of_runs
 from validation.accuracy.slo_crossings import knees, knees_by_kind
 from validation.constants import cases, step_times
@@ -36,6 +36,8 @@ class HeldOut:
     releases: FloatArray  # fitted without this one's model, GPU and release
     other_runs: FloatArray  # fitted without a fifth of the runs that holds this one
     other_models: FloatArray  # fitted without this one's model
+    at_a_rate: Sequence[Case]
+    rate_releases: FloatArray  # [at_a_rate, (TTFT, TPOT)] fitted without this one's model, GPU and release
     requests: Mapping[str, Any]  # errors on the H100 request logs, fitted without their model
 
     def table(self, errors: FloatArray) -> pd.DataFrame:
@@ -51,10 +53,10 @@ def hold_out(data: Path, workers: int) -> HeldOut:
     folds = np.random.default_rng(1).integers(0, step_times.FOLDS, len(judged))
     fold_of = {id(case): int(fold) for case, fold in zip(judged, folds, strict=True)}
 
-    def errors(part_of: Callable[[Case], Any], what: str) -> FloatArray:
+    def errors(part_of: Callable[[Case], Any], what: str, among: Sequence[Case] = judged) -> FloatArray:
         found = logs_without(problem, part_of)
         watch = step_times.watcher(f"{what} held out", 100)
-        return cases.log_errors(judged, [found(case) for case in judged], workers, watch)
+        return cases.log_errors(among, [found(case) for case in among], workers, watch)
 
     without_model = logs_without(problem, lambda case: case.model)
 
@@ -62,7 +64,10 @@ def hold_out(data: Path, workers: int) -> HeldOut:
         case = Case(run)
         return multiplied(constants_for(find_gpu(case.gpu)), without_model(case))
 
+    at_a_rate = [case for case in problem.cases if case.is_load_at_random]
     return HeldOut(
+        at_a_rate=at_a_rate,
+        rate_releases=errors(lambda case: case.release, "rates", at_a_rate),
         settings=[case.run for case in judged if isinstance(case.run, Setting)],
         releases=errors(lambda case: case.release, "releases"),
         other_runs=errors(lambda case: fold_of.get(id(case), step_times.FOLDS), "runs"),
@@ -98,7 +103,7 @@ def _since(problem: Problem, gpu: str, term: Term) -> float:
 def held_out(data: Path, workers: int) -> dict[str, Any]:
     """Errors, intervals and largest loads of constants that were fitted without the run, its release, or its model."""
     found = hold_out(data, workers)
-    kept = [*shipped_spreads(found)]
+    kept, of_users = [*shipped_spreads(found)], open_spreads(found.at_a_rate, found.rate_releases)
     known = widths_of(found.settings, kept, measured=False)
     told = [row for row, setting in enumerate(found.settings) if not is_of_dynamo(setting)]  # by their TTFT
     return {
@@ -107,7 +112,12 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
         "other_runs": errors_of(found.table(found.other_runs)),
         "other_models": errors_of(found.table(found.other_models)),
         "models": errors_by(found.table(found.other_models), ["model"]),
-        "spreads": {spread.kind: {"tpot": vars(spread.tpot), "ttft": vars(spread.ttft)} for spread in kept},
+        "spreads": {
+            spread.kind: {"tpot": vars(spread.tpot), "ttft": vars(spread.ttft)}
+            | ({OPEN_TTFT: vars(of_users[spread.kind])} if spread.kind in of_users else {})
+            for spread in kept
+        },
+        "intervals_of_users": open_coverage(found.at_a_rate, found.rate_releases, of_users),
         "requests": found.requests,
         "intervals": coverage(found.settings, found.releases, known),
         "intervals_of_other_models": coverage(found.settings, found.releases),

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.check.replay import replay
+from calibrate.measured_run import MeasuredRun
 from kvcache.models.catalog import find_gpu
 from simulator.latency.forms.physical import spread_kind
-from simulator.latency.gpu_constants import FOLDER, constants_for
-from simulator.latency.model import LogError, error_scale
+from simulator.latency.gpu_constants import FOLDER, MEASURED, OPEN_TTFT, constants_for
+from simulator.latency.model import ERROR_SEQUENCES, LogError, error_scale
 from simulator.latency.step_time import FloatArray
+from validation.constants.cases import Case
 from validation.measured.closed_loops import deployment_of
 from validation.measured.launches import launch_of
 from validation.measured.settings import Setting
@@ -22,7 +25,7 @@ LOG_ERROR_HEAD = (
     "[log_error] # of models, GPUs, releases left out (validation/accuracy --write-spreads); dense ones first"
 )
 FEWEST_SETTINGS = 15  # of a kind, for a spread of its own
-MEASURED = "measured-"  # kinds of deployments of models whose runs were fitted
+FEWEST_GROUPS = 3  # of model, GPU and release, for one of loads at random
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,8 @@ class Spread:
 def fit_spread(errors: FloatArray, deployments: Sequence[Any], sequences: FloatArray) -> LogError:
     """Both standard deviations, how they grow with the running sequences, how many of them hold nine in ten errors.
 
-    The quantile is corrected for the number of errors (split conformal prediction), so that heavy tails count.
+    Deployments are tuples that begin with model, GPU and release. The quantile is corrected for the number of errors
+    (split conformal prediction), so that heavy tails count.
     """
     growth = _growth(errors, sequences)
     errors = errors / error_scale(sequences, growth)
@@ -51,7 +55,13 @@ def fit_spread(errors: FloatArray, deployments: Sequence[Any], sequences: FloatA
     ordered = np.sort(np.abs(errors)) / np.hypot(deployment, residual)
     rank = min(len(ordered), int(np.ceil(LEVEL * (len(ordered) + 1))))
     half_width_sds = float(np.ceil(1e5 * ordered[rank - 1])) / 1e5  # this error is held, not the next
-    return LogError(deployment=deployment, residual=residual, half_width_sds=half_width_sds, growth=growth)
+    return LogError(
+        deployment=deployment,
+        residual=residual,
+        half_width_sds=half_width_sds,
+        growth=growth,
+        groups=len({repr(name[:3] if isinstance(name, tuple) else name) for name in deployments}),
+    )
 
 
 def _growth(errors: FloatArray, sequences: FloatArray) -> float:
@@ -95,6 +105,43 @@ def spreads(settings: Sequence[Setting], errors: FloatArray) -> list[Spread]:
         own = [deployments[row] for row in rows]
         tpot, ttft = (fit_spread(errors[rows, place], own, sequences[rows]) for place in (1, 0))
         found.append(Spread(kind, tpot, ttft))
+    return found
+
+
+def open_spreads(cases: Sequence[Case], errors: FloatArray) -> dict[str, LogError]:
+    """By kind, of the TTFT of requests that arrived at random, from logarithms of measured over simulated TTFT, TPOT.
+
+    A kind with fewer than FEWEST_GROUPS of model, GPU and release has none of its own.
+    """
+    kinds = np.array([open_kind_of(case) for case in cases])
+    found = {}
+    for kind in sorted(set(kinds.tolist())):
+        rows = np.flatnonzero(kinds == kind)
+        own = [(*cases[row].release, *cases[row].group) for row in rows]
+        spread = fit_spread(errors[rows, 0], own, np.full(len(rows), float(ERROR_SEQUENCES)))
+        found |= {kind: spread} if spread.groups >= FEWEST_GROUPS else {}
+    return found
+
+
+def open_kind_of(case: Case) -> str:
+    """By which of the shipped errors a run at a rate goes, were it not measured."""
+    assert isinstance(case.run, MeasuredRun)
+    return spread_kind(replay(case.run).deployment.served).removeprefix(MEASURED)
+
+
+def open_coverage(cases: Sequence[Case], errors: FloatArray, known: Mapping[str, LogError]) -> dict[str, Any]:
+    """Share of runs at a rate within their interval, with its half-width and groups, by kind."""
+    kinds = np.array([open_kind_of(case) for case in cases])
+    found: dict[str, Any] = {}
+    for kind, spread in known.items():
+        off = np.abs(errors[kinds == kind, 0])
+        found[kind] = {
+            "n": len(off),
+            "groups": spread.groups,
+            "ttft_median": 100 * float(np.expm1(np.median(off))),
+            "ttft_covered": 100 * float(np.mean(off <= spread.log_half_width_at(ERROR_SEQUENCES))),
+            "ttft_half_width": 100 * spread.half_width,
+        }
     return found
 
 
@@ -159,7 +206,9 @@ def write_spreads(fitted: Mapping[str, Any], path: Path = FOLDER / "hopper.toml"
     lines = [LOG_ERROR_HEAD]
     for kind in ("dense", *(name for name in fitted if name != "dense")):
         lines += [] if kind == "dense" else ["", f"[log_error.{kind}]"]
-        for metric in ("tpot", "ttft"):
+        for metric in ("tpot", "ttft", OPEN_TTFT):
+            if metric not in fitted[kind]:
+                continue
             values = ", ".join(f"{name} = {value:g}" for name, value in fitted[kind][metric].items())
             lines.append(f"{metric} = {{ {values} }}")
     text = path.read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ from simulator.latency.step_time import FloatArray
 from validation.measured.closed_loops import simulate
 from validation.measured.launches import is_of_dynamo
 from validation.measured.request_logs import h100_runs
+from validation.measured.served import TOKEN_IDS, is_late, lone_prompts, without_text
 from validation.measured.settings import Setting, read_settings
 from validation.measured.stage_means import stages_of_means
 
@@ -38,6 +39,11 @@ class Case:
         return isinstance(self.run, MeasuredRun)
 
     @property
+    def is_load_at_random(self) -> bool:
+        """Requests that come at a rate, rather than alone."""
+        return isinstance(self.run, MeasuredRun) and self.run.tool != TOKEN_IDS
+
+    @property
     def model(self) -> str:
         return str(self.run.options["model"] if isinstance(self.run, MeasuredRun) else self.run.model)
 
@@ -48,8 +54,10 @@ class Case:
     @property
     def quantization(self) -> str | None:
         """Asked for, else the checkpoint's own."""
-        asked = None if isinstance(self.run, MeasuredRun) else self.run.quantization
-        return asked or load_model(self.model).native_quantization
+        if isinstance(self.run, MeasuredRun):
+            asked = self.run.options.get("quantization")
+            return str(asked) if asked else load_model(self.model).native_quantization
+        return self.run.quantization or load_model(self.model).native_quantization
 
     @property
     def num_gpus(self) -> int:
@@ -78,12 +86,19 @@ class Case:
     @property
     def group(self) -> tuple[Any, ...]:
         """Runs of one deployment err alike."""
-        return (self.model, self.num_gpus) if isinstance(self.run, MeasuredRun) else self.run.group
+        if isinstance(self.run, MeasuredRun):
+            return self.model, self.num_gpus, self.vllm_version, self.quantization
+        return self.run.group
 
     @property
     def tells(self) -> tuple[bool, bool]:
-        """Whether its TTFT, its TPOT say something of step times: TTFT does not where lengths are in doubt."""
-        return isinstance(self.run, MeasuredRun) or not is_of_dynamo(self.run), True
+        """Whether its TTFT, its TPOT say something of step times.
+
+        TTFT does not where lengths are in doubt, TPOT where the first of few tokens comes late behind a long prompt.
+        """
+        if isinstance(self.run, MeasuredRun):
+            return True, not is_late(self.run)
+        return not is_of_dynamo(self.run), True
 
     @cached_property
     def measured(self) -> FloatArray:
@@ -97,9 +112,10 @@ class Case:
         """What simulates the run under any constants: logarithms of mean TTFT, TPOT."""
         if isinstance(self.run, MeasuredRun):
             item = replay(self.run)
+            is_text = self.run.tool != TOKEN_IDS
 
             def simulate_requests(constants: Constants) -> FloatArray:
-                found = simulated_figures(item.simulate(constants))
+                found = simulated_figures(item.simulate(constants if is_text else without_text(constants)))
                 return np.log([found[name] for name in FIGURES])
 
             return simulate_requests
@@ -123,8 +139,8 @@ def closed_loops(data: Path, gpus: Sequence[str]) -> list[Case]:
 
 
 def runs_at_a_rate(data: Path) -> list[Case]:
-    """Request logs of H100 servers, and stages of which only means are known."""
-    return [Case(run) for run in (*h100_runs(data), *stages_of_means(data)[0])]
+    """Request logs of H100 servers, stages of which only means are known, and prompts that were sent alone."""
+    return [Case(run) for run in (*h100_runs(data), *stages_of_means(data)[0], *lone_prompts(data))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,6 +46,7 @@ def prior_for(gpu: GPU, *, vllm_version: str | None = None) -> Constants:
         tpot_log_error=LogError(**errors["tpot"]),
         ttft_log_error=LogError(**errors["ttft"]),
         log_errors_by_kind={},
+        open_ttft_log_errors={},
         sources=sources,
         **values,
     )

@@ -44,6 +44,7 @@ PRIOR_SHARES = {
     "gemm_bandwidth_share": 0.2, "decode_attention_bandwidth_share": 0.2, "expert_bandwidth_share": 0.2,
     "all_reduce_link_share": 0.2, "all_reduce_rank_exponent": 0.2, "distinct_expert_exponent": 0.2,
     "expert_compute_share": 0.2, "expert_activation_bytes_per_element": 0.2,
+    "quantized_gemm_start_factor": 2.0,  # tables quantize in a kernel of its own, which served models fuse
     "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families
@@ -60,6 +61,9 @@ MOST = {"_share": MOST_OF_PEAK, "_exponent": 1.0}  # of the value itself; no swi
 # launch scripts set VLLM_MXFP4_USE_MARLIN.
 KERNEL_OF_RUNS = {("hopper", "mxfp4"): "int4", ("hopper", "fp4"): "int4"}
 SAME_KERNEL = 0.9  # correlation of what two formats differ by from the tables of the kernel that serves both
+# Logarithm of simulated over measured TTFT, from which on requests at a rate wait for each other only when simulated:
+# its derivatives are those of a queue that the server did not have.
+MOST_QUEUE = 1.0
 MOST_CLIENTS = 256  # larger runs cost most of the time and tell no more
 Column = tuple[str, Term]  # a family, a GPU of OWN_TERMS, "" for all; a term
 
@@ -245,7 +249,8 @@ def held_out(problem: Problem, prior: Prior, parts: Sequence[Any]) -> FloatArray
 def trained(problem: Problem, chosen: Any = True) -> NDArray[np.intp]:
     """The rows that fits take, of those chosen."""
     known = [case.concurrency <= MOST_CLIENTS and case.model != LEFT_OUT for case in problem.cases]
-    return np.flatnonzero(np.array(known) & chosen)
+    queues = [case.is_open for case in problem.cases] & (problem.errors[:, 0] < -MOST_QUEUE)
+    return np.flatnonzero(np.array(known) & ~queues & chosen)
 
 
 def told(problem: Problem, errors: FloatArray) -> str:

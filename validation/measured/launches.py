@@ -37,13 +37,8 @@ def launch_of(setting: Setting) -> Launch:
     InferenceMAX, later InferenceX, benchmarks/*.sh, 2025-10 – 2026-05, as of the day on which a row was measured.
     """
     model = setting.model.partition("/")[2]
-    if model == "Llama-3.1-70B":  # 70b_fp8_h100_docker.sh, 70b_fp8_b200_docker.sh, 70b_fp4_b200_docker.sh
-        is_blackwell = setting.gpu in BLACKWELL
-        return Launch(
-            kv_cache_dtype="fp8",
-            max_num_seqs=512 if is_blackwell else setting.concurrency,
-            compilation=replace(FUSED, cudagraph_mode=FULL_DECODE_ONLY) if is_blackwell else None,
-        )
+    if model == "Llama-3.1-70B":
+        return _launch_of_llama(setting)
     if model == "gpt-oss-120b":  # gptoss_fp4_b200.sh, gptoss_fp4_h200.sh
         is_blackwell = setting.gpu in BLACKWELL
         return Launch(
@@ -51,6 +46,7 @@ def launch_of(setting: Setting) -> Launch:
             max_num_seqs=512,
             max_cudagraph_capture_size=2048,
             compilation=replace(FUSED, cudagraph_mode=FULL_AND_PIECEWISE) if is_blackwell else None,
+            environment=("VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1",) if is_blackwell else (),
         )
     if model == "MiniMax-M2.5":
         return _launch_of_minimax(setting)
@@ -69,6 +65,19 @@ def launch_of(setting: Setting) -> Launch:
 def is_of_dynamo(setting: Setting) -> bool:
     """Runs of NVIDIA's own evaluation (image ai-dynamo/vllm-runtime 0.8.0), not InferenceMAX's: other clients."""
     return setting.model in ("Qwen/Qwen3-32B", "Qwen/Qwen3-235B-A22B-FP8")
+
+
+def _launch_of_llama(setting: Setting) -> Launch:
+    if setting.gpu in BLACKWELL:  # 70b_fp8_b200_docker.sh, 70b_fp4_b200_docker.sh
+        fused = replace(FUSED, cudagraph_mode=FULL_DECODE_ONLY)
+        return Launch(kv_cache_dtype="fp8", max_num_seqs=512, compilation=fused)
+    if setting.gpu == "h100-sxm":
+        # 70b_fp8_h100_slurm.sh asks for an fp8 cache and asynchronous scheduling by `--config=config.yaml`, which vLLM
+        # takes and ignores (issue 43252, pull request 43548): the release's defaults ran, a 16-bit cache among them.
+        is_async = default_async_scheduling(setting.version)
+        return Launch(max_num_seqs=setting.concurrency, async_scheduling=is_async)
+    # 70b_fp8_h200_slurm.sh: `--config config.yaml`, which is read
+    return Launch(kv_cache_dtype="fp8", max_num_seqs=setting.concurrency)
 
 
 def _launch_of_minimax(setting: Setting) -> Launch:

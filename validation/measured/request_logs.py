@@ -1,8 +1,10 @@
 """Request logs of real servers: inference-sim on H100, LLMServingSim on RTX GPUs.
 
-What they do not record is assumed. H100: outputs are as long as asked for, since the recorded ones are counted in the
-answer's text and fall short; the client sends 100 prompts in turn, each found in the prefix cache from the second time
-on; stages of one run are runs of their own, since their rates differ. RTX: requests start when vLLM queued them.
+What they do not record is assumed. H100: the client names no temperature (kubernetes-sigs/inference-perf,
+apis/completion.py), so requests sample as the model's generation_config.json says (SAMPLED_WITH_TOP_P); outputs are as
+long as asked for, since the recorded ones are counted in the answer's text and fall short; the client sends 100 prompts
+in turn, each found in the prefix cache from the second time on; stages of one run are runs of their own, since their
+rates differ. RTX: requests start when vLLM queued them.
 """
 
 import json
@@ -17,6 +19,14 @@ from calibrate.check.replay import Replay, replay
 from calibrate.measured_run import MeasuredRun
 
 H100 = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, "max_model_len": 4096, "vllm_version": "0.15.1"}
+
+# Models whose generation_config.json on Hugging Face names top_p or top_k, which holds where a request names none.
+SAMPLED_WITH_TOP_P = frozenset(
+    {
+        "meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-70b-hf", "meta-llama/Llama-3.1-8B-Instruct",
+        "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-14B", "RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic",
+    }
+)  # fmt: skip
 
 BLOCK = 16  # tokens, vLLM's default
 # That the client sends in turn: in all eight logs the same lengths come back in the same order after so many requests.
@@ -64,6 +74,7 @@ def h100_runs(data: Path) -> Iterator[MeasuredRun]:
                     "gpu": "h100-sxm",
                     "tensor_parallel_size": int(experiment.tp),
                     "num_gpu_blocks_override": int(experiment.kv_blocks_total_gpu),
+                    "top_p_sampling": experiment.model in SAMPLED_WITH_TOP_P,
                 },
             )
 

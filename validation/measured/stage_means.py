@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.measured_run import MeasuredRun
-from validation.measured.request_logs import H100_PROMPTS, found_in_cache
+from validation.measured.request_logs import H100_PROMPTS, SAMPLED_WITH_TOP_P, found_in_cache
 from workloads.synthetic import open_load
 
 # question, output, system prompt tokens; seconds, requests/s of each stage; system prompts: data README,
@@ -58,6 +58,7 @@ def _stage_run(row: Any) -> MeasuredRun:
         "max_model_len": 4096,
         "gpu_memory_utilization": float(row.gpu_mem_util) if np.isfinite(row.gpu_mem_util) else 0.9,
         "vllm_version": "0.15.1",
+        "top_p_sampling": row.model in SAMPLED_WITH_TOP_P,
     }
     aggregates = {
         "ttft_s.mean": row.ttft_mean_ms / 1e3,

@@ -7,6 +7,7 @@ from functools import cache, partial
 import numpy as np
 
 from kvcache.memory.placement import parallelism_of
+from kvcache.memory.terms import uses_v2_runner
 from kvcache.releases import SLOWER_EXPERTS, SORTS_TO_SAMPLE
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
@@ -16,7 +17,7 @@ from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
 from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, SGLANG_TPOT, SGLANG_TTFT, unmeasured_parts
 from simulator.latency.expert_kernels import ExpertKernel, expert_kernel
-from simulator.latency.gpu_constants import GENERAL, Constants, constants_for, measured_text
+from simulator.latency.gpu_constants import GENERAL, MEASURED, Constants, constants_for, measured_text
 from simulator.latency.measured import is_measured, scheme_of
 from simulator.latency.model import (
     COMPUTE,
@@ -35,6 +36,7 @@ from simulator.latency.profile import (
     range_warnings,
     with_terms,
 )
+from simulator.latency.states import scan_token_s, states_s
 from simulator.latency.step_time import FloatArray, StepTimes
 from simulator.latency.terms import (
     Causes,
@@ -43,9 +45,7 @@ from simulator.latency.terms import (
     expert_format,
     launches,
     sampling,
-    scan_token_s,
     shared_experts,
-    states_s,
     times,
 )
 
@@ -53,6 +53,9 @@ PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA g
 # Of GPUs that no fit to runs has seen, layers with states, pipelines, drafts: as of A100, L40S (constants/ampere, ada).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
 KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
+# What Model Runner V2 takes to launch a layer's kernels one by one, over V1: of an A100's server 0.97 ms a layer of
+# Qwen3-8B in 0.26 (vLLM issue 42058), 0.5 ms of Qwen3-14B in 0.9.1 (issue 20469). Part of it may be their processors.
+_EAGER_UNDER_V2 = 2.1
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
 
 
@@ -81,7 +84,7 @@ def latency_model(
     by_sampled = add(_by_sampled(rank, sum(cache.sequence_s for cache in caches)), drafts.by_sampled)
     kernel = kernel_of(rank)
     unmeasured = unmeasured_parts(served, rank.scheme, known, kernel)
-    tpot_log_error, ttft_log_error = _log_errors(
+    tpot_log_error, ttft_log_error, open_ttft_log_error = _log_errors(
         served,
         known,
         is_scaled=bool(unmeasured),
@@ -95,6 +98,7 @@ def latency_model(
         unmeasured=unmeasured,
         tpot_log_error=tpot_log_error,
         ttft_log_error=ttft_log_error,
+        open_ttft_log_error=open_ttft_log_error,
         causes_by_tokens=by_tokens,
         causes_by_sampled=by_sampled,
         causes_by_all_tokens=partial(_by_all_tokens, rank),
@@ -105,22 +109,23 @@ def latency_model(
 
 def _log_errors(
     served: ServedModel, known: Constants, *, is_scaled: bool, is_from_tables: bool
-) -> tuple[LogError, LogError]:
-    """Of TPOT, TTFT, as stated with the constants; no less than KERNELS_ONLY where no fit to runs is behind them."""
-    tpot, ttft = known.log_errors(spread_kind(served))
+) -> tuple[LogError, LogError, LogError]:
+    """Of TPOT, TTFT, users' TTFT, as stated with the constants; no less than KERNELS_ONLY without a fit to runs."""
+    kind = spread_kind(served)
+    tpot, ttft = known.log_errors(kind)
     is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
     is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
-    if not is_fitted or served.args.speculation is not None:
-        tpot = max(tpot, KERNELS_ONLY_TPOT, key=lambda error: error.half_width)
-    if not is_fitted:
-        ttft = max(ttft, KERNELS_ONLY_TTFT, key=lambda error: error.half_width)
+    of_tpot = [KERNELS_ONLY_TPOT] if not is_fitted or served.args.speculation is not None else []
+    of_ttft = [] if is_fitted else [KERNELS_ONLY_TTFT]
     if engine_of(served.args) == SGLANG:
-        tpot = max(tpot, SGLANG_TPOT, key=lambda error: error.half_width)
-        ttft = max(ttft, SGLANG_TTFT, key=lambda error: error.half_width)
+        of_tpot, of_ttft = [*of_tpot, SGLANG_TPOT], [*of_ttft, SGLANG_TTFT]
     if is_scaled:
-        tpot = max(tpot, SCALED_TPOT, key=lambda error: error.half_width)
-        ttft = max(ttft, SCALED_TTFT, key=lambda error: error.half_width)
-    return tpot, ttft
+        of_tpot, of_ttft = [*of_tpot, SCALED_TPOT], [*of_ttft, SCALED_TTFT]
+
+    def widest(error: LogError, least: list[LogError]) -> LogError:
+        return max(error, *least, key=lambda each: each.half_width) if least else error
+
+    return widest(tpot, of_tpot), widest(ttft, of_ttft), widest(known.open_ttft_log_error(kind), of_ttft)
 
 
 def _shipped(served: ServedModel) -> LatencyModel:
@@ -128,13 +133,17 @@ def _shipped(served: ServedModel) -> LatencyModel:
     known = constants_for(served.gpu)
     found = latency_model(served, constants=known)
     common = found.tpot_log_error.deployment  # is drawn, of TTFT's too; the rest of that stays an error
-    beyond = math.sqrt(max(found.ttft_log_error.deployment**2 - common**2, 0.0))
-    tpot, ttft = replace(found.tpot_log_error, deployment=0.0), replace(found.ttft_log_error, deployment=beyond)
+
+    def beyond(error: LogError) -> LogError:
+        return replace(error, deployment=math.sqrt(max(error.deployment**2 - common**2, 0.0)))
+
+    tpot, ttft = replace(found.tpot_log_error, deployment=0.0), beyond(found.ttft_log_error)
+    of_users = beyond(found.ttft_log_error_of(in_step=False))
 
     def sampler(rng: np.random.Generator) -> LatencyModel:
         scale = {STEP_SCALE: rng.normal(0.0, common)}
         drawn = latency_model(served, constants=with_terms(covariance_of(known).draw(known, rng), scale))
-        return replace(drawn, tpot_log_error=tpot, ttft_log_error=ttft)
+        return replace(drawn, tpot_log_error=tpot, ttft_log_error=ttft, open_ttft_log_error=of_users)
 
     return replace(found, sampler=sampler)
 
@@ -154,6 +163,7 @@ def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -
             calibrated=True,
             tpot_log_error=profile.tpot_log_error,
             ttft_log_error=profile.ttft_log_error,
+            open_ttft_log_error=None,
             warnings=found,
             ranges={name: (known.low, known.high) for name, known in profile.ranges.items()},
         )
@@ -220,11 +230,13 @@ def _step_times(
     launched = rank.layer_weight * sum(map(cache(partial(launches, rank)), rank.arch.layers))
     launch_s = constants.eager_layer_s * launched
     mode = settings.cudagraph_mode
-    # What of a step's launches is left of a decode; of one with prefill, up to the longest that graphs cover.
-    of_decode = {NONE: 1.0, PIECEWISE: constants.piecewise_eager_share}.get(mode, 0.0)
+    by_v2 = _EAGER_UNDER_V2 if uses_v2_runner(rank.arch, settings.vllm_version) else 1.0
+    eager_s = by_v2 * constants.eager_decode_layer_s
+    decode_layer_s = {NONE: eager_s, PIECEWISE: constants.piecewise_decode_layer_s}.get(mode, 0.0)
+    # What of a step's launches is left of one with prefill, up to the longest that graphs cover.
     of_prefill = {NONE: 1.0, FULL_DECODE_ONLY: 1.0, FULL: 0.0}.get(mode, constants.piecewise_eager_share)
     longest = settings.max_cudagraph_capture_size or PIECEWISE_TOKENS
-    decode_launch_s = of_decode * constants.eager_decode_layer_s * launched
+    decode_launch_s = decode_layer_s * launched
     host_s = max(rank.stages * constants.host_base_s, decode_launch_s)
     in_step = settings.async_scheduling  # else the GPU waits while the host prepares the next step
     return StepTimes(
@@ -254,7 +266,7 @@ def spread_kind(served: ServedModel) -> str:
     if served.architecture.is_moe:
         kind = "dp-experts" if served.args.data_parallel_size > 1 else "experts"
         kind = "old-experts" if SLOWER_EXPERTS.holds_in(served.args.vllm_version) else kind
-    return f"measured-{kind}" if is_measured(served) else kind
+    return f"{MEASURED}{kind}" if is_measured(served) else kind
 
 
 def _give_or_take(constants: Constants, name: str) -> str:

@@ -11,6 +11,7 @@ from simulator.latency import expert_kernels
 from simulator.latency.expert_kernels import Kernels
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import LatencyModel
+from tests.simulator.latency.physical_times import decode_s
 
 
 def latency(moe_backend: str = "auto", *, model: str = "gpt-oss-20b", vllm_version: str = "0.32.0") -> LatencyModel:
@@ -32,6 +33,20 @@ def test_the_variable_that_forces_marlin_is_heeded_where_nothing_else_is_asked_f
     assert kernel(resolve("gpt-oss-20b", "h100-sxm", forced).latency) == "marlin"
     assert kernel(resolve("gpt-oss-20b", "h100-sxm", forced, moe_backend="triton").latency) == "triton"
     assert forced.ignored_environment == ()
+
+
+def test_gpt_oss_on_blackwell_had_triton_s_experts_until_0_11_unless_told_otherwise() -> None:
+    """Published runs on one B200, 1,000 to about 930 tokens, vLLM 0.10.1: 4.8 ms with one client, 12.0 ms with 32."""
+
+    def on_b200(version: str, *environment: str) -> LatencyModel:
+        asked = EngineArgs(environment=environment, max_model_len=4096, vllm_version=version)
+        return resolve("gpt-oss-20b", "b200-sxm", asked).latency
+
+    told = "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8=1"
+    assert [kernel(on_b200("0.10.1")), kernel(on_b200("0.11.0"))] == ["triton", "flashinfer_trtllm"]
+    assert kernel(on_b200("0.10.1", told)) == "flashinfer_trtllm"
+    for sequences, tpot_s in ((1, 4.8e-3), (32, 12.0e-3)):
+        assert decode_s(on_b200("0.10.1").step_times, sequences, 1465) == pytest.approx(tpot_s, rel=0.2)
 
 
 def test_what_is_asked_for_is_as_fast_as_where_it_is_picked() -> None:

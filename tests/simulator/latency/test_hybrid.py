@@ -24,6 +24,7 @@ HYBRIDS = (
     "qwen3.5-27b", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
 )  # fmt: skip
 GPU = find_gpu("h100-sxm")
+EAGER_S = constants_for(GPU).eager_layer_s
 
 
 def model_of(arch: Architecture, **options: Any) -> LatencyModel:
@@ -114,7 +115,7 @@ def test_layers_that_share_a_cache_read_it_all_the_same() -> None:
 def test_a_layer_of_one_block_is_half_of_a_layer_of_two() -> None:
     arch = load_model("nemotron-nano-9b-v2")
     assert {layer.num_parts for layer in arch.layers} == {1}
-    assert model_of(arch).step_times.floor[-1] == pytest.approx(56 / 2 * 0.9 * 200e-6)  # two multiplies a block
+    assert model_of(arch).step_times.floor[-1] == pytest.approx(56 / 2 * 0.9 * EAGER_S)  # two multiplies a block
     assert {layer.num_parts for layer in load_model("falcon-h1-7b").layers} == {3}
 
 

@@ -135,6 +135,17 @@ def test_a_model_lists_every_constant_with_unit_and_source() -> None:
     assert not latency_model(deployment(gpu="mi300x")).is_measured
 
 
+def test_users_wait_by_another_error_than_equal_clients_that_stay_in_step() -> None:
+    model = latency_model(deployment())
+    users, equal = (model.ttft_log_error_of(in_step=in_step) for in_step in (False, True))
+    assert users.half_width < equal.half_width
+    assert min(users.groups, equal.groups, model.tpot_log_error.groups) >= 3
+    assert model.ttft_error_at(16) < users.half_width_at(16)  # beside the error of the steps
+    for gpu in ("mi300x", "l40s"):  # no load at random was measured there
+        other = latency_model(deployment(gpu=gpu))
+        assert other.ttft_log_error_of(in_step=False) == other.ttft_log_error
+
+
 def test_a_cold_start_delays_the_first_step_of_each_replica_alone() -> None:
     engine = EngineConfig(num_gpu_blocks=20000, max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=4096)
     warm = latency_model(deployment()).step_times

@@ -1,0 +1,83 @@
+"""Loads of our own H100, replayed.
+
+A chat load: 450 users in a closed loop, with prefix caching and a cold cache; no constant is fitted to it. And prompts
+that were sent alone, which constants are fitted to.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvcache.models.catalog import find_gpu
+from simulator.deployment import resolve
+from simulator.engines.vllm.arguments import EngineArgs
+from simulator.latency.forms import latency_model
+from simulator.latency.gpu_constants import constants_for
+from simulator.latency.step_time import FloatArray
+from simulator.results import request_times
+from simulator.simulation import Simulation
+from validation.constants.cases import Case
+from validation.measured.served import FOLDER, SERVER, lone_prompts, without_text
+from workloads.load import load_workload
+from workloads.traces.trace import Trace
+
+TRACE, ANSWERED = "chat_450_users_trace.jsonl", "chat_450_users.jsonl"
+BLOCK = 16  # tokens of a block id
+SENT_S, ENDED_S = 110.0, 124.0  # the client sent for so long, and left out what had not ended by then
+TTFT_LIMIT_S, TPOT_LIMIT_S = 1.0, 0.05
+NAMES = {"ttft_p50": 50, "ttft_p95": 95, "tpot_p50": 50, "tpot_p95": 95}
+
+
+def chat(data: Path) -> dict[str, Any]:
+    """Percentiles and attainment, measured and simulated under the shipped constants; none is fitted to this run."""
+    found = {"measured": _figures(*_measured(data)), "simulated": _figures(*_simulated(data))}
+    errors = {name: 100 * (found["simulated"][name] / found["measured"][name] - 1) for name in NAMES}
+    return found | {"error_percent": errors}
+
+
+def lone(data: Path) -> dict[str, Any]:
+    """Errors in % of prompts that were sent alone, by format and length; TPOT where the first token is not late."""
+    rows = []
+    for run in lone_prompts(data):
+        case = Case(run)
+        errors = 100 * np.expm1(case.simulator()(constants_for(find_gpu(case.gpu))) - case.measured)
+        assert run.requests is not None
+        prompt, output = (int(run.requests[name].iloc[0]) for name in ("prompt_tokens", "output_tokens"))
+        ttft, tpot = (round(float(error), 1) for error in errors)
+        kind = "fp8 weights and cache" if case.quantization else "16 bits"
+        rows.append(
+            {"kind": kind, "prompt": prompt, "output": output, "ttft": ttft, "tpot": tpot if case.tells[1] else None}
+        )
+    return {"rows": rows}
+
+
+def _measured(data: Path) -> tuple[FloatArray, FloatArray]:
+    lines = (data / FOLDER / ANSWERED).read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    ttft_s, e2e_s, output = (np.array([row[name] for row in rows]) for name in ("ttft", "e2e", "out"))
+    tpot_s = np.full(len(rows), np.nan)
+    np.divide(e2e_s - ttft_s, output - 1, out=tpot_s, where=output > 1)
+    return ttft_s, tpot_s
+
+
+def _simulated(data: Path) -> tuple[FloatArray, FloatArray]:
+    trace = load_workload(data / FOLDER / TRACE, trace_block_size=BLOCK)
+    assert isinstance(trace, Trace)
+    gpu = find_gpu(SERVER["gpu"])
+    deployment = resolve(SERVER["model"], gpu.name, EngineArgs(vllm_version=SERVER["vllm_version"]))
+    latency = latency_model(deployment.served, constants=without_text(constants_for(gpu)))
+    simulation = Simulation(replace(deployment, latency=latency).fleet(1, None), trace.table)
+    simulation.run(ENDED_S)
+    times = request_times(simulation.requests)
+    answered = times.where(np.isfinite(times.e2e_s) & (times.arrival_s < SENT_S))
+    return answered.ttft_s, answered.tpot_s
+
+
+def _figures(ttft_s: FloatArray, tpot_s: FloatArray) -> dict[str, float]:
+    seconds = {"ttft": ttft_s, "tpot": tpot_s}
+    found = {name: float(np.nanpercentile(seconds[name[:4]], at)) for name, at in NAMES.items()}
+    meets = (ttft_s <= TTFT_LIMIT_S) & ~(tpot_s > TPOT_LIMIT_S)  # one token has no TPOT, and meets any limit
+    return found | {"requests": len(ttft_s), "attainment": float(meets.mean())}
