@@ -12,7 +12,7 @@ from validation.measured.closed_loops import load_of, simulate
 from validation.measured.launches import Launch, launch_of
 from validation.measured.settings import TF32_SCRIPT, Setting, read_settings
 
-DENSE_ROWS, TPOT_BAR_PERCENT, TTFT_BAR_PERCENT = 12, 12.0, 30.0
+DENSE_ROWS, TPOT_BAR_PERCENT, TTFT_BAR_PERCENT = 24, 12.0, 30.0
 
 
 @needs_data

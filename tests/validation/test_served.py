@@ -3,16 +3,18 @@
 import pytest
 
 from tests.validation.data import DATA, needs_data
-from validation.accuracy.served import chat
+from validation.accuracy.served import chat, lone
 from validation.constants import step_times
+from validation.measured.launches import launch_of
+from validation.measured.settings import read_settings
 
 
 @needs_data
 def test_the_chat_load_is_simulated_as_it_was_served() -> None:
     found = chat(DATA)
     assert found["measured"]["requests"] == 503
-    for name, error in found["error_percent"].items():
-        assert abs(error) <= {"ttft": 10, "tpot": 5}[name[:4]], name
+    for name, most in {"ttft_p50": 10, "ttft_p95": 10, "tpot_p50": 7, "tpot_p95": 5}.items():
+        assert abs(found["error_percent"][name]) <= most, name
     assert found["simulated"]["attainment"] == pytest.approx(found["measured"]["attainment"], abs=0.02)
 
 
@@ -20,3 +22,21 @@ def test_the_chat_load_is_simulated_as_it_was_served() -> None:
 def test_no_fit_sees_the_chat_load() -> None:
     fitted = [case.run for case in step_times.runs_of("hopper", DATA)]
     assert not [run for run in fitted if "chat" in str(getattr(run, "source", ""))]
+
+
+@needs_data
+def test_prompts_of_a_thousand_tokens_and_more_take_as_long_alone_as_measured() -> None:
+    """The floor of a fp8 server's eager launches is not simulated: prompts of 1,024 and 2,048 took as long."""
+    rows = lone(DATA)["rows"]
+    plain = [row for row in rows if row["kind"] == "16 bits"]
+    assert max(abs(row["ttft"]) for row in plain if row["prompt"] >= 1024) <= 12
+    assert max(abs(row["tpot"]) for row in rows if row["tpot"] is not None) <= 7
+    assert max(abs(row["ttft"]) for row in rows if row["prompt"] >= 4096) <= 12
+
+
+@needs_data
+def test_a_file_of_settings_that_vllm_ignored_is_not_heeded() -> None:
+    """`--config=config.yaml` for Llama-3.1-70B on H100, vLLM issue 43252; the script for B200 spells it otherwise."""
+    launches = {item.gpu: launch_of(item) for item in read_settings(DATA)[0] if item.model.endswith("Llama-3.1-70B")}
+    assert (launches["h100-sxm"].kv_cache_dtype, launches["h100-sxm"].async_scheduling) == ("auto", False)
+    assert (launches["b200-sxm"].kv_cache_dtype, launches["b200-sxm"].async_scheduling) == ("fp8", True)

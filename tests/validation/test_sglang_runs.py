@@ -1,7 +1,6 @@
 """Public runs of SGLang are read as they were started, and the shipped interval is that of their errors."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +8,7 @@ import pytest
 
 from headcount.diagnostics.shipped import TIMES_OF_SGLANG
 from simulator.latency.evidence import SGLANG_TPOT, SGLANG_TTFT
+from simulator.latency.model import LogError
 from validation.accuracy.sglang import RESULT
 from validation.constants.kernel_tables.engines import RELEASES, TABLES, compare
 from validation.measured.sglang_runs import FILE, R1, arguments_of, judged, read_sglang_settings, simulate
@@ -52,8 +52,8 @@ def test_a_run_of_nvidia_s_is_simulated_under_sglang_s_defaults(tmp_path: Path) 
 
 def test_the_interval_is_that_of_the_stored_result_and_the_note_tells_it() -> None:
     stored = json.loads(RESULT.read_text(encoding="utf-8"))
-    assert stored["tpot"]["log_error"] == asdict(SGLANG_TPOT)
-    assert stored["ttft"]["log_error"] == asdict(SGLANG_TTFT)
+    assert LogError(**stored["tpot"]["log_error"]) == SGLANG_TPOT
+    assert LogError(**stored["ttft"]["log_error"]) == SGLANG_TTFT
     assert f"{stored['tpot']['n']} public SGLang settings is {stored['tpot']['median_percent']:.0f} %" in (
         TIMES_OF_SGLANG
     )

@@ -30,6 +30,7 @@ from validation.accuracy.measured_deployments import write_measured
 from validation.accuracy.memory import kv_memory, rows_text
 from validation.accuracy.open_runs import h100_aggregates, h100_requests, h100_tails, rtx
 from validation.accuracy.outsider import outsider
+from validation.accuracy.public_reports import public_reports
 from validation.accuracy.served import chat, lone
 from validation.markdown import DOCS
 
@@ -54,6 +55,7 @@ def parts(workers: int) -> dict[str, Callable[[Path], Part]]:
         "drafts": drafts,
         "chat": chat,
         "lone-prompts": lone,
+        "public-reports": public_reports,
         "memory": kv_memory,
     }
 

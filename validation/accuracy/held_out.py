@@ -17,6 +17,7 @@ from simulator.latency.step_time import FloatArray
 from validation.accuracy.closed_loops import errors_by, errors_of
 from validation.accuracy.intervals import Spread, coverage, open_coverage, open_spreads, spreads, widths_of
 from validation.accuracy.open_runs import errors_of_runs
+from validation.accuracy.scoreboard import scoreboard
 from validation.accuracy.slo_crossings import knees, knees_by_kind
 from validation.constants import cases, step_times
 from validation.constants.cases import Case
@@ -108,6 +109,7 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
     told = [row for row, setting in enumerate(found.settings) if not is_of_dynamo(setting)]  # by their TTFT
     return {
         "releases": errors_of(found.table(found.releases)),
+        "scoreboard": scoreboard(found.settings, found.releases, known),
         "release_rows": errors_by(found.table(found.releases), ["model", "gpu", "version"]),
         "other_runs": errors_of(found.table(found.other_runs)),
         "other_models": errors_of(found.table(found.other_models)),

@@ -5,7 +5,9 @@ from functools import partial
 from typing import Any
 
 from validation import markdown
+from validation.accuracy import load_tables
 from validation.accuracy.bars import BARS
+from validation.accuracy.load_tables import KINDS, signed
 from validation.markdown import DOCS, table
 
 Results = Mapping[str, Any]
@@ -98,14 +100,10 @@ def _closed_loops(results: Results) -> str:
 
 def _both(row: Mapping[str, Any]) -> tuple[str, str]:
     tpot, ttft = (
-        f"{row[f'{name}_median']:.1f} / {row[f'{name}_mean']:.1f} ({_signed(row[f'{name}_bias'])})"
+        f"{row[f'{name}_median']:.1f} / {row[f'{name}_mean']:.1f} ({signed(row[f'{name}_bias'])})"
         for name in ("tpot", "ttft")
     )
     return tpot, ttft
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
 
 
 def _answered(results: Results) -> str:
@@ -160,7 +158,7 @@ def _knees(results: Results) -> str:
         ("fitted to 5 runs of the deployment", results["calibrated"]["knees"]),
     ]
     lines = [
-        (name, f"{row['n']}", f"{row['median']:.1f} / {row['mean']:.1f} ({_signed(row['bias'])})",
+        (name, f"{row['n']}", f"{row['median']:.1f} / {row['mean']:.1f} ({signed(row['bias'])})",
          *(_share(row[key]) for key in ("optimistic", "covered", "low_over", "low_optimistic")))
         for name, row in rows
     ]  # fmt: skip
@@ -176,15 +174,6 @@ def _share(value: float | None) -> str:
 def _models(results: Results) -> str:
     lines = [(row["model"], f"{row['n']:.0f}", *_both(row)) for row in results["held-out"]["models"]]
     return table(("model left out of the fit", "n", "TPOT", "TTFT"), lines)
-
-
-KINDS = {
-    "all": "all",
-    "dense": "dense",
-    "experts": "MoE",
-    "dp-experts": "MoE, data parallel",
-    "old-experts": "MoE before vLLM 0.15",
-}
 
 
 def _intervals(results: Results) -> str:
@@ -211,7 +200,7 @@ def _interval(row: Mapping[str, Any], metric: str) -> str:
 def _open_runs(part: str) -> Callable[[Results], str]:
     def made(results: Results) -> str:
         found = results[part]
-        lines = [(row["run"], *(_signed(row[name]) for name in ("e2e", "tpot", "ttft"))) for row in found["rows"]]
+        lines = [(row["run"], *(signed(row[name]) for name in ("e2e", "tpot", "ttft"))) for row in found["rows"]]
         all_rows = found["all"]
         lines.append((f"median of {all_rows['n']}, absolute (bias)", *_middle(all_rows)))
         if part == "h100":
@@ -225,13 +214,13 @@ def _open_runs(part: str) -> Callable[[Results], str]:
 def _tails(results: Results) -> str:
     found = results["h100-tails"]
     names = ("e2e", "e2e_warm", "ttft", "ttft_warm")
-    lines = [(row["run"], *(_signed(row[name]) for name in names)) for row in found["rows"]]
+    lines = [(row["run"], *(signed(row[name]) for name in names)) for row in found["rows"]]
     lines.append(("median, absolute", *(f"{found['all'][f'{name}_median']:.1f}" for name in names)))
     return table(("run", "p99 of E2E", "from 20 s on", "p99 of TTFT", "from 20 s on"), lines)
 
 
 def _middle(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(f"{row[f'{name}_median']:.1f} ({_signed(row[f'{name}_bias'])})" for name in _OPEN)
+    return tuple(f"{row[f'{name}_median']:.1f} ({signed(row[f'{name}_bias'])})" for name in _OPEN)
 
 
 _OPEN = ("e2e", "tpot", "ttft")
@@ -239,7 +228,7 @@ _OPEN = ("e2e", "tpot", "ttft")
 
 def _rtx(results: Results) -> str:
     names = ("e2e_s.mean", "tpot_s.mean", "ttft_s.mean", "ttft_s.p99")
-    lines = [(row["run"], *(_signed(row[name]) for name in names)) for row in results["rtx"]["rows"]]
+    lines = [(row["run"], *(signed(row[name]) for name in names)) for row in results["rtx"]["rows"]]
     return table(("run", "mean E2E", "mean TPOT", "mean TTFT", "p99 TTFT"), lines)
 
 
@@ -275,7 +264,7 @@ def _tpot(row: Mapping[str, Any], best: Mapping[str, int] | int) -> tuple[str, s
         text_ms = f"{row[f'{which}_ms']:.2f} ms"
         is_best = not isinstance(best, int) and best[which] == row["drafts"]
         cells.append(f"**{text_ms}**" if is_best else text_ms)
-    return cells[0], cells[1], f"{_signed(row['error'])} %"
+    return cells[0], cells[1], f"{signed(row['error'])} %"
 
 
 def _memory_terms(results: Results) -> str:
@@ -325,9 +314,12 @@ def _trust(results: Results) -> str:
     """What README says of the errors."""
     held, shipped = results["held-out"], results["closed-loops"]["shipped"]
     servers = results["memory"]["kv_tokens_percent"]["held out by model"]["full logs"]
+    worst = held["scoreboard"][0]
     lines = [
         ("TPOT, TTFT, on a model × GPU × release not in the fit",
          f"{shipped['n']} measured settings of six models on H100, H200, B200, B300", _rounded(held["releases"])),
+        ("the same, the worst of its groups", f"{worst['n']} settings of {worst['model']} on vLLM {worst['version']}",
+         _rounded(worst)),
         ("the same, as shipped", "", _rounded(shipped)),
         ("largest concurrency within a TPOT limit, on the same",
          f"{held['knees']['n']} measured limits",
@@ -364,6 +356,11 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "misses": _misses,
     "models": _models,
     "releases": _releases,
+    "scoreboard": load_tables.scoreboard,
+    "users": load_tables.users,
+    "chat": load_tables.chat,
+    "lone-prompts": load_tables.lone_prompts,
+    "public-reports": load_tables.public_reports,
     "knees": _knees,
     "outsider": _outsider,
     "intervals": _intervals,

@@ -25,6 +25,7 @@ def knees(
 
     `log_errors`: logarithms of measured over simulated; `widths`: half-widths of their intervals, whose lower end of
     the concurrency is what an answer calls safe (`low_…`). A curve is of one deployment at one input and output length.
+    Where none crosses a limit, only `n`, 0.
     """
     curves: dict[Any, list[int]] = defaultdict(list)
     for place, setting in enumerate(settings):
@@ -45,6 +46,8 @@ def knees(
                 errors.append(np.nan if found is None else 100 * (found / real - 1))
                 safe.append(100 * ((low or 0.0) / real - 1))
                 inside.append((low or 0.0) <= real <= (high or np.inf))
+    if not errors:
+        return {"n": 0}
     known = np.array([error for error in errors if np.isfinite(error)])
     promised = np.array(safe)
     return {

@@ -48,7 +48,8 @@ PRIOR_SHARES = {
     "expert_start_s": 0.35, "ingress_request_s": 0.5, "ingress_token_s": 0.5, "ingress_s": 0.5,
 }  # fmt: skip
 OLDER: Term = ("older_expert_start_factor", None)  # one for all families
-POOLED: Term = ("step_gap_sequence_s", None)  # too
+# Too; row-wise quantization, which served models fuse with what is before it, whatever the family's tables say.
+POOLED: tuple[Term, ...] = (("step_gap_sequence_s", None), ("quantized_gemm_start_factor", None))
 # What servers of one GPU have for themselves beside their family: a factor on what their hosts take to launch kernels.
 OWN_TERMS: dict[str, Term] = {"b300-sxm": ("eager_layer_s", None)}
 OWN = np.array([0.12, 0.05])  # standard deviation of a run's TTFT, TPOT …
@@ -110,15 +111,17 @@ def terms_of(family: str) -> list[Term]:
 
 def problem_of(parts: Mapping[str, Linearized], texts: derivatives.Texts) -> Problem:
     """The families side by side: each has columns of its own, some GPUs, and all have the release's."""
-    columns: list[Column] = [(family, term) for family, part in parts.items() for term in part.terms if term != POOLED]
+    columns: list[Column] = [
+        (family, term) for family, part in parts.items() for term in part.terms if term not in POOLED
+    ]
     families = len(columns)
-    columns += [*OWN_TERMS.items(), ("", POOLED), ("", OLDER)]
+    columns += [*OWN_TERMS.items(), *(("", term) for term in POOLED), ("", OLDER)]
     places = {column: place for place, column in enumerate(columns)}
     cases = [case for part in parts.values() for case in part.cases]
     jacobian, row = np.zeros((len(cases), 2, len(columns))), 0
     for family, part in parts.items():
         here = slice(row, row + len(part.cases))
-        jacobian[here, :, [places["" if term == POOLED else family, term] for term in part.terms]] = part.jacobian
+        jacobian[here, :, [places["" if term in POOLED else family, term] for term in part.terms]] = part.jacobian
         starts = [place for place, (name, _) in enumerate(part.terms) if name == "expert_start_s"]
         is_old = np.array([SLOWER_EXPERTS.holds_in(case.vllm_version) for case in part.cases])
         jacobian[here, :, places["", OLDER]] = part.jacobian[:, :, starts].sum(axis=2) * is_old[:, None]

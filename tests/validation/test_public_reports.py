@@ -1,0 +1,26 @@
+"""What people published of other GPUs is simulated as well as the pages say."""
+
+import pytest
+
+from tests.validation.data import DATA, needs_data
+from validation.accuracy.public_reports import public_reports
+
+# GPU, kind of server: the most that the median error of TPOT may be in %.
+MOST = {
+    ("a100-80gb", "eager"): 15,
+    ("a100-pcie-80gb", "TP 2"): 20,
+    ("a100-80gb", "one GPU"): 20,
+    ("b200-sxm", "one GPU"): 20,
+    ("mi300x", "one GPU"): 20,
+}
+
+
+@pytest.mark.slow
+@needs_data
+def test_published_points_of_gpus_without_runs_are_within_a_fifth_and_inside_their_intervals() -> None:
+    found = public_reports(DATA)
+    rows = {(row["gpu"], row["kind"]): row for row in found["rows"]}
+    for name, most in MOST.items():
+        assert rows[name]["tpot"] <= most, name
+        assert rows[name]["inside"] == rows[name]["judged"], name
+    assert found["refused"] == ["vllm29217-l40s-qwen3vl32b-fp8"]  # the release has no text-only server

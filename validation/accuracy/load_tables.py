@@ -1,0 +1,78 @@
+"""Tables of errors by group, and by kind of load."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from validation.markdown import table
+
+Results = Mapping[str, Any]
+KINDS = {
+    "all": "all",
+    "dense": "dense",
+    "experts": "MoE",
+    "dp-experts": "MoE, data parallel",
+    "old-experts": "MoE before vLLM 0.15",
+}
+
+
+def signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def scoreboard(results: Results) -> str:
+    """The worst group first."""
+    lines = [
+        (row["model"], row["gpu"], row["version"], f"{row['n']}", f"{row['tpot_median']:.1f}",
+         f"{row['ttft_median']:.1f}", f"{row['tpot_covered']:.0f} %", f"{row['ttft_covered']:.0f} %",
+         "–" if row["low_over"] is None else f"{row['low_over']:.0f} % of {row['limits']}")
+        for row in results["held-out"]["scoreboard"]
+    ]  # fmt: skip
+    heads = ("model", "GPU", "vLLM", "n", "TPOT", "TTFT", "TPOT within 90 %", "TTFT within 90 %",
+             "users at 95 % too many")  # fmt: skip
+    return table(heads, lines)
+
+
+def users(results: Results) -> str:
+    """Intervals of TTFT where requests arrive at random."""
+    lines = [
+        (KINDS[kind], f"{row['n']}", f"{row['groups']}", f"{row['ttft_median']:.1f}",
+         f"{row['ttft_covered']:.0f} %, ±{row['ttft_half_width']:.0f} %")
+        for kind, row in results["held-out"]["intervals_of_users"].items()
+    ]  # fmt: skip
+    return table(("requests at a rate, H100", "loads", "groups", "TTFT, median error", "within, half-width"), lines)
+
+
+def chat(results: Results) -> str:
+    """What 450 users were served with, and what is simulated."""
+    found, lines = results["chat"], []
+    for name, error in found["error_percent"].items():
+        measured, simulated = (f"{1e3 * found[which][name]:,.1f} ms" for which in ("measured", "simulated"))
+        metric, percentile = name.split("_")
+        lines.append((f"{metric.upper()} {percentile}", measured, simulated, f"{signed(error)} %"))
+    shares = (f"{100 * found[which]['attainment']:.1f} %" for which in ("measured", "simulated"))
+    lines.append(("TTFT within 1 s and TPOT within 50 ms", *shares, ""))
+    return table(("450 users", "measured", "simulated", "error"), lines)
+
+
+def lone_prompts(results: Results) -> str:
+    """Errors of single requests by the length of their prompt."""
+    lines = [
+        (row["kind"], f"{row['prompt']:,}", f"{row['output']}", signed(row["ttft"]),
+         "–" if row["tpot"] is None else signed(row["tpot"]))
+        for row in results["lone-prompts"]["rows"]
+    ]  # fmt: skip
+    return table(("Llama-3.1-8B", "prompt tokens", "output tokens", "TTFT", "TPOT"), lines)
+
+
+def public_reports(results: Results) -> str:
+    """Points of issues and posts, by GPU and kind of server."""
+    lines = [
+        (row["gpu"], row["kind"], f"{row['n']}", *(_median(row, name) for name in ("tpot", "ttft", "throughput")),
+         f"{row['inside']} of {row['judged']}" if row["judged"] else "–")
+        for row in results["public-reports"]["rows"]
+    ]  # fmt: skip
+    return table(("GPU", "server", "figures", "TPOT", "TTFT", "tokens/s", "means within 90 %"), lines)
+
+
+def _median(row: Mapping[str, Any], name: str) -> str:
+    return "–" if row[name] is None else f"{row[name]:.0f} ({signed(row[f'{name}_bias'])})"
