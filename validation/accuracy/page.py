@@ -34,6 +34,8 @@ RIVALS = (  # tool, settings it was judged on, TPOT, TTFT, E2E, answered, whose 
     ("LLMServingSim 2", "third-party runs", "–", "72.5", "18.8", "–", "measured on a 2-core shared machine"),
     ("LLM-Emu (runs real vLLM code)", "–", "–", "≤ 10.4", "≤ 5.3", "–", "claimed by their authors"),
     ("Revati (runs real vLLM code)", "–", "–", "–", "5", "–", "claimed by their authors"),
+    ("AISimulate", "a Mooncake trace on 4 B200", "2.8", "13.5", "–", "–",
+     "claimed by their authors; reuse of prefixes 0.3 %"),
     ("Vidur", "–", "–", "–", "< 9", "–", "claimed by their authors; users report 700 % at p50 on vLLM 0.9"),
 )  # fmt: skip
 
