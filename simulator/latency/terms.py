@@ -37,7 +37,7 @@ NORMS_EACH_HEAD = ("cohere",)  # with weights of their own (vLLM commandr.py): n
 NVLINK, PCIE, MIB = "nvlink", "pcie", 2**20
 # Sums over PCIe where the server says whether cards read each other's memory: seconds to start, bytes per second, power
 # of a ring's messages. Two L40S reach 0.59 of a direction so; through host memory, two A100 took what follows, and four
-# L40S as much (docs/measurements/step-times.md).
+# L40S as much (docs/measurements/intervals.md).
 _PEERS_START_S, _PEERS_SHARE, _PEERS_EXPONENT = 7e-6, 0.59, 1.0
 _HOST_START_S, _HOST_BYTES_PER_S, _HOST_EXPONENT = 20e-6, 6e9, 2.2
 # By ranks, as in vLLM 0.32 (allreduce_rms_fusion.py).

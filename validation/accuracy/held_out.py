@@ -110,7 +110,6 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
     return {
         "releases": errors_of(found.table(found.releases)),
         "scoreboard": scoreboard(found.settings, found.releases, known),
-        "release_rows": errors_by(found.table(found.releases), ["model", "gpu", "version"]),
         "other_runs": errors_of(found.table(found.other_runs)),
         "other_models": errors_of(found.table(found.other_models)),
         "models": errors_by(found.table(found.other_models), ["model"]),

@@ -143,12 +143,6 @@ def _misses(results: Results) -> str:
     return table(("group", "n", "TPOT", "TTFT", "why"), lines)
 
 
-def _releases(results: Results) -> str:
-    rows = results["held-out"]["release_rows"]
-    lines = [(row["model"], row["gpu"], row["version"], f"{row['n']:.0f}", *_both(row)) for row in rows]
-    return table(("model", "GPU", "vLLM", "n", "TPOT", "TTFT"), lines)
-
-
 def _knees(results: Results) -> str:
     held = results["held-out"]
     rows = [
@@ -357,7 +351,6 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "kinds": _kinds,
     "misses": _misses,
     "models": _models,
-    "releases": _releases,
     "scoreboard": load_tables.scoreboard,
     "users": load_tables.users,
     "chat": load_tables.chat,
