@@ -136,7 +136,7 @@ def our_layout(case: KVCacheCase) -> Record:
     return {
         "block_size": layout.block_size,
         "mamba_cache_mode": layout.mamba_cache_mode or "none",
-        "page_size_bytes": [layout.page_size_bytes],
+        "page_size_bytes": sorted({page for group in layout.groups for page in group.page_bytes}),
         "groups": [_group_json(group, layout, case) for group in layout.groups],
         "num_blocks": num_blocks,
         "max_concurrency": concurrency,
@@ -150,6 +150,7 @@ def _group_json(group: KVGroup, layout: KVLayout, case: KVCacheCase) -> Record:
         size = case.max_model_len
     return {
         "layers": list(group.layers),
+        "page_bytes": list(group.page_bytes),
         "kind": "state" if group.is_state else "chunked" if group.chunked else "attention",
         "window": group.window,
         "block_size": size,

@@ -30,10 +30,18 @@ NOT_MODELLED = {
 _SCALE_BYTES = 4  # fp32, one for the keys and one for the values of a head
 
 
+def cache_bytes_per_token(
+    arch: Architecture, attention: Attention, tp: int = 1, kv_cache_dtype: str = "auto"
+) -> tuple[int, ...]:
+    """Bytes that one token leaves in each cache of a layer on one rank: the indexer's keys, then keys with values."""
+    kept = kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, attention)
+    return (kept,) if attention.indexer is None else (attention.indexer.cached_bytes, kept)
+
+
 def kv_bytes_per_token_per_layer(
     arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto", attention: Attention | None = None
 ) -> int:
-    """Bytes that one token leaves in one layer on one rank.
+    """Bytes that one token's keys with values, or its latent, take in one layer on one rank.
 
     The latent of MLA is whole on every rank; KV heads are split, then replicated. `attention`: the layer's; None: the
     one that stands for the model's. Raises `ValueError` on a dtype that is unknown, or not for that kind of attention.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import attention_backend
-from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
+from kvcache.layout.kv_content import cache_bytes_per_token
 from kvcache.layout.layer_caches import (
     CacheSettings,
     LayerCache,
@@ -21,24 +21,20 @@ from kvcache.shape.architecture import Architecture
 
 @dataclass(frozen=True)
 class KVGroup:
-    """Layers that share one block table; `window` is None where they attend to everything.
+    """Caches that share one block table; `window` is None where all tokens stay attended to.
 
-    `is_state`: states (Mamba, linear attention) in place of keys and values; a request holds up to
+    `layers` has the layer of each cache, `page_bytes` what a block takes in it; a layer may have several. `is_state`: states (Mamba, linear attention) in place of keys and values; a request holds up to
     `states_per_request` blocks of them. `block_size` None stands for the layout's, of a state under cache mode `none`
     for the whole request.
     """
 
     window: int | None
     layers: tuple[int, ...] = ()
+    page_bytes: tuple[int, ...] = ()
     chunked: bool = False
     is_state: bool = False
     block_size: int | None = None
     states_per_request: int = 1
-
-    @property
-    def num_layers(self) -> int:
-        """Layers in the group, over all pipeline stages."""
-        return len(self.layers)
 
     @property
     def keeps_checkpoints(self) -> bool:
@@ -74,14 +70,13 @@ class KVGroup:
 class KVLayout:
     """How one rank's KV pool is cut up.
 
-    A block id means `page_size_bytes` in each layer of the group that holds it; all groups draw from one pool.
+    A block id means a page in each cache of the group that holds it; all groups draw from one pool.
     `block_size` is vLLM's: groups whose tokens are smaller or larger have their own. `mamba_cache_mode` is None where
     no layer keeps a state.
     """
 
     groups: tuple[KVGroup, ...]
     block_size: int
-    page_size_bytes: int  # one block in one layer
     bytes_per_token: int  # on one rank while every layer still attends to it, over all stages; states are apart
     mamba_cache_mode: str | None = None
     stage_starts: tuple[int, ...] = (0,)  # first layer of each pipeline stage
@@ -90,18 +85,26 @@ class KVLayout:
     @property
     def state_bytes_per_request(self) -> int:
         """What one request's states take at most on one rank, over all stages, padding included."""
-        states = [group for group in self.groups if group.is_state]
-        return self.page_size_bytes * sum(group.states_per_request * group.num_layers for group in states)
+        return sum(group.states_per_request * sum(group.page_bytes) for group in self.groups if group.is_state)
+
+    @property
+    def page_size_bytes(self) -> int:
+        """One block in the cache where it takes most."""
+        return max(page for group in self.groups for page in group.page_bytes)
 
     def block_bytes(self, stage: int = 0) -> int:
         """One block over all layers that share it on a rank of a pipeline stage; 0 where the stage has no layer."""
         starts = (*self.stage_starts, None)
         first, end = starts[stage], starts[stage + 1]
         held = [
-            sum(1 for layer in group.layers if layer >= (first or 0) and (end is None or layer < end))
+            sum(
+                page
+                for layer, page in zip(group.layers, group.page_bytes, strict=True)
+                if layer >= (first or 0) and (end is None or layer < end)
+            )
             for group in self.groups
         ]
-        return self.page_size_bytes * max(held) + self.draft_block_bytes
+        return max(held) + self.draft_block_bytes
 
     def num_blocks(self, available_bytes: Sequence[int]) -> int:
         """Blocks of the pool, from what each pipeline stage has left: the poorest stage decides."""
@@ -137,9 +140,9 @@ def kv_bytes_per_token(
 ) -> int:
     """What one token costs on one rank while every attention layer still attends to it, in these layers or in all."""
     return sum(
-        kv_bytes_per_token_per_layer(arch, tp, kv_cache_dtype, layer.attention)
+        sum(cache_bytes_per_token(arch, layer.attention, tp, kv_cache_dtype))
         for index, layer in enumerate(arch.layers)
-        if layer.caches_kv and (layers is None or index in layers)
+        if layer.attention is not None and layer.caches_kv and (layers is None or index in layers)
     )
 
 
@@ -176,11 +179,9 @@ def kv_layout(
         num_speculative_tokens=num_speculative_tokens,
     )
     size = kv_block_size(settings, block_size)
-    caches = unify_page_size(layer_caches(settings, size))
     layout = KVLayout(
-        groups=cache_groups(caches, size),
+        groups=cache_groups(layer_caches(settings, size), size),
         block_size=size,
-        page_size_bytes=caches[0].page_size_bytes,
         bytes_per_token=kv_bytes_per_token(arch, tensor_parallel_size, kv_cache_dtype),
         mamba_cache_mode=settings.cache_mode,
         stage_starts=starts,
@@ -195,13 +196,15 @@ def kv_layout(
 
 
 def cache_groups(caches: Sequence[LayerCache], block_size: int) -> tuple[KVGroup, ...]:
-    """Layers of a kind, cut into groups of about equal size.
+    """One group of caches of one kind, whatever their pages; else pages of one size, in groups of about equal size.
 
-    vLLM `_get_kv_cache_groups_uniform_page_size` (v1/core/kv_cache_utils.py, 0.32.0): the smallest kind sets the size,
-    unless the largest is less than half again as large; layers of a kind are dealt out in turn.
+    vLLM `get_kv_cache_groups` (v1/core/kv_cache_utils.py, 0.32.0). Of several kinds, the smallest sets the size, unless
+    the largest is less than half again as large; layers of a kind are dealt out in turn.
     """
+    if len({cache.kind for cache in caches}) == 1:
+        return (_group(caches, block_size),)
     kinds: dict[tuple[object, ...], list[LayerCache]] = {}
-    for cache in caches:
+    for cache in unify_page_size(caches):
         kinds.setdefault(cache.kind, []).append(cache)
     smallest, largest = min(map(len, kinds.values())), max(map(len, kinds.values()))
     size = largest if largest < 1.5 * smallest else smallest
@@ -217,6 +220,7 @@ def _group(caches: Sequence[LayerCache], block_size: int) -> KVGroup:
     return KVGroup(
         window=first.window,
         layers=tuple(cache.layer for cache in caches),
+        page_bytes=tuple(cache.page_size_bytes for cache in caches),
         chunked=first.chunked,
         is_state=first.is_state,
         block_size=None if first.block_size == block_size else first.block_size,

@@ -1,11 +1,11 @@
 """What each layer keeps of a request, in pages of one size."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from files.errors import HeadcountError
 from kvcache.layout.attention_backend import DEFAULT_BLOCK_SIZE, AttentionBackend
-from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
+from kvcache.layout.kv_content import cache_bytes_per_token, kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import state_bytes, states_per_request
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention
@@ -16,7 +16,7 @@ _HYBRID_MLA_ALIGNMENT = 128
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCache:
-    """One layer's keys with values, or its state: vLLM's `KVCacheSpec`.
+    """One cache of a layer, its keys with values, its indexer's keys, or its state: vLLM's `KVCacheSpec`.
 
     A state's `block_size` is None where one block holds it for the whole request, whatever its length.
     """
@@ -31,7 +31,7 @@ class LayerCache:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What layers must have in common to share a block table."""
+        """What caches must have in common to share a block table."""
         return self.window, self.chunked, self.is_state, self.states_per_request, self.block_size
 
 
@@ -89,7 +89,7 @@ def kv_block_size(settings: CacheSettings, block_size: int | None) -> int:
 
 
 def layer_caches(settings: CacheSettings, block_size: int) -> tuple[LayerCache, ...]:
-    """Every layer's cache, in the order of layers; a layer with attention beside a state has two.
+    """Every layer's caches, in the order of layers; one with attention beside a state or an indexer has two.
 
     `block_size` is that of `kv_block_size`.
     """
@@ -97,7 +97,7 @@ def layer_caches(settings: CacheSettings, block_size: int) -> tuple[LayerCache, 
     found = []
     for index, layer in enumerate(settings.arch.layers):
         if layer.attention is not None and layer.caches_kv:
-            found.append(_attention_cache(settings, index, layer.attention, block_size))
+            found += _attention_caches(settings, index, layer.attention, block_size)
         if layer.state is not None and state is not None:
             found.append(replace(state, layer=index))
     if not found:
@@ -123,19 +123,20 @@ def _enlarged(cache: LayerCache, page_size_bytes: int) -> LayerCache:
     return replace(cache, page_size_bytes=page_size_bytes)
 
 
-def _attention_cache(settings: CacheSettings, layer: int, attention: Attention, block_size: int) -> LayerCache:
+def _attention_caches(
+    settings: CacheSettings, layer: int, attention: Attention, block_size: int
+) -> Iterator[LayerCache]:
     if attention.window is not None and not attention.chunked and attention.latent is None:
         block_size = settings.backend.windowed_block_size(block_size)
-    per_token = kv_bytes_per_token_per_layer(
-        settings.arch, settings.tensor_parallel_size, settings.kv_cache_dtype, attention
-    )
-    return LayerCache(
-        layer=layer,
-        window=attention.window,
-        chunked=attention.chunked,
-        block_size=block_size,
-        page_size_bytes=block_size * per_token,
-    )
+    tp = settings.tensor_parallel_size
+    for per_token in cache_bytes_per_token(settings.arch, attention, tp, settings.kv_cache_dtype):
+        yield LayerCache(
+            layer=layer,
+            window=attention.window,
+            chunked=attention.chunked,
+            block_size=block_size,
+            page_size_bytes=block_size * per_token,
+        )
 
 
 def _state_cache(settings: CacheSettings, block_size: int) -> LayerCache | None:

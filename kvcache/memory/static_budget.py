@@ -175,10 +175,11 @@ def _budget(
 
 
 def _layout(arch: Architecture, page: int, token_bytes: int) -> KVLayout:
+    layers = tuple(range(arch.num_hidden_layers))
+    page_bytes = (page * token_bytes // arch.num_hidden_layers,) * arch.num_hidden_layers
     return KVLayout(
-        groups=(KVGroup(None, tuple(range(arch.num_hidden_layers))),),
+        groups=(KVGroup(None, layers, page_bytes),),
         block_size=page,
-        page_size_bytes=page * token_bytes // arch.num_hidden_layers,
         bytes_per_token=token_bytes,
     )
 

@@ -22,6 +22,19 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Indexer:
+    """What chooses the tokens that sparse attention reads (DeepSeek-V3.2): heads of its own, one cached key per token."""
+
+    num_heads: int
+    head_dim: int
+
+    @property
+    def cached_bytes(self) -> int:
+        """What a token leaves in its cache: the key in FP8 with an fp32 scale per 128 (vLLM DeepseekV32IndexerCache)."""
+        return self.head_dim + self.head_dim // 128 * 4
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """One layer's attention. Windows count tokens; `head_dim` is the width of a query, under MLA of both its parts."""
 
@@ -34,6 +47,8 @@ class Attention:
     keys_as_values: bool = False  # vLLM holds the projection twice (Gemma 4)
     latent: LatentAttention | None = None
     v_head_dim: int | None = None  # of its values where keys are wider (MiMo-V2); None: `head_dim`
+    topk: int | None = None  # the most tokens that a query attends to, chosen by an indexer; None: all
+    indexer: Indexer | None = None  # None beside a `topk`: it takes what an earlier layer's indexer chose (GLM-5.2)
 
     @property
     def value_dim(self) -> int:
@@ -58,6 +73,11 @@ class Attention:
         v_head_dim = self.value_dim if self.latent is None else self.latent.v_head_dim
         if not found and v_head_dim <= 0:
             found.append(f"v_head_dim is {v_head_dim}, must be positive")
+        if self.topk is not None and self.topk <= 0:
+            found.append(f"index_topk is {self.topk}, must be positive")
+        if self.indexer is not None:
+            sizes = {"index_n_heads": self.indexer.num_heads, "index_head_dim": self.indexer.head_dim}
+            found += [f"{name} is {size}, must be positive" for name, size in sizes.items() if size <= 0]
         return found
 
 

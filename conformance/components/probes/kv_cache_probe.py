@@ -4,7 +4,8 @@ usage: python kv_cache_probe.py CASES.jsonl > LAYOUTS.jsonl
 
 Each line of the input is a case; a line comes out for each, with `refused` and the reason where vLLM takes it not:
 `{"name", "vllm_version", "block_size", "mamba_cache_mode", "page_size_bytes", "groups", "num_blocks",
-"max_concurrency", "kv_cache_tokens"}`; a group is `{"layers", "kind", "window", "block_size", "blocks_per_request"}`.
+"max_concurrency", "kv_cache_tokens"}`; a group is `{"layers", "page_bytes", "kind", "window", "block_size",
+"blocks_per_request"}`, with the layer of each of its caches, and what a block takes in it.
 
 A case with `layers` has one description per layer: vLLM's own attention and Mamba classes give their cache specs for
 it, its platform code aligns block sizes, its core makes groups. A case with `config`, as in `config.json`, has vLLM
@@ -132,9 +133,17 @@ def lay_out_model(case):
     return config, specs
 
 
+def specs_of(group):
+    """The cache spec of each of a group's layers."""
+    spec = group.kv_cache_spec
+    own = getattr(spec, "kv_cache_specs", {})  # where their pages differ
+    return [own.get(name, spec) for name in group.layer_names]
+
+
 def group_json(group, config):
     """One group: what its layers keep, in blocks of how many tokens, how many of them a request may hold."""
-    spec = group.kv_cache_spec
+    specs = specs_of(group)
+    spec = specs[0] if specs else group.kv_cache_spec  # a stage may have none of its layers
     kind = "attention"
     if isinstance(spec, MambaSpec):
         kind = "state"
@@ -142,6 +151,7 @@ def group_json(group, config):
         kind = "chunked"
     return {
         "layers": [number_of(name) for name in group.layer_names],
+        "page_bytes": [each.page_size_bytes for each in specs],
         "kind": kind,
         "window": getattr(spec, "attention_chunk_size", None) or getattr(spec, "sliding_window", None),
         "block_size": spec.block_size,
@@ -172,7 +182,7 @@ def measure(case):
         if os.environ.get("HEADCOUNT_PROBE_DEBUG"):
             raise
         return {**line, "refused": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-    pages = {group.kv_cache_spec.page_size_bytes for group in scheduler.kv_cache_groups}
+    pages = {spec.page_size_bytes for group in configs[0].kv_cache_groups for spec in specs_of(group)}
     return {
         **line,
         "block_size": config.cache_config.block_size,
@@ -191,6 +201,7 @@ def merged(configs, config):
     for stage in configs[1:]:
         for group, more in zip(found, stage.kv_cache_groups, strict=True):
             group["layers"] += [number_of(name) for name in more.layer_names]
+            group["page_bytes"] += [spec.page_size_bytes for spec in specs_of(more)]
     return found
 
 

@@ -62,12 +62,12 @@ def test_an_unknown_kv_dtype_is_refused_with_the_allowed_ones() -> None:
     ],
 )
 def test_hybrid_layers_are_grouped_as_vllm_groups_them(name: str, sizes: list[int]) -> None:
-    assert [group.num_layers for group in kv_layout(load_model(name)).groups] == sizes
+    assert [len(group.layers) for group in kv_layout(load_model(name)).groups] == sizes
 
 
 def test_nearly_equal_kinds_share_the_larger_size() -> None:
     # vLLM's own example: gpt-oss-20b with a draft model, 12 windowed and 13 full layers.
-    assert [group.num_layers for group in groups_of([128] * 12 + [None] * 13)] == [12, 13]
+    assert [len(group.layers) for group in groups_of([128] * 12 + [None] * 13)] == [12, 13]
 
 
 @given(st.lists(st.sampled_from([None, 128, 4096]), min_size=1, max_size=80))

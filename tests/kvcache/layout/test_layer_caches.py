@@ -89,7 +89,7 @@ def test_pages_that_do_not_divide_the_largest_are_padded() -> None:
     assert layout.page_size_bytes == 16 * 16 * 2 * 256 * 2
     assert {group.block_size for group in layout.groups} == {None}
     full = next(group for group in layout.groups if group.window is None)
-    assert layout.bytes_per_token == 50 * 16384 + full.num_layers * 8 * 2 * 320 * 2  # the padding is no token's
+    assert layout.bytes_per_token == 50 * 16384 + len(full.layers) * 8 * 2 * 320 * 2  # the padding is no token's
 
 
 def test_with_prefix_caching_states_are_kept_at_block_ends() -> None:

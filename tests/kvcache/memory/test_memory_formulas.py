@@ -76,7 +76,7 @@ def test_blocks_are_the_formulas(model: str, tp: int, max_model_len: int | None)
     says = evaluate(
         "blocks",
         bytes_per_token_per_layer=kv_bytes_per_token_per_layer(arch, tp),
-        layers_of_largest_group=max(group.num_layers for group in layout.groups),
+        layers_of_largest_group=max(len(group.layers) for group in layout.groups),
         available=found.available_kv_bytes,
         blocks_per_request=per_request,
         **given,
