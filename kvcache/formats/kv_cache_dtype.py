@@ -7,6 +7,8 @@ layers of model_executor (`Attention.__init__`; `MLAAttention.__init__` looks fo
 from dataclasses import dataclass
 
 from kvcache.formats.quantization import QuantizationScheme, resolve_quantization
+from kvcache.gpus.gpu import GPU
+from kvcache.layout.attention_backend import sparse_kv_cache_dtype
 from kvcache.releases import (
     COMPRESSED_TENSORS_KV_CACHE,
     EXPLICIT_KV_CACHE_WINS,
@@ -34,23 +36,45 @@ class KVCacheDtype:
 
 
 def kv_cache_dtype_of(
-    architecture: Architecture, kv_cache_dtype: str, *, quantization: str | None, vllm_version: str
+    architecture: Architecture,
+    kv_cache_dtype: str,
+    *,
+    quantization: str | None,
+    vllm_version: str,
+    gpu: GPU | None = None,
 ) -> str:
     """The format's name, where the weight format is known by name alone; see `resolve_kv_cache_dtype`."""
     scheme = resolve_quantization(
         quantization, architecture.native_quantization, is_moe=architecture.is_moe, dtype=architecture.dtype
     )
-    return resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version).name
+    return resolve_kv_cache_dtype(kv_cache_dtype, architecture, scheme, vllm_version, gpu).name
 
 
 def resolve_kv_cache_dtype(
-    kv_cache_dtype: str, architecture: Architecture, scheme: QuantizationScheme, vllm_version: str
+    kv_cache_dtype: str,
+    architecture: Architecture,
+    scheme: QuantizationScheme,
+    vllm_version: str,
+    gpu: GPU | None = None,
 ) -> KVCacheDtype:
     """What vLLM of that release makes of `--kv-cache-dtype` for a checkpoint in that weight format.
 
     Everything that depends on the format takes it from here, so that memory and step times agree. Resolving what was
-    resolved changes nothing.
+    resolved changes nothing. The `gpu`, a Hopper one where none is given, counts for sparse attention alone.
     """
+    found = _of_format(kv_cache_dtype, architecture, scheme, vllm_version)
+    if not architecture.is_sparse:
+        return found
+    name = sparse_kv_cache_dtype(architecture, gpu, found.name)
+    if name == found.name:
+        return found
+    row = ("KV cache", name, f"vLLM's kernels of sparse attention on this GPU keep {found.name} so")
+    return KVCacheDtype(name=name, assumptions=(*found.assumptions, row))
+
+
+def _of_format(
+    kv_cache_dtype: str, architecture: Architecture, scheme: QuantizationScheme, vllm_version: str
+) -> KVCacheDtype:
     if _is_own(architecture, scheme):
         return _of_checkpoint(kv_cache_dtype, architecture, vllm_version)
     is_heeded = MODELOPT_KV_CACHE.holds_in(vllm_version)

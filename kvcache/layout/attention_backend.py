@@ -49,6 +49,14 @@ _FLASH_ATTN_MLA = AttentionBackend(name="FLASH_ATTN_MLA", block_sizes=(16,), mul
 _FLASHMLA = AttentionBackend(name="FLASHMLA", block_sizes=(64,))
 _FLASHINFER_MLA = AttentionBackend(name="FLASHINFER_MLA", block_sizes=(32, 64))
 _CUTLASS_MLA = AttentionBackend(name="CUTLASS_MLA", block_sizes=(128,))
+# Sparse latent attention: the indexer's kernels take 64 tokens, on AMD's GPUs any multiple of 16.
+_FLASH_ATTN_MLA_SPARSE = AttentionBackend(name="FLASH_ATTN_MLA_SPARSE", block_sizes=(64,))
+_FLASHMLA_SPARSE = AttentionBackend(name="FLASHMLA_SPARSE", block_sizes=(64,))
+_FLASHINFER_MLA_SPARSE = AttentionBackend(name="FLASHINFER_MLA_SPARSE", block_sizes=(64,))
+_FLASHINFER_MLA_SPARSE_SM120 = AttentionBackend(name="FLASHINFER_MLA_SPARSE_SM120", block_sizes=(64,))
+_ROCM_AITER_MLA_SPARSE = AttentionBackend(name="ROCM_AITER_MLA_SPARSE", block_sizes=(16,), multiples=True)
+_PACKED = "_ds_mla"  # the end of the names of formats that pack a token's latent with its scales
+_PLAIN = ("auto", "bfloat16", "float16")
 
 
 def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype: str = "auto") -> AttentionBackend:
@@ -57,6 +65,8 @@ def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype
     Raises `ValueError` where vLLM has no kernels for that KV-cache format.
     """
     generation = "hopper" if gpu is None else _generation(gpu)
+    if arch.is_sparse:
+        return _sparse_backend(arch, generation, kv_cache_dtype)
     if arch.attention and arch.attention.latent:
         return _latent_backend(arch.name, arch.attention.latent, generation, kv_cache_dtype)
     if kv_cache_dtype.startswith("nvfp4"):
@@ -109,8 +119,43 @@ def _flashinfer(arch: Architecture, generation: str) -> AttentionBackend:
     return AttentionBackend(name="FLASHINFER", block_sizes=(16, 32, 64, *large))
 
 
+def sparse_kv_cache_dtype(arch: Architecture, gpu: GPU | None, kv_cache_dtype: str) -> str:
+    """The format that the kernels of sparse attention keep latents in where that one is asked for.
+
+    Source: vLLM 0.32 and 0.33, `_canonicalize_sparse_mla_kv_cache_dtype` (mla_attention.py), models/config.py
+    (`DeepseekV32ForCausalLM`, `GlmMoeDsaForCausalLM`).
+    """
+    generation = "hopper" if gpu is None else _generation(gpu)
+    asked = "auto" if kv_cache_dtype == "bfloat16" else kv_cache_dtype
+    if asked == "auto" and generation == "blackwell" and arch.model_type == "glm_moe_dsa":
+        return "fp8_e4m3"
+    packs = _PER_TENSOR_FP8 if generation == "hopper" else ("auto", *_PER_TENSOR_FP8)
+    return "fp8_ds_mla" if generation in ("hopper", "blackwell-12") and asked in packs else asked
+
+
+def _sparse_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
+    """In the order of vLLM 0.33's `_get_backend_priorities`; of GPUs before Hopper, none has such kernels."""
+    is_plain, is_packed = kv_cache_dtype in _PLAIN, kv_cache_dtype.endswith(_PACKED)
+    is_fp8 = kv_cache_dtype in _PER_TENSOR_FP8
+    found = None
+    if generation == "hopper":
+        found = _FLASH_ATTN_MLA_SPARSE if is_plain else _FLASHMLA_SPARSE if kv_cache_dtype == "fp8_ds_mla" else None
+    elif generation == "blackwell":
+        found = _FLASHINFER_MLA_SPARSE if is_fp8 else _FLASHMLA_SPARSE if is_plain or is_packed else None
+    elif generation == "blackwell-12":
+        found = _FLASHINFER_MLA_SPARSE_SM120 if kv_cache_dtype == "fp8_ds_mla" else None
+    elif generation in _AMD:
+        found = _ROCM_AITER_MLA_SPARSE if is_plain or is_fp8 else None
+    if found is None:
+        raise HeadcountError(
+            f"vLLM has no kernels on {generation} GPUs for sparse attention, which {arch.name!r} has, with "
+            f"kv_cache_dtype {kv_cache_dtype!r}; take 'auto' or 'fp8' on a Hopper or Blackwell GPU"
+        )
+    return found
+
+
 def _latent_backend(model: str, latent: LatentAttention, generation: str, kv_cache_dtype: str) -> AttentionBackend:
-    if kv_cache_dtype.endswith("_ds_mla"):
+    if kv_cache_dtype.endswith(_PACKED):
         raise HeadcountError(
             f"kv_cache_dtype {kv_cache_dtype!r} is for sparse attention (DeepSeek-V3.2), which {model!r} lacks; "
             "use 'fp8'"

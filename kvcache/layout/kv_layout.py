@@ -23,9 +23,9 @@ from kvcache.shape.architecture import Architecture
 class KVGroup:
     """Caches that share one block table; `window` is None where all tokens stay attended to.
 
-    `layers` has the layer of each cache, `page_bytes` what a block takes in it; a layer may have several. `is_state`: states (Mamba, linear attention) in place of keys and values; a request holds up to
-    `states_per_request` blocks of them. `block_size` None stands for the layout's, of a state under cache mode `none`
-    for the whole request.
+    `layers` has the layer of each cache, `page_bytes` what a block takes in it; a layer may have several. `is_state`:
+    states (Mamba, linear attention) in place of keys and values; a request holds up to `states_per_request` blocks of
+    them. `block_size` None stands for the layout's, of a state under cache mode `none` for the whole request.
     """
 
     window: int | None

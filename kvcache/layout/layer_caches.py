@@ -94,7 +94,7 @@ def layer_caches(settings: CacheSettings, block_size: int) -> tuple[LayerCache, 
     `block_size` is that of `kv_block_size`.
     """
     state = _state_cache(settings, block_size)
-    found = []
+    found: list[LayerCache] = []
     for index, layer in enumerate(settings.arch.layers):
         if layer.attention is not None and layer.caches_kv:
             found += _attention_caches(settings, index, layer.attention, block_size)

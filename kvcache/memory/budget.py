@@ -154,7 +154,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     """
     check_known_memory(settings.vllm_version)
     architecture, scheme = in_format(architecture, settings)
-    kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version)
+    kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version, gpu)
     parallelism = parallelism_of(settings, scheme, gpu)
     drafts = settings.speculation
     drafter = find_drafter(architecture, drafts.drafter, drafts.model, settings.quantization) if drafts else None
@@ -173,6 +173,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
         parallelism=parallelism,
         scheme=scheme,
         layout=_with_drafter(layout, _drafted_kv_bytes(drafter, settings.tensor_parallel_size, kv_cache.name)),
+        kv_cache_dtype=kv_cache.name,
         settings=settings,
         drafter=drafter,
     )

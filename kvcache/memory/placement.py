@@ -8,6 +8,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.settings import MemorySettings
+from kvcache.memory.sparse_attention import sparse_attention_memory
 from kvcache.memory.terms import activation_peak_bytes, buffers_bytes, cuda_graph_bytes, non_torch_bytes
 from kvcache.models.drafters import Drafter
 from kvcache.parallelism import Parallelism
@@ -24,6 +25,7 @@ class Placement:
     parallelism: Parallelism
     scheme: QuantizationScheme
     layout: KVLayout
+    kv_cache_dtype: str  # as vLLM runs it
     settings: MemorySettings
     drafter: Drafter | None = None
 
@@ -77,10 +79,18 @@ def stage_of(placed: Placement, stage: int) -> Stage:
     layers = [arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage)]
     attention_layers = sum(layer.attention is not None for layer in layers)
     tensors = stage_tensors(arch, parallelism, stage)
+    sparse = sparse_attention_memory(
+        arch,
+        parallelism,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_model_len=settings.max_model_len,
+        kv_cache_dtype=placed.kv_cache_dtype,
+    )
     return Stage(
         weights_bytes=weight_bytes(placed.scheme, tensors, arch.dtype)
         + buffers_bytes(arch, parallelism, attention_layers)
-        + placed.drafter_bytes,
+        + placed.drafter_bytes
+        + sparse.kept,
         activation_peak_bytes=activation_peak_bytes(
             arch,
             parallelism,
@@ -89,6 +99,7 @@ def stage_of(placed: Placement, stage: int) -> Stage:
             samples=stage == parallelism.pipeline_parallel_size - 1,
             vllm_version=settings.vllm_version,
             eight_bit=placed.scheme.gemm_dtype_on(placed.gpu) in ("int8", "fp8"),
+            sparse=sparse,
         ),
         non_torch_bytes=non_torch_bytes(parallelism, settings.vllm_version, placed.gpu),
         cuda_graph_bytes=cuda_graph_bytes(

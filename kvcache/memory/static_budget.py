@@ -102,7 +102,7 @@ def static_budget_of(architecture: Architecture, gpu: GPU, settings: StaticSetti
     Returns a budget even where nothing fits (see `fits`).
     """
     arch, scheme = in_format(architecture, settings)
-    kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, arch, scheme, settings.vllm_version)
+    kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, arch, scheme, settings.vllm_version, gpu)
     return _budget(arch, gpu, settings, scheme, kv_cache)
 
 
@@ -186,8 +186,9 @@ def _layout(arch: Architecture, page: int, token_bytes: int) -> KVLayout:
 
 def refuse_windows_and_states(arch: Architecture) -> None:
     """Raise HeadcountError for layers whose caches are not simulated."""
-    if arch.windows or arch.state_space is not None:
-        kind = "SSM state" if arch.state_space is not None else "sliding windows"
+    kinds = {"SSM state": arch.state_space is not None, "sliding windows": arch.windows, "an indexer": arch.is_sparse}
+    kind = next((kind for kind, has in kinds.items() if has), None)
+    if kind is not None:
         raise HeadcountError(
             f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; leave --engine sglang "
             "out to ask about vLLM, or choose another model"

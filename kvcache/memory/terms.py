@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvcache.gpus.gpu import GPU
+from kvcache.memory.sparse_attention import NONE, SparseAttentionMemory
 from kvcache.parallelism import Parallelism
 from kvcache.releases import (
     CUDA_GRAPHS_IN_BUDGET,
@@ -104,6 +105,7 @@ def activation_peak_bytes(
     samples: bool,
     vllm_version: str,
     eight_bit: bool = False,
+    sparse: SparseAttentionMemory = NONE,
     constants: Constants = FITTED,
 ) -> int:
     """The profiling run's peak on one rank: the sampler or the widest layer, the experts' workspace, the encoder.
@@ -117,13 +119,14 @@ def activation_peak_bytes(
     sampler = constants.forward_copies_of_hidden_states * hidden
     sampler += logits * bytes_per_logit(arch, parallelism, vllm_version, constants)
     sampler += constants.vision_activation_bytes * sees
-    widest = tokens * widest_layer_bytes_per_token(arch, parallelism, eight_bit=eight_bit)
+    widest = max(tokens * widest_layer_bytes_per_token(arch, parallelism, eight_bit=eight_bit), sparse.transient)
     widest += hidden * constants.widest_copies_of_hidden_states
     widest += hidden * constants.widest_copies_of_8_bit_hidden_states * eight_bit
     # What stays of the encoder's pass beside the text model's: of an encoder that is not read, its output.
     widest += (encoder_pass_bytes(arch, parallelism) or hidden) * sees
     peak = max(sampler * samples, widest)
-    return round(constants.forward_base_bytes + peak + expert_workspace_bytes(arch, parallelism, tokens, vllm_version))
+    workspace = max(expert_workspace_bytes(arch, parallelism, tokens, vllm_version), sparse.workspace)
+    return round(constants.forward_base_bytes + peak + workspace)
 
 
 def encoder_pass_bytes(arch: Architecture, parallelism: Parallelism) -> float:

@@ -105,8 +105,11 @@ def _mtp_module(target: Architecture, quantization: str | None) -> Drafter:
     hidden = target.hidden_size
     joins = ExtraTensor(component="attention", rows=hidden, cols=2 * hidden)
     kept = tuple(extra for extra in target.extra_tensors if extra.place in ("layer", "moe_layer"))
+    last = target.layers[-1]
+    if last.attention is not None and target.indexer is not None:  # the module chooses for itself
+        last = replace(last, attention=replace(last.attention, indexer=target.indexer))
     arch = replace(
-        target, name=f"MTP module of {target.name}", layers=(target.layers[-1],), extra_tensors=(*kept, joins),
+        target, name=f"MTP module of {target.name}", layers=(last,), extra_tensors=(*kept, joins),
         vision_parameters=0,
     )  # fmt: skip
     assumed = "one module as the model's last layer, with a projection of two hidden states; embedding and head lent"
@@ -132,7 +135,9 @@ def _assumed_head(target: Architecture, kind: str) -> Drafter:
         raise HeadcountError(
             f"{target.name} has no attention, so no {NAMES[kind]} can be assumed for it; take draft_model"
         )
-    plain = replace(attention, window=None, chunked=False, kv_owner=None, keys_as_values=False)
+    plain = replace(
+        attention, window=None, chunked=False, kv_owner=None, keys_as_values=False, topk=None, indexer=None
+    )
     width = target.intermediate_size or WIDTH_OF_MLP * target.hidden_size
     words = min(EAGLE3_VOCABULARY, target.vocab_size) if kind == "eagle3" else target.vocab_size
     head = _head(target, kind, (Layer(attention=plain, intermediate_size=width),), words, target.hidden_size)

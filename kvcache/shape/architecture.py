@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from files.errors import HeadcountError
-from kvcache.shape.layer import Attention, Experts, Layer, StateSpace
+from kvcache.shape.layer import Attention, Experts, Indexer, Layer, StateSpace
 from kvcache.shape.tensors import ExtraTensor
 
 # vLLM's names for --dtype (config/model.py, ModelDType); auto: the checkpoint's, 16 bits for one in fp32.
@@ -126,6 +126,17 @@ class Architecture:
     def state_space(self) -> StateSpace | None:
         """The state that every SSM or linear-attention layer keeps; None without any."""
         return next((layer.state for layer in self.layers if layer.state is not None), None)
+
+    @cached_property
+    def indexer(self) -> Indexer | None:
+        """The indexer of every layer that has one; None without any."""
+        found = (layer.attention.indexer for layer in self.layers if layer.attention)
+        return next((indexer for indexer in found if indexer is not None), None)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether queries attend to the tokens that an indexer chooses."""
+        return self.attention is not None and self.attention.topk is not None
 
     @property
     def is_mla(self) -> bool:

@@ -23,14 +23,14 @@ class LatentAttention:
 
 @dataclass(frozen=True, kw_only=True)
 class Indexer:
-    """What chooses the tokens that sparse attention reads (DeepSeek-V3.2): heads of its own, one cached key per token."""
+    """What chooses the tokens that sparse attention reads (DeepSeek-V3.2): own heads, one cached key per token."""
 
     num_heads: int
     head_dim: int
 
     @property
     def cached_bytes(self) -> int:
-        """What a token leaves in its cache: the key in FP8 with an fp32 scale per 128 (vLLM DeepseekV32IndexerCache)."""
+        """What a token leaves in its cache: a key in FP8, fp32 scales for 128 each (vLLM DeepseekV32IndexerCache)."""
         return self.head_dim + self.head_dim // 128 * 4
 
 

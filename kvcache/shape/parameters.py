@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
 from kvcache.shape.architecture import Architecture
-from kvcache.shape.layer import Attention, Experts, LatentAttention, Layer
+from kvcache.shape.layer import Attention, Experts, Indexer, LatentAttention, Layer
 from kvcache.shape.state_tensors import state_space_tensors
 from kvcache.shape.tensors import ExtraTensor, Tensor
 
@@ -164,6 +164,19 @@ def _latent_attention(
         yield Tensor("attention", outputs, inputs, quantizable=True, part=name)
         if name in norms:
             yield Tensor("norms", norms[name])
+    if attention.indexer is not None:
+        yield from _indexer(arch, attention.indexer, latent.q_lora_rank or 0)
+
+
+def _indexer(arch: Architecture, indexer: Indexer, q_lora_rank: int) -> Iterator[Tensor]:
+    """Whole on every rank; keys with the heads' weights in one projection that no format packs, norms in fp32.
+
+    Source: vLLM 0.33, models/deepseek_v32/attention.py (`DeepseekV32Indexer`).
+    """
+    width = indexer.num_heads * indexer.head_dim
+    yield Tensor("attention", width, q_lora_rank, quantizable=True, part="index_q")
+    yield Tensor("attention", indexer.head_dim + indexer.num_heads, arch.hidden_size)
+    yield Tensor("norms", indexer.head_dim, count=2, element_bytes=4)
 
 
 def projections(attention: Attention, hidden: int, parallelism: Parallelism) -> Iterator[tuple[str, int, int]]:

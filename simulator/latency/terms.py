@@ -98,7 +98,7 @@ class Rank:
     def kv_cache_dtype(self) -> str:
         """The deployment's, as vLLM runs it."""
         asked, version = self.served.args.kv_cache_dtype, self.served.args.vllm_version
-        return resolve_kv_cache_dtype(asked, self.arch, self.scheme, version).name
+        return resolve_kv_cache_dtype(asked, self.arch, self.scheme, version, self.gpu).name
 
     @property
     def fuses_all_reduces(self) -> bool:

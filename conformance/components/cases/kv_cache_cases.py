@@ -11,7 +11,7 @@ from kvcache.layout.kv_layout import KVLayout, kv_layout
 from kvcache.memory.settings import batches_in_flight
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
-from kvcache.shape.layer import KINDS, Attention, LatentAttention, Layer, StateSpace
+from kvcache.shape.layer import KINDS, Attention, Indexer, LatentAttention, Layer, StateSpace
 
 GPUS = ("h100-sxm", "a100-80gb", "b200-sxm", "rtx-pro-6000", "mi300x")
 _KV_DTYPES = (
@@ -19,7 +19,11 @@ _KV_DTYPES = (
     "fp8_per_token_head", "nvfp4", "nvfp4_4over6",
 )  # fmt: skip
 _LATENT_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8", "fp8_e4m3")
-_MIXES = ("full", "windows", "windows", "two windows", "all windows", "chunks", "latent", "unequal", "states", "both")
+_SPARSE_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8_e4m3", "fp8_ds_mla", "nvfp4_ds_mla")
+_MIXES = (
+    "full", "windows", "windows", "two windows", "all windows", "chunks", "latent", "unequal", "all unequal", "states",
+    "both", "sparse",
+)  # fmt: skip
 _BATCHED_TOKENS = (512, 2048, 8192, 16384)
 
 
@@ -104,6 +108,8 @@ def _attention(attention: Attention) -> dict[str, Any]:
         "num_kv_heads": 1 if latent else attention.num_kv_heads,
         "head_size": latent.cached_width if latent else attention.head_dim,
         "shared_with": attention.kv_owner,
+        "topk": attention.topk,
+        "indexer": attention.indexer.head_dim if attention.indexer else None,
     }
 
 
@@ -112,9 +118,11 @@ def random_case(seed: int, number: int) -> KVCacheCase:
     rng = Random(f"{seed} {number}")
     pp = rng.choice((1, 1, 1, 2, 3))
     architecture = _architecture(rng, f"random #{number}", max(rng.choice((2, 7, 12, 24, 30, 48, 61)), pp))
-    gpu = rng.choice(GPUS)
     dtypes = _LATENT_KV_DTYPES if architecture.is_mla else _KV_DTYPES
-    kv_cache_dtype = rng.choice([dtype for dtype in dtypes if _has_kernels(architecture, gpu, dtype)])
+    dtypes = _SPARSE_KV_DTYPES if architecture.is_sparse else dtypes
+    served = {gpu: [dtype for dtype in dtypes if _has_kernels(architecture, gpu, dtype)] for gpu in GPUS}
+    gpu = rng.choice([gpu for gpu in GPUS if served[gpu]])
+    kv_cache_dtype = rng.choice(served[gpu])
     backend = attention_backend(architecture, find_gpu(gpu), kv_cache_dtype)
     sizes = [size for size in (16, 32, 64, 128, 256) if any(size % kernel == 0 for kernel in backend.block_sizes)]
     return KVCacheCase(
@@ -150,14 +158,18 @@ def _architecture(rng: Random, name: str, num_layers: int) -> Architecture:
     windows = _windows(rng, mix, num_layers)
     usual = Attention(num_heads=16, num_kv_heads=kv_heads, head_dim=head_dim)
     full = usual
-    if mix == "latent":
+    if mix in ("latent", "sparse"):
         usual = full = _latent(rng, head_dim)
-    if mix == "unequal":
+    if mix in ("unequal", "all unequal"):
         full = replace(usual, head_dim=rng.choice((128, 256, 320, 512)), num_kv_heads=rng.choice((1, 2, 4, 8)))
     layers = [Layer(attention=_attending(usual, full, window, mix), intermediate_size=1024) for window in windows]
+    if mix == "all unequal":
+        layers = [Layer(attention=rng.choice((usual, full)), intermediate_size=1024) for _ in windows]
+    if mix == "sparse":
+        layers = _choosing(rng, usual, num_layers)
     if mix in ("states", "both") or (mix in ("latent", "windows") and rng.random() < 0.4):
         layers = _with_states(rng, mix, layers)
-    elif rng.random() < 0.2:
+    elif mix != "sparse" and rng.random() < 0.2:
         layers = _sharing(rng, layers)
     return Architecture(
         name=name,
@@ -178,6 +190,16 @@ def _latent(rng: Random, head_dim: int) -> Attention:
         qk_rope_head_dim=rng.choice((32, 64)),
     )
     return Attention(num_heads=16, num_kv_heads=16, head_dim=head_dim, latent=widths)
+
+
+def _choosing(rng: Random, latent: Attention, num_layers: int) -> list[Layer]:
+    """Layers of sparse attention: all with an indexer, or some that take an earlier one's choice."""
+    indexer = Indexer(num_heads=rng.choice((32, 64)), head_dim=128)
+    every = rng.choice((1, 1, 2, 4))
+    shapes = [
+        replace(latent, topk=2048, indexer=indexer if layer % every == 0 else None) for layer in range(num_layers)
+    ]
+    return [Layer(attention=shape, intermediate_size=1024) for shape in shapes]
 
 
 def _attending(usual: Attention, full: Attention, window: int | None, mix: str) -> Attention:

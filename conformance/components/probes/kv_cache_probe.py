@@ -182,7 +182,8 @@ def measure(case):
         if os.environ.get("HEADCOUNT_PROBE_DEBUG"):
             raise
         return {**line, "refused": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-    pages = {spec.page_size_bytes for group in configs[0].kv_cache_groups for spec in specs_of(group)}
+    groups = [group for stage in configs for group in stage.kv_cache_groups]
+    pages = {spec.page_size_bytes for group in groups for spec in specs_of(group)}
     return {
         **line,
         "block_size": config.cache_config.block_size,

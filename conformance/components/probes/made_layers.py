@@ -3,6 +3,7 @@
 import re
 from types import SimpleNamespace
 
+import torch
 from gpu_stand_ins import PLATFORM, Kernels, LatentKernels
 from vllm.config import CacheConfig, VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.attention.attention import Attention
@@ -12,6 +13,7 @@ from vllm.model_executor.layers.mamba.abstract import MambaBase
 from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.model_executor.layers.mamba.mamba_utils import MambaStateDtypeCalculator, MambaStateShapeCalculator
 from vllm.model_executor.models import ModelRegistry
+from vllm.model_executor.models.deepseek_v2 import DeepseekV32IndexerCache
 from vllm.model_executor.models.config import MambaModelConfig
 from vllm.platforms.interface import Platform
 from vllm.utils.torch_utils import (
@@ -19,6 +21,7 @@ from vllm.utils.torch_utils import (
     kv_cache_dtype_str_to_dtype,
 )
 from vllm.v1.attention.backend import AttentionType
+from vllm.v1.attention.backends.mla.indexer import DeepseekV32IndexerBackend
 from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
 
 NUM_LAYERS = [0]
@@ -121,8 +124,8 @@ def attention_layer(layer, case, dtype):
         return make(
             MLAAttention,
             head_size=layer["head_size"],
-            indexer=None,
-            topk_buffer_width=None,
+            indexer=layer["indexer"],
+            topk_buffer_width=layer["topk"],
             non_causal_multi_token_decode=False,
             attn_backend=LatentKernels,
             **fields,
@@ -137,6 +140,24 @@ def attention_layer(layer, case, dtype):
     if layer["chunked"]:
         return make(ChunkedLocalAttention, attention_chunk_size=layer["window"], **fields)
     return make(Attention, **fields)
+
+
+class IndexerKernels(LatentKernels):
+    """Those of an indexer, whose cache is as its own layer says."""
+
+    @classmethod
+    def customize_spec(cls, spec):
+        return DeepseekV32IndexerBackend.customize_spec(spec)
+
+
+def indexer_cache(head_dim, config):
+    """The keys of an indexer, in the width that vLLM's DeepseekV32Indexer gives them."""
+
+    class Cache(DeepseekV32IndexerCache):
+        def get_attn_backend(self):
+            return IndexerKernels
+
+    return make(Cache, head_dim=head_dim + head_dim // 128 * 4, dtype=torch.uint8, cache_config=config.cache_config)
 
 
 class Configured(SimpleNamespace):
@@ -198,6 +219,8 @@ def layers_of(case, config):
     tp, spec, dtype = case["tensor_parallel_size"], case["num_speculative_tokens"], config.model_config.dtype
     found = {}
     for number, layer in enumerate(case["layers"]):
+        if layer["attention"] and layer["attention"]["indexer"]:
+            found[f"layers.{number}.indexer"] = indexer_cache(layer["attention"]["indexer"], config)
         if layer["attention"]:
             found[f"layers.{number}.attn"] = attention_layer(layer["attention"], case, dtype)
         if layer["state"]:

@@ -12,6 +12,7 @@ Pattern = Annotated[str, Meta(max_length=10_000, description="text of at most 10
 FULL, WINDOW, STATE, PARALLEL, MLP, EXPERTS = "full", "window", "state", "attention beside a state", "mlp", "experts"
 # The names of layers in `layer_types`, old or new (transformers configuration_utils, remap_legacy_layer_types).
 _ATTENTION = ("attention", "full_attention")
+_ALL_TOKENS = ("full_attention", "deepseek_sparse_attention")  # the second: of models with an indexer alone
 _STATES = ("mamba", "mamba2", "linear_attention", "conv")
 _NEMOTRON = {"M": STATE, "*": FULL, "-": MLP, "E": EXPERTS}
 _NEMOTRON_NAMES = {
@@ -68,9 +69,9 @@ def _listed_windows(fields: Fields) -> list[str] | None:
         listed = ["sliding_attention" if flag else "full_attention" for flag in pattern]
     if listed is None:
         return None
-    if any(kind != "full_attention" for kind in listed) and window_of(fields) is None:
+    if any(kind not in _ALL_TOKENS for kind in listed) and window_of(fields) is None:
         raise HeadcountError(f"model {fields.name!r}: layer_types lists windows but sliding_window is missing; add it")
-    return [FULL if kind == "full_attention" else WINDOW for kind in listed]
+    return [FULL if kind in _ALL_TOKENS else WINDOW for kind in listed]
 
 
 def _listed_states(fields: Fields) -> list[str] | None:

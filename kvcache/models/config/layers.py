@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from files.errors import HeadcountError
 from kvcache.models.config.blocks import read_blocks
-from kvcache.models.config.fields import Fields
+from kvcache.models.config.fields import Fields, Names, Word
 from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, chunk_of, layer_kinds, window_of
 from kvcache.models.config.mlps import read_mlps
 from kvcache.models.config.states import read_state
-from kvcache.shape.layer import Attention, LatentAttention, Layer
+from kvcache.shape.layer import Attention, Indexer, LatentAttention, Layer
 
 
 def read_layers(fields: Fields) -> tuple[Layer, ...]:
@@ -21,7 +22,7 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
     attends = {kind: _attention(fields, kind) for kind in dict.fromkeys(kinds) if kind in (FULL, WINDOW, PARALLEL)}
     state = read_state(fields) if {STATE, PARALLEL} & set(kinds) else None
     mlps = read_mlps(fields, kinds, [owner is not None for owner in owners])
-    return tuple(
+    found = tuple(
         Layer(
             attention=attends.get(kind) if owner is None else replace(attends[kind], kv_owner=owner),
             state=state if kind in (STATE, PARALLEL) else None,
@@ -30,6 +31,25 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
         )
         for kind, owner, (width, experts) in zip(kinds, owners, mlps, strict=True)
     )
+    return tuple(
+        layer if chooses or layer.attention is None else replace(layer, attention=replace(layer.attention, indexer=None))
+        for layer, chooses in zip(found, _choosing(fields, len(found)), strict=True)
+    )
+
+
+def _choosing(fields: Fields, num_layers: int) -> list[bool]:
+    """Which layers choose for themselves what sparse attention reads; the others take an earlier one's choice.
+
+    Source: vLLM 0.33, models/deepseek_v32/attention.py.
+    """
+    pattern = fields.raw("index_topk_pattern")
+    if pattern is not None:
+        letters = pattern if isinstance(pattern, str) else fields.value(Names, "index_topk_pattern") or []
+        if len(letters) != num_layers or not set(letters) <= {"F", "S"}:
+            raise fields.error(f"index_topk_pattern must be one letter, F or S, for each of {num_layers} hidden layers")
+        return [letter == "F" for letter in letters]
+    step, offset = fields.integer("index_topk_freq", default=1) or 1, fields.integer("index_skip_topk_offset", default=2)
+    return [max(layer - offset + 1, 0) % step == 0 for layer in range(num_layers)]
 
 
 def _kv_owners(fields: Fields, kinds: Sequence[str]) -> list[int | None]:
@@ -67,6 +87,7 @@ def _attention(fields: Fields, kind: str) -> Attention:
                 qk_rope_head_dim=rope,
                 v_head_dim=fields.integer("v_head_dim"),
             ),
+            **_sparse(fields),
         )
     if fields.family.wide_keys:
         return _wide_keys(fields, window)
@@ -82,6 +103,17 @@ def _attention(fields: Fields, kind: str) -> Attention:
         chunked=chunked,
         keys_as_values=same,
     )
+
+
+def _sparse(fields: Fields) -> dict[str, Any]:
+    """What makes latent attention sparse, where the config has `index_topk`, as vLLM asks."""
+    topk = fields.optional("index_topk") if fields.family.has_indexer else None
+    if topk is None:
+        return {}
+    if not fields.optional("q_lora_rank"):
+        raise fields.error("index_topk without q_lora_rank, of which its indexer makes its queries")
+    indexer = Indexer(num_heads=fields.integer("index_n_heads"), head_dim=fields.integer("index_head_dim"))
+    return {"topk": topk, "indexer": indexer}
 
 
 def _wide_keys(fields: Fields, window: int | None) -> Attention:

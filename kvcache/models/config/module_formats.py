@@ -55,7 +55,8 @@ def _parts(layer: Layer) -> Iterator[tuple[str, str]]:
     """(component, part) of each module that formats may pack."""
     if layer.attention and layer.attention.latent:
         queries = ("q_a", "q_b") if layer.attention.latent.q_lora_rank else ("q",)
-        yield from (("attention", part) for part in (*queries, *_MLA))
+        chooses = ("index_q",) if layer.attention.indexer else ()
+        yield from (("attention", part) for part in (*queries, *_MLA, *chooses))
     shared = layer.experts and layer.experts.shared_expert_intermediate_size
     has = {
         "attention": layer.attention and not layer.attention.latent,

@@ -32,12 +32,13 @@ def refuse_unread(fields: Fields, outer_type: str = "") -> None:
 
 def _refuse_sparse(fields: Fields) -> None:
     sparse = entries("refusals.toml")["sparse"]
-    signs = [key for key in sparse["signs"] if fields.config.get(key) is not None]
+    read = () if fields.family.has_indexer else sparse["signs"]
+    signs = [key for key in (*read, *sparse["always"]) if fields.config.get(key) is not None]
     if signs or fields.model_type.startswith(tuple(sparse["beginnings"])):
         told = f" ({', '.join(signs)})" if signs else ""
         raise HeadcountError(
             f"model {fields.name!r}: the sparse attention of model_type {fields.model_type!r}{told} is not modelled: "
-            "its indexer keeps a cache of its own besides the latents, which is not counted; choose a model without one"
+            "it keeps caches of its own, which are not counted; choose a model without them"
         )
 
 
@@ -51,7 +52,7 @@ def _refuse_others(fields: Fields, model_types: tuple[str, str]) -> None:
 
 def _refuse_states(fields: Fields) -> None:
     kinds = set(fields.value(Names, "layer_types", "layers_block_type") or ())
-    strange = sorted(kinds - _LAYER_NAMES)
+    strange = sorted(kinds - _LAYER_NAMES - ({"deepseek_sparse_attention"} if fields.family.has_indexer else set()))
     signs = [key for key in entries("refusals.toml")["states"]["signs"] if fields.config.get(key) is not None]
     if set(fields.value(Numbers, "attn_type_list") or ()) == {1}:  # MiniMax: 1 is softmax attention, 0 lightning
         signs.remove("attn_type_list")

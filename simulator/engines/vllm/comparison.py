@@ -65,7 +65,7 @@ def compare(
     formats = weight_formats(architecture) if quantizations is None else quantizations
     found = []
     args = with_settings(args, settings)
-    pairs = [(name, kv) for name in formats for kv in _unlike(architecture, name, kv_cache_dtypes, args.vllm_version)]
+    pairs = [(name, kv) for name in formats for kv in _unlike(architecture, gpu, name, kv_cache_dtypes, args.vllm_version)]
     for (quantization, kv_cache_dtype), size in product(pairs, tensor_parallel_sizes):
         varied: dict[str, Any] = {
             "tensor_parallel_size": size,
@@ -83,11 +83,11 @@ def compare(
 
 
 def _unlike(
-    architecture: Architecture, quantization: str | None, kv_cache_dtypes: Sequence[str], vllm_version: str
+    architecture: Architecture, gpu: GPU, quantization: str | None, kv_cache_dtypes: Sequence[str], vllm_version: str
 ) -> tuple[str, ...]:
     """The KV-cache formats; where "auto" is an 8-bit one, the model's own dtype stands in for that beside it."""
     try:
-        auto = kv_cache_dtype_of(architecture, "auto", quantization=quantization, vllm_version=vllm_version)
+        auto = kv_cache_dtype_of(architecture, "auto", quantization=quantization, vllm_version=vllm_version, gpu=gpu)
     except ValueError:  # which the budgets say of themselves
         return tuple(kv_cache_dtypes)
     if "auto" not in kv_cache_dtypes or auto not in PER_TENSOR_FP8:

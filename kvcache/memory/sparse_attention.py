@@ -1,0 +1,63 @@
+"""What sparse attention takes on one rank beside weights and caches.
+
+Source: vLLM 0.32 and 0.33: the buffer of chosen tokens (models/deepseek_v32/nvidia/model.py), what the profiling run
+reserves (model_executor/layers/sparse_attn_indexer.py, v1/attention/backends/mla/indexer.py, flashmla_sparse.py), how
+many contexts prompts may gather (config/vllm.py, sparse_mla_prefill_workspace_factor). Not measured.
+"""
+
+from dataclasses import dataclass
+
+from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Attention
+
+PACKED = "_ds_mla"  # KV-cache formats that only FlashMLA's sparse kernels read
+_LONG_CONTEXT, _CONTEXTS, _LONG_CONTEXTS = 256 * 1024, 5, 2  # that prompts gather; of contexts beyond that length
+_KEYS_PER_LATENT = 8  # so many keys of an indexer are gathered in the place of one 16-bit latent
+_INDEX_BYTES = 4
+_LOGITS_BYTES = 512 * 2**20  # VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
+_TOPK_WORKSPACE_BYTES = 2**20  # RADIX_TOPK_WORKSPACE_SIZE
+_PADDED_HEADS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseAttentionMemory:
+    """Bytes: the buffer of chosen tokens; a workspace shared with the experts; what a layer takes while it chooses."""
+
+    kept: int = 0
+    workspace: int = 0
+    transient: int = 0
+
+
+NONE = SparseAttentionMemory()
+
+
+def sparse_attention_memory(
+    arch: Architecture,
+    parallelism: Parallelism,
+    *,
+    max_num_batched_tokens: int,
+    max_model_len: int,
+    kv_cache_dtype: str,
+) -> SparseAttentionMemory:
+    """All zero for a model whose queries attend to everything."""
+    attention, indexer = arch.attention, arch.indexer
+    if attention is None or attention.topk is None or indexer is None:
+        return NONE
+    indices = max_num_batched_tokens * attention.topk * _INDEX_BYTES
+    gathered = max_model_len * (_CONTEXTS if max_model_len <= _LONG_CONTEXT else _LONG_CONTEXTS)
+    workspace = gathered * _KEYS_PER_LATENT * indexer.cached_bytes + _TOPK_WORKSPACE_BYTES
+    if kv_cache_dtype.endswith(PACKED):
+        workspace = max(workspace, _unpacked(attention, parallelism, max_num_batched_tokens, gathered))
+    is_split = parallelism.tensor_parallel_size > 1  # ranks choose for a part of a prompt each, then exchange
+    return SparseAttentionMemory(kept=indices, workspace=workspace, transient=_LOGITS_BYTES + 2 * indices * is_split)
+
+
+def _unpacked(attention: Attention, parallelism: Parallelism, tokens: int, gathered: int) -> int:
+    """FlashMLA's workspace: latents of the gathered contexts in 16 bits; queries, outputs, both of padded heads too."""
+    latent = attention.latent
+    assert latent is not None, "sparse attention is over latents"
+    heads = attention.num_heads // parallelism.tensor_parallel_size
+    padded = -(-heads // _PADDED_HEADS) * _PADDED_HEADS
+    elements = gathered * latent.cached_width + tokens * (heads + padded) * (latent.cached_width + latent.kv_lora_rank)
+    return 2 * elements
