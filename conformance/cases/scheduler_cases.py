@@ -156,7 +156,17 @@ def store_case(seed: int, number: int) -> SchedulerCase:
     return replace(case, engine=replace(case.engine, host_tier=tier))
 
 
-CASES = {"all": random_case, "states": states_case, "cancelled": cancelled_case}  # by what they are about
+def sparse_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed with sparse attention: an indexer's keys and latents under the same block ids."""
+    case = random_case(seed, number)
+    widths = (132, 656) if number % 2 else (132, 1152, 1152)  # bytes of a token: with and without FP8, in some layers
+    pages = tuple(case.engine.block_size * width for width in widths)
+    group = KVGroup(None, layers=tuple(range(len(pages))), page_bytes=pages)
+    engine = replace(case.engine, kv_groups=(group,), prefix_cache_retention_interval=0)
+    return replace(case, engine=engine, has_latent_attention=True)
+
+
+CASES = {"all": random_case, "states": states_case, "cancelled": cancelled_case, "sparse": sparse_case}  # by topic
 ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case, "store": store_case}
 
 

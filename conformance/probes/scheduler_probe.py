@@ -29,7 +29,11 @@ from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, 
 from vllm.config.speculative import SpeculativeConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import (
+    generate_scheduler_kv_cache_config,
+    get_request_block_hasher,
+    init_none_hash,
+)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
@@ -41,6 +45,7 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     MLAAttentionSpec,
     SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
 )
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
@@ -116,6 +121,10 @@ class Engine:
             shape = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
             if group["is_state"]:
                 spec = MambaSpec(block_size=block_size, shapes=((1,),), dtypes=(torch.float32,), **states)
+            elif group["window"] is None and group["page_bytes"]:  # caches of unequal sizes: an indexer's, latents
+                shapes = ({**shape, "head_size": page // block_size, "dtype": torch.uint8} for page in group["page_bytes"])
+                caches = {f"layer{place}": MLAAttentionSpec(**each) for place, each in enumerate(shapes)}
+                spec = UniformTypeKVCacheSpecs.from_specs(caches)
             elif group["window"] is None:
                 spec = MLAAttentionSpec(**shape) if has_latent_attention else FullAttentionSpec(**shape)
             elif group["chunked"]:
@@ -131,9 +140,10 @@ class Engine:
         slides = any(group["window"] is not None and not group["chunked"] for group in engine["kv_groups"])
         if not settings and interval is not None and slides:  # releases before 0.30; they refuse it without a window
             os.environ["VLLM_PREFIX_CACHE_RETENTION_INTERVAL"] = str(interval)
-        return KVCacheConfig(
+        of_worker = KVCacheConfig(
             num_blocks=engine["num_gpu_blocks"], kv_cache_tensors=[], kv_cache_groups=groups, **settings
         )
+        return generate_scheduler_kv_cache_config([of_worker])
 
     @staticmethod
     def _config(model_folder, engine):
