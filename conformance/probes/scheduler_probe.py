@@ -122,7 +122,9 @@ class Engine:
             if group["is_state"]:
                 spec = MambaSpec(block_size=block_size, shapes=((1,),), dtypes=(torch.float32,), **states)
             elif group["window"] is None and group["page_bytes"]:  # caches of unequal sizes: an indexer's, latents
-                shapes = ({**shape, "head_size": page // block_size, "dtype": torch.uint8} for page in group["page_bytes"])
+                shapes = (
+                    {**shape, "head_size": page // block_size, "dtype": torch.uint8} for page in group["page_bytes"]
+                )
                 caches = {f"layer{place}": MLAAttentionSpec(**each) for place, each in enumerate(shapes)}
                 spec = UniformTypeKVCacheSpecs.from_specs(caches)
             elif group["window"] is None:

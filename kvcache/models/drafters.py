@@ -135,9 +135,7 @@ def _assumed_head(target: Architecture, kind: str) -> Drafter:
         raise HeadcountError(
             f"{target.name} has no attention, so no {NAMES[kind]} can be assumed for it; take draft_model"
         )
-    plain = replace(
-        attention, window=None, chunked=False, kv_owner=None, keys_as_values=False, topk=None, indexer=None
-    )
+    plain = replace(attention, window=None, chunked=False, kv_owner=None, keys_as_values=False, topk=None, indexer=None)
     width = target.intermediate_size or WIDTH_OF_MLP * target.hidden_size
     words = min(EAGLE3_VOCABULARY, target.vocab_size) if kind == "eagle3" else target.vocab_size
     head = _head(target, kind, (Layer(attention=plain, intermediate_size=width),), words, target.hidden_size)

@@ -1,47 +1,16 @@
-"""What attention over the cache costs, by the sums of a batch that it grows with."""
+"""What attention over the cache costs in a model's layers."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.releases import SLOWER_8_BIT_DECODE
 from kvcache.shape.layer import Attention
+from simulator.latency.attention_cost import NO_ATTENTION, AttentionCost, times_attention
 from simulator.latency.gpu_constants import cached_bits
+from simulator.latency.sparse_attention import chosen_cost, scoring_cost
 from simulator.latency.terms import Rank
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionCost:
-    """Seconds of a layer or of several.
-
-    Of a decode step, per sequence that decodes, per token of context that it reads, per position that prefill sees.
-    `prefill_token_s` is what a token of a step with prefill costs besides: reading queries, keys, writing the cache.
-    """
-
-    start_s: float
-    sequence_s: float
-    context_s: float
-    prefill_s: float
-    prefill_token_s: float
-    is_compute_bound: bool  # in decode
-
-
-NO_ATTENTION = AttentionCost(
-    start_s=0.0, sequence_s=0.0, context_s=0.0, prefill_s=0.0, prefill_token_s=0.0, is_compute_bound=False
-)
-
-
-def add_attention(one: AttentionCost, other: AttentionCost) -> AttentionCost:
-    """Of both in one step; the first says what bounds it, unless it takes no time."""
-    return AttentionCost(
-        start_s=one.start_s + other.start_s,
-        sequence_s=one.sequence_s + other.sequence_s,
-        context_s=one.context_s + other.context_s,
-        prefill_s=one.prefill_s + other.prefill_s,
-        prefill_token_s=one.prefill_token_s + other.prefill_token_s,
-        is_compute_bound=(one if one.context_s else other).is_compute_bound,
-    )
 
 
 def attention(rank: Rank, shape: Attention) -> AttentionCost:
@@ -88,17 +57,21 @@ def _read_share(rank: Rank, shape: Attention) -> float:
 
 
 def attention_over(rank: Rank, *, windowed: bool) -> AttentionCost:
-    """The sum over layers whose attention has a window, or over those without; 0 where there are none."""
+    """The sum over layers whose attention reads a part of the context, or over those that read all of it.
+
+    A part: a window, or what an indexer chooses. An indexer itself reads a key of every token.
+    """
     found = [held.attention for held in rank.arch.layers if held.attention is not None]
+    if rank.arch.is_sparse:
+        return _sparse_over(rank, found, chosen=windowed)
     shapes = [shape for shape in found if (shape.window is not None) is windowed]
     if not shapes:
         return NO_ATTENTION
-    one, count = attention(rank, shapes[0]), rank.layer_weight * len(shapes)  # those of a kind have the same heads
-    return AttentionCost(
-        start_s=count * one.start_s,
-        sequence_s=count * one.sequence_s,
-        context_s=count * one.context_s,
-        prefill_s=count * one.prefill_s,
-        prefill_token_s=count * one.prefill_token_s,
-        is_compute_bound=one.is_compute_bound,
-    )
+    return times_attention(rank.layer_weight * len(shapes), attention(rank, shapes[0]))  # a kind has the same heads
+
+
+def _sparse_over(rank: Rank, shapes: Sequence[Attention], *, chosen: bool) -> AttentionCost:
+    if chosen:
+        return times_attention(rank.layer_weight * len(shapes), chosen_cost(rank, shapes[0]))
+    indexers = [shape.indexer for shape in shapes if shape.indexer is not None]
+    return times_attention(rank.layer_weight * len(indexers), scoring_cost(rank, indexers[0]))

@@ -1,6 +1,7 @@
 """What drafting adds to a step under speculative decoding: the drafter's passes, by the cause of their time."""
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from types import MappingProxyType
 
 import numpy as np
@@ -11,7 +12,8 @@ from kvcache.parallelism import pad_vocabulary
 from kvcache.shape.tensors import Tensor
 from simulator.engines.engines import with_settings
 from simulator.engines.vllm.speculation import Speculation
-from simulator.latency.attention import NO_ATTENTION, AttentionCost, add_attention, attention_over
+from simulator.latency.attention import attention_over
+from simulator.latency.attention_cost import NO_ATTENTION, AttentionCost, add_attention
 from simulator.latency.model import ACTIVATIONS, HOST
 from simulator.latency.passes import ONCE_PER_PASS, pass_over
 from simulator.latency.step_time import FloatArray
@@ -45,6 +47,7 @@ class Drafting:
     by_tokens: Causes = field(default_factory=lambda: MappingProxyType({}))
     by_sampled: Causes = field(default_factory=lambda: MappingProxyType({}))
     attention: AttentionCost = NO_ATTENTION
+    chosen: AttentionCost = NO_ATTENTION  # of tokens that its indexer chooses
     host_s: float = 0.0
     host_sequence_s: float = 0.0
     assumptions: tuple[tuple[str, str, str], ...] = ()
@@ -109,7 +112,8 @@ class _Passes:
         return Drafting(
             by_tokens=pass_over(self.first, scheduled),
             by_sampled=add(*parts),
-            attention=self._attention(),
+            attention=self._attention(windowed=False),
+            chosen=self._attention(windowed=True) if self.first.arch.is_sparse else NO_ATTENTION,
             host_s=self.speculation.num_passes * self.launch_s if self.async_scheduling else 0.0,
             assumptions=self._assumptions(),
         )
@@ -143,10 +147,11 @@ class _Passes:
         waited = np.maximum(self.launch_s - first_s, 0.0) + self.num_later * np.maximum(self.launch_s - later_s, 0.0)
         return np.asarray(waited)
 
-    def _attention(self) -> AttentionCost:
+    def _attention(self, *, windowed: bool) -> AttentionCost:
         """Windows of a drafter are taken to be as long as the context: the model has one length of its own."""
+        parts = (windowed,) if self.first.arch.is_sparse else (False, True)
         first, later = (
-            add_attention(attention_over(rank, windowed=False), attention_over(rank, windowed=True))
+            reduce(add_attention, (attention_over(rank, windowed=part) for part in parts))
             for rank in (self.first, self.later)
         )
         return replace(

@@ -13,8 +13,8 @@ from vllm.model_executor.layers.mamba.abstract import MambaBase
 from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.model_executor.layers.mamba.mamba_utils import MambaStateDtypeCalculator, MambaStateShapeCalculator
 from vllm.model_executor.models import ModelRegistry
-from vllm.model_executor.models.deepseek_v2 import DeepseekV32IndexerCache
 from vllm.model_executor.models.config import MambaModelConfig
+from vllm.model_executor.models.deepseek_v2 import DeepseekV32IndexerCache
 from vllm.platforms.interface import Platform
 from vllm.utils.torch_utils import (
     STR_DTYPE_TO_TORCH_DTYPE,

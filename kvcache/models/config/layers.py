@@ -6,7 +6,7 @@ from typing import Any
 
 from files.errors import HeadcountError
 from kvcache.models.config.blocks import read_blocks
-from kvcache.models.config.fields import Fields, Names, Word
+from kvcache.models.config.fields import Fields, Names
 from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, chunk_of, layer_kinds, window_of
 from kvcache.models.config.mlps import read_mlps
 from kvcache.models.config.states import read_state
@@ -32,7 +32,9 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
         for kind, owner, (width, experts) in zip(kinds, owners, mlps, strict=True)
     )
     return tuple(
-        layer if chooses or layer.attention is None else replace(layer, attention=replace(layer.attention, indexer=None))
+        layer
+        if chooses or layer.attention is None
+        else replace(layer, attention=replace(layer.attention, indexer=None))
         for layer, chooses in zip(found, _choosing(fields, len(found)), strict=True)
     )
 
@@ -48,7 +50,10 @@ def _choosing(fields: Fields, num_layers: int) -> list[bool]:
         if len(letters) != num_layers or not set(letters) <= {"F", "S"}:
             raise fields.error(f"index_topk_pattern must be one letter, F or S, for each of {num_layers} hidden layers")
         return [letter == "F" for letter in letters]
-    step, offset = fields.integer("index_topk_freq", default=1) or 1, fields.integer("index_skip_topk_offset", default=2)
+    step, offset = (
+        fields.integer("index_topk_freq", default=1) or 1,
+        fields.integer("index_skip_topk_offset", default=2),
+    )
     return [max(layer - offset + 1, 0) % step == 0 for layer in range(num_layers)]
 
 

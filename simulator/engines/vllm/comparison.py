@@ -65,7 +65,9 @@ def compare(
     formats = weight_formats(architecture) if quantizations is None else quantizations
     found = []
     args = with_settings(args, settings)
-    pairs = [(name, kv) for name in formats for kv in _unlike(architecture, gpu, name, kv_cache_dtypes, args.vllm_version)]
+    pairs = [
+        (name, kv) for name in formats for kv in _unlike(architecture, gpu, name, kv_cache_dtypes, args.vllm_version)
+    ]
     for (quantization, kv_cache_dtype), size in product(pairs, tensor_parallel_sizes):
         varied: dict[str, Any] = {
             "tensor_parallel_size": size,

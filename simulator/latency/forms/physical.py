@@ -12,7 +12,8 @@ from kvcache.releases import SLOWER_EXPERTS, SORTS_TO_SAMPLE
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
 from simulator.engines.vllm.compilation import FULL, FULL_DECODE_ONLY, NONE, PIECEWISE
-from simulator.latency.attention import AttentionCost, add_attention, attention_over
+from simulator.latency.attention import attention_over
+from simulator.latency.attention_cost import AttentionCost, add_attention
 from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
 from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, SGLANG_TPOT, SGLANG_TTFT, unmeasured_parts
@@ -80,7 +81,7 @@ def latency_model(
     drafts = drafting(rank)
     by_tokens = add(_by_tokens(rank), drafts.by_tokens)
     full = add_attention(attention_over(rank, windowed=False), drafts.attention)
-    caches = full, attention_over(rank, windowed=True)
+    caches = full, add_attention(attention_over(rank, windowed=True), drafts.chosen)
     by_sampled = add(_by_sampled(rank, sum(cache.sequence_s for cache in caches)), drafts.by_sampled)
     kernel = kernel_of(rank)
     unmeasured = unmeasured_parts(served, rank.scheme, known, kernel)
@@ -113,7 +114,8 @@ def _log_errors(
     """Of TPOT, TTFT, users' TTFT, as stated with the constants; no less than KERNELS_ONLY without a fit to runs."""
     kind = spread_kind(served)
     tpot, ttft = known.log_errors(kind)
-    is_like_runs = served.architecture.state_space is None and served.args.pipeline_parallel_size == 1
+    arch = served.architecture
+    is_like_runs = arch.state_space is None and not arch.is_sparse and served.args.pipeline_parallel_size == 1
     is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
     of_tpot = [KERNELS_ONLY_TPOT] if not is_fitted or served.args.speculation is not None else []
     of_ttft = [] if is_fitted else [KERNELS_ONLY_TTFT]
@@ -278,8 +280,10 @@ def _give_or_take(constants: Constants, name: str) -> str:
 
 
 def window_class(arch: Architecture) -> tuple[int, int]:
-    """How many layers have a window, with its tokens: their mean where windows differ."""
-    windows = arch.windows
+    """How many layers read a part of the context, with its most tokens: the mean of windows that differ."""
+    windows = arch.windows or tuple(
+        layer.attention.topk for layer in arch.layers if layer.attention and layer.attention.topk
+    )
     return len(windows), round(float(np.mean(windows))) if windows else FULL_ATTENTION_WINDOW
 
 
@@ -294,6 +298,9 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if arch.state_space is not None:
         why = "kernel times of gated delta net and KDA; no measured run of a model with linear attention exists"
         rows.append(("SSM / linear-attention layers", f"{arch.state_space.kind}: not measured in a server", why))
+    if arch.indexer is not None:
+        why = "kernel times of DeepSeek-V3.2 and GLM-5 on H200 and B200; no measured run of sparse attention exists"
+        rows.append(("sparse attention", "not measured in a server", why))
     if rank.stages > 1:
         why = (
             "every stage takes as long as the longest, with transfers over the link; no measured run of a pipeline "

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from conformance.models import with_attention
 from kvcache.models.catalog import load_model
-from simulator.latency.attention import AttentionCost, attention
+from simulator.latency.attention import attention
+from simulator.latency.attention_cost import AttentionCost
 from simulator.latency.gpu_constants import WIDE, Constants
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import Rank
