@@ -77,7 +77,7 @@ def latency_model(
     known = constants if constants is not None else constants_for(served.gpu)
     if profile is not None:
         return _calibrated(served, known, profile)
-    rank = _rank(served, known)
+    rank = rank_of(served, known)
     drafts = drafting(rank)
     by_tokens = add(_by_tokens(rank), drafts.by_tokens)
     full = add_attention(attention_over(rank, windowed=False), drafts.attention)
@@ -173,7 +173,8 @@ def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -
     return replace(at(), sampler=lambda rng: at(profile.draw(rng)))
 
 
-def _rank(served: ServedModel, constants: Constants) -> Rank:
+def rank_of(served: ServedModel, constants: Constants) -> Rank:
+    """One rank of a deployment, with its release's constants and those of its experts' kernel."""
     scheme = scheme_of(served)
     parallelism = parallelism_of(served.args, scheme, served.gpu)
     known = constants.in_release(served.args.vllm_version)
