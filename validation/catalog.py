@@ -75,9 +75,8 @@ def _enter(entries: dict[str, Any], name: str, config: Config, source: str) -> s
     except HeadcountError as error:
         return f"refused: {error}"
     if base is None:
-        entries[slug_of(name)] = {
-            "name": name, "source": source, "aliases": [], "config": kept | ({"quantization_config": packed} if packed else {}),
-        }  # fmt: skip
+        native = {"quantization_config": packed} if packed else {}
+        entries[slug_of(name)] = {"name": name, "source": source, "aliases": [], "config": kept | native}
         return "a model"
     entry = entries[base]
     if packed and from_config({**entry["config"], "quantization_config": packed}, name="") != _read(entry):

@@ -100,6 +100,9 @@ def test_bytes_per_token_are_the_formulas(model: str, tp: int) -> None:
         assert evaluate("packed_latent")["bytes_per_token_per_layer"] == kv_bytes_per_token_per_layer(
             arch, tp, "fp8_ds_mla"
         )
+        indexer = load_model("deepseek-v3.2").indexer
+        assert indexer is not None
+        assert evaluate("indexer", index_head_dim=indexer.head_dim)["bytes_per_token_per_layer"] == indexer.cached_bytes
     else:
         says = evaluate(
             "kv_heads", num_key_value_heads=arch.num_key_value_heads, tensor_parallel_size=tp,

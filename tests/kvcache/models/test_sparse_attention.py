@@ -129,7 +129,7 @@ def test_gpus_without_kernels_are_refused(gpu: str, asked: str) -> None:
 
 
 def test_sglang_refuses_it_by_name() -> None:
-    with pytest.raises(ValueError, match="layers with an indexer, which deepseek-ai/DeepSeek-V3.2 has"):
+    with pytest.raises(ValueError, match=r"layers with an indexer, which deepseek-ai/DeepSeek-V3\.2 has"):
         memory_budget(load_model("deepseek-v3.2"), HOPPER, SGLangArgs(tensor_parallel_size=8))
 
 
