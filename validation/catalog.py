@@ -24,12 +24,16 @@ from kvcache.shape.architecture import Architecture
 
 Config = dict[str, Any]
 _NOISE: Final = re.compile(
-    r"architectures|auto_map|_name_or_path|transformers_version|.*token_id|.*_token|initializer.*|.*dropout.*|use_cache"
+    r"architectures|auto_map|_name_or_path|transformers_version|.*token_id|initializer.*|.*dropout.*|use_cache"
     r"|.*_eps|epsilon|rms_norm|hidden_act.*|activation.*|router_aux.*|output_.*|pretraining_tp|ep_size|scoring_func"
     r"|topk_group|n_group|norm_topk_prob|routed_scaling_factor|rope_theta|rope_interleave|image_.*|video_.*"
     r"|time_step_.*|rescale_.*|residual_in_fp32|mamba_hidden_act|mamba_proj_bias|mlp_hidden_act|use_mamba_kernels"
     r"|chunk_size|quantization_config|compression_config|indexer_types|mtp_.*|num_nextn_predict_layers|aux_loss_alpha"
-    r"|seq_aux|moe_router_.*|num_logits_to_keep|attention_value_scale|sink_.*|fused_qkv|is_causal|tokenizer_.*|.*_rope_theta"
+    r"|.*_rope_theta|add_cross.*|bad_words.*|begin_supp.*|chunk_size_.*|cross_attention_hidden_size|decoder_start.*"
+    r"|diversity.*|do_sample|early_stop.*|exponential_.*|finetuning.*|forced_.*|id2label|label2id|is_decoder|prefix"
+    r"|length_penalty|m.._length|no_repeat.*|num_beam.*|num_return.*|problem_type|pruned.*|remove_inv.*|repetition.*"
+    r"|return_dict.*|suppress.*|task_spec.*|temperature|tf_leg.*|tie_encoder.*|top_[kp]|torchscript|typical_p"
+    r"|use_bfloat16|encoder_no.*|ignore_index|.*_placeholder|.*_situ_.*"
 )  # fmt: skip
 _FEW, _LONGEST = 12, 20_000  # members of a list; letters of a quantization_config
 _LISTS: Final = ("modules_to_not_convert", "exclude_modules", "ignore", "ignored_layers")
@@ -88,7 +92,7 @@ def _enter(entries: dict[str, Any], name: str, config: Config, source: str) -> s
 
 def _kept(config: Config, shape: Architecture) -> Config:
     """The keys that say what the model is made of; no long list that only repeats what the others say."""
-    kept = {key: value for key, value in config.items() if not _NOISE.fullmatch(key)}
+    kept = _without_noise(config)
     for key in [key for key, value in kept.items() if isinstance(value, list) and len(value) > _FEW]:
         without = {other: value for other, value in kept.items() if other != key}
         try:
@@ -97,6 +101,12 @@ def _kept(config: Config, shape: Architecture) -> Config:
             continue
     assert _plain(from_config(kept, name=shape.name)) == _plain(shape), f"{shape.name}: a key that was left out counts"
     return kept
+
+
+def _without_noise(config: Mapping[str, Any]) -> Config:
+    """The keys that are not noise, at each level, with a value."""
+    kept = {key: value for key, value in config.items() if not _NOISE.fullmatch(key) and value != ""}
+    return {key: _without_noise(value) if key == "text_config" else value for key, value in kept.items()}
 
 
 def _packed(config: Config, shape: Architecture) -> Config:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def compare(found: KVCacheComparison, case: KVCacheCase, theirs: Record) -> None
     if refused is not None and case.config is not None and not _is_too_large(refused):
         found.not_built[case.name] = refused
         return
-    ours = our_layout(case)
+    ours = our_layout(replace(case, vllm_version=found.vllm_version))
     differing = _differing(ours, theirs)
     if differing:
         fields = {name: (ours.get(name), theirs.get(name)) for name in differing}

@@ -16,6 +16,7 @@ from kvcache.layout.layer_caches import (
     unify_page_size,
 )
 from kvcache.parallelism import Parallelism
+from kvcache.releases import LAYOUT_RELEASE
 from kvcache.shape.architecture import Architecture
 
 
@@ -156,8 +157,9 @@ def kv_layout(
     enable_prefix_caching: bool = True,
     num_speculative_tokens: int = 0,
     gpu: GPU | None = None,
+    vllm_version: str = LAYOUT_RELEASE,
 ) -> KVLayout:
-    """The layout vLLM 0.32 gives this model; a `block_size` of None is vLLM's choice for it on that GPU.
+    """The layout that a release of vLLM gives this model; a `block_size` of None is vLLM's choice for it on that GPU.
 
     `kv_cache_dtype` "auto" is the model's own dtype here: `kv_cache_dtype.py` says what it stands for.
 
@@ -177,6 +179,8 @@ def kv_layout(
         kv_cache_dtype=kv_cache_dtype,
         cache_mode=mamba_cache_mode(arch, enable_prefix_caching=enable_prefix_caching),
         num_speculative_tokens=num_speculative_tokens,
+        gpu=gpu,
+        vllm_version=vllm_version,
     )
     size = kv_block_size(settings, block_size)
     layout = KVLayout(

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 
 from files.errors import HeadcountError
+from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import DEFAULT_BLOCK_SIZE, AttentionBackend
 from kvcache.layout.kv_content import cache_bytes_per_token, kv_bytes_per_token_per_layer
-from kvcache.layout.state_content import state_bytes, states_per_request
+from kvcache.layout.state_content import checkpoint_alignment, state_bytes, states_per_request
+from kvcache.releases import LAYOUT_RELEASE
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention
 
@@ -57,6 +60,14 @@ class CacheSettings:
     kv_cache_dtype: str = "auto"
     cache_mode: str | None = None  # of `mamba_cache_mode`
     num_speculative_tokens: int = 0
+    gpu: GPU | None = None
+    vllm_version: str = LAYOUT_RELEASE
+
+    @property
+    def checkpoint_alignment(self) -> int | None:
+        """Tokens to whose multiples prefill kernels can write states on their way; None where they cannot."""
+        space = self.arch.state_space
+        return None if space is None else checkpoint_alignment(space, self.gpu, self.vllm_version)
 
     @property
     def state_bytes(self) -> int:
@@ -84,6 +95,8 @@ def kv_block_size(settings: CacheSettings, block_size: int | None) -> int:
         return size
     kernel = min(settings.backend.block_sizes)
     unit = max(kernel, size, _HYBRID_MLA_ALIGNMENT if settings.arch.is_mla else 0)
+    if settings.cache_mode == "align":  # since 0.33; before, no kernel asked for more
+        unit = lcm(unit, settings.checkpoint_alignment or 1)
     needed = unit * -(-settings.state_bytes // (unit * settings.aligned_bytes_per_token))
     return max(size, kernel * -(-needed // kernel))
 
@@ -148,7 +161,9 @@ def _state_cache(settings: CacheSettings, block_size: int) -> LayerCache | None:
     return LayerCache(
         layer=-1,
         is_state=True,
-        states_per_request=states_per_request(space, mode, settings.num_speculative_tokens),
+        states_per_request=states_per_request(
+            mode, settings.num_speculative_tokens, writes_checkpoints=settings.checkpoint_alignment is not None
+        ),
         block_size=block_size if mode == "align" else None,
         page_size_bytes=max(settings.state_bytes, padded),
     )

@@ -1,19 +1,21 @@
 """How many bytes one state of a state-space or linear-attention layer takes on one rank.
 
 Source: vLLM 0.32.0, model_executor/layers/mamba/mamba_utils.py (`MambaStateShapeCalculator`,
-`MambaStateDtypeCalculator`).
+`MambaStateDtypeCalculator`); 0.33, gdn/qwen_gdn_linear_attn.py (`_resolve_gdn_prefill_backend`), kda_checkpoint.py,
+models/kimi_k3/nvidia/kda.py (`is_flashkda_supported`).
 """
 
 from math import prod
 
 from files.errors import HeadcountError
+from kvcache.gpus.gpu import GPU
 from kvcache.parallelism import Parallelism, split
+from kvcache.releases import GATED_DELTA_NET_CHECKPOINTS
 from kvcache.shape.layer import KINDS, StateSpace
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-# Blocks beside a request's current state under cache mode `align`: the one that it was copied from, then, where the
-# prefill kernel can write the state at a block's end on its way, one for that (`num_prefill_checkpoint_blocks`).
-_PREFILL_CHECKPOINTS = {"mamba2": 1}
+_EXPORTING_HEAD_DIM = 128  # of KDA, of gated delta net's keys on Blackwell
+_MAMBA2_ALIGNMENT, _FLASHINFER_ALIGNMENT, _FLASHKDA_ALIGNMENT = 1, 64, 16  # tokens
 
 
 def state_bytes(space: StateSpace, model_dtype: str, tp: int = 1, num_speculative_tokens: int = 0) -> int:
@@ -31,10 +33,31 @@ def recurrent_elements(space: StateSpace, tp: int = 1) -> int:
     return prod(_recurrent_shape(space, tp))
 
 
-def states_per_request(space: StateSpace, cache_mode: str, num_speculative_tokens: int = 0) -> int:
-    """Blocks of one group that a request holds at most (vLLM `MambaSpec.max_memory_usage_bytes`)."""
+def checkpoint_alignment(space: StateSpace, gpu: GPU | None, vllm_version: str) -> int | None:
+    """Where the prefill kernels can write a state on their way, in tokens; None where they cannot.
+
+    A Hopper GPU where none is given.
+    """
+    family = "hopper" if gpu is None else gpu.family
+    if space.kind == "mamba2":
+        return _MAMBA2_ALIGNMENT
+    if space.kind == "kimi_delta" and space.full_rank_gate:
+        has_kernel = family in ("hopper", "blackwell") and space.head_dim == _EXPORTING_HEAD_DIM
+        return _FLASHKDA_ALIGNMENT if has_kernel else None
+    if space.kind == "gated_delta_net" and GATED_DELTA_NET_CHECKPOINTS.holds_in(vllm_version):
+        has_kernel = family == "hopper" or (family == "blackwell" and space.key_head_dim == _EXPORTING_HEAD_DIM)
+        return _FLASHINFER_ALIGNMENT if has_kernel else None
+    return None
+
+
+def states_per_request(cache_mode: str, num_speculative_tokens: int = 0, *, writes_checkpoints: bool = False) -> int:
+    """Blocks of one group that a request holds at most (vLLM `MambaSpec.max_memory_usage_bytes`).
+
+    Under cache mode `align`: its current state, the one that it was copied from, and one that a prefill kernel writes
+    on its way (`num_prefill_checkpoint_blocks`).
+    """
     if cache_mode == "align":
-        return 2 + num_speculative_tokens + _PREFILL_CHECKPOINTS.get(space.kind, 0)
+        return 2 + num_speculative_tokens + writes_checkpoints
     return 1 + num_speculative_tokens
 
 

@@ -166,6 +166,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
         block_size=settings.block_size,
         enable_prefix_caching=settings.enable_prefix_caching,
         gpu=gpu,
+        vllm_version=settings.vllm_version,
     )
     placed = Placement(
         arch=architecture,

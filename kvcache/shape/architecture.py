@@ -47,7 +47,7 @@ class Architecture:
     tie_word_embeddings: bool = False
     qk_norm: bool = False
     qk_norm_whole_projection: bool = False  # OLMo-2, MiniMax-M2: one weight per element of the projection, not per head
-    attention_output_gate: bool = False  # as wide as q, in the same projection (Qwen3-Next)
+    attention_output_gate: bool = False  # as wide as the output, in the same projection (Qwen3-Next, Kimi-K3)
     attention_sinks: bool = False
     norms_per_layer: int = 2
     norm_bias: bool = False

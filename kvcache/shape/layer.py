@@ -99,6 +99,7 @@ class StateSpace:
     num_groups: int = 0
     state_size: int = 0
     intermediate_size: int = 0
+    full_rank_gate: bool = False  # of the output, as wide as the heads, not through a narrow rank (Kimi-K3)
     state_dtype: str = "auto"  # of the recurrent state, vLLM's mamba_ssm_cache_dtype; auto: the model's dtype
     # What only the count of weights needs.
     dt_rank: int = 0

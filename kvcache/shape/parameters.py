@@ -164,6 +164,9 @@ def _latent_attention(
         yield Tensor("attention", outputs, inputs, quantizable=True, part=name)
         if name in norms:
             yield Tensor("norms", norms[name])
+    if arch.attention_output_gate:
+        gated = split(attention.num_heads, parallelism, "attention heads") * latent.v_head_dim
+        yield Tensor("attention", gated, arch.hidden_size, quantizable=True, part="gate")
     if attention.indexer is not None:
         yield from _indexer(arch, attention.indexer, latent.q_lora_rank or 0)
 

@@ -98,10 +98,14 @@ def _gated_delta_net(state: StateSpace, hidden_size: int, parallelism: Paralleli
 def _kimi_delta(state: StateSpace, hidden_size: int, parallelism: Parallelism) -> Iterator[Tensor]:
     heads = split(state.num_heads, parallelism, "linear-attention heads")
     width, rank = heads * state.head_dim, state.head_dim
-    yield _linear(3 * width + heads + rank, hidden_size)  # q, k, v, beta, then the forget gate's first half, whole
+    gate = width if state.full_rank_gate else 0
+    yield _linear(
+        3 * width + gate + heads + rank, hidden_size
+    )  # q, k, v, beta, then the forget gate's first half, whole
     yield _linear(width, rank)
-    yield _linear(rank, hidden_size)  # the output gate's halves
-    yield _linear(width, rank)
+    if not gate:
+        yield _linear(rank, hidden_size)  # the output gate's halves
+        yield _linear(width, rank)
     yield _linear(hidden_size, width, "out")
     yield Tensor(COMPONENT, 3 * width, state.conv_kernel, element_bytes=_FP32)
     yield _vector(width + heads, _FP32)  # the bias of dt, A

@@ -8,8 +8,10 @@ from typing import Any
 from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.attention_backend import attention_backend
 from kvcache.layout.kv_layout import KVLayout, kv_layout
+from kvcache.layout.state_content import checkpoint_alignment
 from kvcache.memory.settings import batches_in_flight
 from kvcache.parallelism import Parallelism
+from kvcache.releases import LAYOUT_RELEASE, NEWEST_RELEASE
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import KINDS, Attention, Indexer, LatentAttention, Layer, StateSpace
 
@@ -45,6 +47,7 @@ class KVCacheCase:
     max_num_batched_tokens: int = 8192
     async_scheduling: bool = True
     available_bytes: tuple[int, ...]
+    vllm_version: str = LAYOUT_RELEASE  # whose layout is ours
     config: Mapping[str, Any] | None = None  # vLLM builds the model of this, or takes the architecture's layers
 
     @property
@@ -70,18 +73,23 @@ class KVCacheCase:
             enable_prefix_caching=self.enable_prefix_caching,
             num_speculative_tokens=self.num_speculative_tokens,
             gpu=find_gpu(self.gpu),
+            vllm_version=self.vllm_version,
         )
 
     def to_json(self) -> dict[str, Any]:
         """What the probe reads: the shape of each layer or the model's config, beside the settings."""
         backend = attention_backend(self.architecture, find_gpu(self.gpu), self.kv_cache_dtype)
-        found = {key: value for key, value in vars(self).items() if key not in ("architecture", "config", "gpu")}
+        ours = ("architecture", "config", "gpu", "vllm_version")
+        found = {key: value for key, value in vars(self).items() if key not in ours}
+        space = self.architecture.state_space
         shape = {"layers": _layers(self.architecture)} if self.config is None else {"config": dict(self.config)}
         return {
             **found,
             **shape,
             "num_layers": self.architecture.num_hidden_layers,
             "dtype": self.architecture.dtype,
+            # Of the newest release's kernels on that GPU, which cannot be asked here.
+            "checkpoint_alignment": checkpoint_alignment(space, find_gpu(self.gpu), NEWEST_RELEASE) if space else None,
             "stage_starts": self.stage_starts,
             "kernel_block_sizes": backend.block_sizes,
             "multiples": backend.multiples,
@@ -254,6 +262,7 @@ def random_state_space(rng: Random) -> StateSpace:
         intermediate_size=rng.choice((2048, 4096, 8192)),
         dt_rank=64,
         state_dtype=rng.choice(("auto", "auto", "float32")),
+        full_rank_gate=rng.random() < 0.5,
     )
 
 

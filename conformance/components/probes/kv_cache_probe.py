@@ -127,10 +127,21 @@ def lay_out_model(case):
             torch.set_default_dtype(config.model_config.dtype)
             initialize_model(config)
         torch.set_default_dtype(torch.float32)
+        choose_state_kernels(case, config)
         if stage == 0:
             Platform.update_block_size_for_backend.__func__(PLATFORM, config)
         specs.append(get_kv_cache_spec(config))
     return config, specs
+
+
+def choose_state_kernels(case, config):
+    """Give layers with states the prefill kernels of the case's GPU, which vLLM would have chosen there."""
+    alignment = case["checkpoint_alignment"]
+    for layer in config.compilation_config.static_forward_context.values():
+        if hasattr(layer, "kda_prefill_backend"):
+            layer.kda_prefill_backend = "flashkda" if alignment else "triton"
+        if hasattr(layer, "_checkpoint_alignment") and config.cache_config.mamba_cache_mode == "align":
+            layer._checkpoint_alignment = alignment
 
 
 def specs_of(group):

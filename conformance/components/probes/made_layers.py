@@ -4,12 +4,13 @@ import re
 from types import SimpleNamespace
 
 import torch
-from gpu_stand_ins import PLATFORM, Kernels, LatentKernels
+from gpu_stand_ins import PLATFORM, Kernels, LatentKernels, without_kernels
 from vllm.config import CacheConfig, VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.attention.attention import Attention
 from vllm.model_executor.layers.attention.chunked_local_attention import ChunkedLocalAttention
 from vllm.model_executor.layers.attention.mla_attention import MLAAttention
 from vllm.model_executor.layers.mamba.abstract import MambaBase
+from vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn import QwenGatedDeltaNetAttention
 from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.model_executor.layers.mamba.mamba_utils import MambaStateDtypeCalculator, MambaStateShapeCalculator
 from vllm.model_executor.models import ModelRegistry
@@ -84,10 +85,17 @@ def state_dtypes(state, dtype):
     return getattr(calculator, f"{kind}_state_dtype")(dtype, "auto", state["state_dtype"])
 
 
-def state_class(state):
-    """vLLM's layer of this kind: only Mamba 2 has its own word on its cache."""
+def class_of(state):
+    """vLLM's layer of this kind, where it has its own word on its cache."""
+    if state["kind"] == "kimi_delta" and state["full_rank_gate"]:
+        return without_kernels("vllm.models.kimi_k3.nvidia.kda").KimiK3DeltaAttention
+    return {"mamba2": MambaMixer2, "gated_delta_net": QwenGatedDeltaNetAttention}.get(state["kind"], MambaBase)
 
-    class StateLayer(MambaMixer2 if state["kind"] == "mamba2" else MambaBase):
+
+def state_class(state):
+    """The same, without what it computes."""
+
+    class StateLayer(class_of(state)):
         mamba_type = is_kv_cache_tp_replicated = None
 
         def get_state_shape(self):
@@ -226,7 +234,14 @@ def layers_of(case, config):
         if layer["state"]:
             state = layer["state"]
             found[f"layers.{number}.mixer"] = make(
-                state_class(state), shapes=state_shapes(state, tp, spec), dtypes=state_dtypes(state, dtype)
+                state_class(state),
+                shapes=state_shapes(state, tp, spec),
+                dtypes=state_dtypes(state, dtype),
+                vllm_config=config,
+                _checkpoint_alignment=case["checkpoint_alignment"]
+                if config.cache_config.mamba_cache_mode == "align"
+                else None,
+                kda_prefill_backend="flashkda" if case["checkpoint_alignment"] else "triton",
             )
     return found
 

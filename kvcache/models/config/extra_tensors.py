@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from kvcache.models.config.fields import Fields
+from kvcache.models.config.mlps import latent_width
 from kvcache.shape.tensors import ExtraTensor
 
 RESIDUAL = "residual"  # what Gemma adds around the residual stream
 
 
 def read_extra_tensors(fields: Fields, num_layers: int) -> tuple[ExtraTensor, ...]:
-    """Of Gemma 3n, Gemma 4, Nemotron-H; splits as vLLM 0.32 models/gemma3n, models/gemma4."""
+    """Of Gemma 3n, Gemma 4, Nemotron-H, Kimi-K3; splits as vLLM 0.32 models/gemma3n, models/gemma4."""
     reader = _READERS.get(fields.model_type)
     return () if reader is None else tuple(reader(fields, num_layers))
 
@@ -57,7 +58,7 @@ def _per_layer_inputs(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
 
 def _latent_experts(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
     """To and from the narrower copy of the hidden state that experts read and write, whole on every rank."""
-    latent, hidden = fields.optional("moe_latent_size"), fields.hidden_size
+    latent, hidden = latent_width(fields), fields.hidden_size
     if latent:
         for rows, cols in ((latent, hidden), (hidden, latent)):
             yield ExtraTensor(component="mlp", rows=rows, cols=cols, place="moe_layer", quantizable=True)
@@ -65,8 +66,26 @@ def _latent_experts(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
             yield ExtraTensor(component="mlp", rows=latent + hidden, place="moe_layer")
 
 
+def _kimi(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
+    """Kimi-K3's narrower experts, and its residuals over blocks of layers: a score of each block's state.
+
+    Source: vLLM 0.33, models/kimi_k3/nvidia/model.py.
+    """
+    latent, hidden = latent_width(fields), fields.hidden_size
+    if latent:
+        for rows, cols in ((latent, hidden), (hidden, latent)):
+            yield ExtraTensor(component="mlp", rows=rows, cols=cols, place="moe_layer")
+        if fields.flag("latent_moe_use_norm"):
+            yield ExtraTensor(component="mlp", rows=latent, place="moe_layer")
+    if fields.optional("attn_res_block_size"):
+        for place, count in (("layer", 2), ("last", 1)):
+            yield ExtraTensor(component=RESIDUAL, rows=hidden, count=count, place=place)
+            yield ExtraTensor(component=RESIDUAL, rows=1, cols=hidden, count=count, place=place)
+
+
 _READERS: Mapping[str, Callable[[Fields, int], Iterator[ExtraTensor]]] = {
     "gemma3n_text": _gemma3n,
     "gemma4_text": _gemma4,
     "nemotron_h": _latent_experts,
+    "kimi_linear": _kimi,
 }

@@ -64,8 +64,14 @@ def _experts(fields: Fields, num_experts: int, dense: int | None) -> Experts:
         num_experts_per_tok=fields.integer(*_PER_TOKEN),
         moe_intermediate_size=width,
         shared_expert_intermediate_size=shared,
-        hidden_size=(fields.optional("moe_latent_size") or 0) if fields.model_type == "nemotron_h" else 0,
+        hidden_size=latent_width(fields),
     )
+
+
+def latent_width(fields: Fields) -> int:
+    """The width of what experts read and write, where it is a narrower copy of the hidden state; else 0."""
+    key = {"nemotron_h": "moe_latent_size", "kimi_linear": "routed_expert_hidden_size"}.get(fields.model_type)
+    return (fields.optional(key) or 0) if key else 0
 
 
 def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:

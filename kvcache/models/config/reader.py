@@ -83,7 +83,8 @@ def _attention_traits(fields: Fields) -> Json:
         ),
         "qk_norm": family.qk_norm_weights and fields.flag("use_qk_norm", default=family.qk_norm),
         "qk_norm_whole_projection": family.qk_norm_whole_projection,
-        "attention_output_gate": family.attention_output_gate and fields.flag("attn_output_gate", default=True),
+        "attention_output_gate": fields.flag("mla_use_output_gate")
+        or (family.attention_output_gate and fields.flag("attn_output_gate", default=True)),
         "attention_sinks": family.attention_sinks,
         "norms_per_layer": _norms_per_layer(fields),
         "norm_bias": family.norm_bias,

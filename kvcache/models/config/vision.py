@@ -146,6 +146,16 @@ def _moonvit(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 2 * width + projector
 
 
+def _kimi_k3(encoder: _Encoder) -> int:
+    """Without biases; heads wider than the hidden state (vLLM 0.33 kimi_k25_vit.py, KimiK25MultiModalProjector)."""
+    width, heads = encoder.width, encoder.size("qkv_hidden_size", "vt_hidden_size")
+    height, breadth = (encoder.size(f"init_pos_emb_{side}") for side in ("height", "width"))
+    layer = 4 * width * heads + 2 * width * encoder.inner + 2 * width
+    merged = encoder.merged_patches(encoder.vision.get("merge_kernel_size") or (2, 2))
+    projector = merged * merged + merged * encoder.text_width + encoder.text_width
+    return encoder.patch_pixels * width + height * breadth * width + encoder.depth * layer + width + projector
+
+
 def _clip(encoder: _Encoder) -> int:
     # vLLM leaves out the layers behind `vision_feature_layer`, 25 MB of LLaVA-1.5's; the checkpoint holds them.
     width, hidden = encoder.width, encoder.text_width
@@ -246,6 +256,7 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "gemma3n": _gemma3n,
     "gemma4": _gemma4,
     "kimi_k25": _moonvit,
+    "kimi_k3": _kimi_k3,
     "kimi_vl": _moonvit,
     "llama4": _llama4,
     "llava": _clip,

@@ -211,9 +211,9 @@ def test_a_list_of_softmax_layers_alone_is_no_state() -> None:
 
 
 def test_a_text_model_inside_a_type_that_is_not_modelled_is_refused() -> None:
-    inner = {**SMALL, "model_type": "kimi_linear"}
-    with pytest.raises(ValueError, match="not modelled for model_type 'kimi_k3'"):
-        from_config({"model_type": "kimi_k3", "text_config": inner}, name="k3")
+    inner = {**SMALL, "model_type": "llama"}
+    with pytest.raises(ValueError, match="not modelled for model_type 'inkling_mm'"):
+        from_config({"model_type": "inkling_mm", "text_config": inner}, name="ink")
 
 
 def test_granite_vision_has_the_parameters_of_its_parts() -> None:
