@@ -10,7 +10,6 @@ from files.documents import Json
 from files.errors import HeadcountError
 
 NEWEST_RELEASE = "0.33.0"  # whose rules are known
-LAYOUT_RELEASE = "0.32.0"  # whose KV-cache layout is meant where no release is said
 DEFAULT_RELEASE = "0.32.0"
 SGLANG_RELEASE = "0.5.23"  # the one of SGLang whose rules are known
 OLDEST_RELEASE = "0.4.1"  # of the servers that the memory model was compared with

@@ -16,7 +16,7 @@ from kvcache.layout.layer_caches import (
     unify_page_size,
 )
 from kvcache.parallelism import Parallelism
-from kvcache.releases import LAYOUT_RELEASE
+from kvcache.releases import DEFAULT_RELEASE
 from kvcache.shape.architecture import Architecture
 
 
@@ -157,7 +157,7 @@ def kv_layout(
     enable_prefix_caching: bool = True,
     num_speculative_tokens: int = 0,
     gpu: GPU | None = None,
-    vllm_version: str = LAYOUT_RELEASE,
+    vllm_version: str = DEFAULT_RELEASE,
 ) -> KVLayout:
     """The layout that a release of vLLM gives this model; a `block_size` of None is vLLM's choice for it on that GPU.
 

@@ -9,7 +9,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import DEFAULT_BLOCK_SIZE, AttentionBackend
 from kvcache.layout.kv_content import cache_bytes_per_token, kv_bytes_per_token_per_layer
 from kvcache.layout.state_content import checkpoint_alignment, state_bytes, states_per_request
-from kvcache.releases import LAYOUT_RELEASE
+from kvcache.releases import DEFAULT_RELEASE
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention
 
@@ -61,7 +61,7 @@ class CacheSettings:
     cache_mode: str | None = None  # of `mamba_cache_mode`
     num_speculative_tokens: int = 0
     gpu: GPU | None = None
-    vllm_version: str = LAYOUT_RELEASE
+    vllm_version: str = DEFAULT_RELEASE
 
     @property
     def checkpoint_alignment(self) -> int | None:

@@ -11,7 +11,7 @@ from kvcache.layout.kv_layout import KVLayout, kv_layout
 from kvcache.layout.state_content import checkpoint_alignment
 from kvcache.memory.settings import batches_in_flight
 from kvcache.parallelism import Parallelism
-from kvcache.releases import LAYOUT_RELEASE, NEWEST_RELEASE
+from kvcache.releases import DEFAULT_RELEASE, NEWEST_RELEASE
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import KINDS, Attention, Indexer, LatentAttention, Layer, StateSpace
 
@@ -47,7 +47,7 @@ class KVCacheCase:
     max_num_batched_tokens: int = 8192
     async_scheduling: bool = True
     available_bytes: tuple[int, ...]
-    vllm_version: str = LAYOUT_RELEASE  # whose layout is ours
+    vllm_version: str = DEFAULT_RELEASE  # whose layout is ours
     config: Mapping[str, Any] | None = None  # vLLM builds the model of this, or takes the architecture's layers
 
     @property
