@@ -63,7 +63,7 @@ def resolve_kv_cache_dtype(
     resolved changes nothing. The `gpu`, a Hopper one where none is given, counts for sparse attention alone.
     """
     found = _of_format(kv_cache_dtype, architecture, scheme, vllm_version)
-    if not architecture.is_sparse:
+    if not (architecture.is_sparse and architecture.is_mla):
         return found
     name = sparse_kv_cache_dtype(architecture, gpu, found.name)
     if name == found.name:

@@ -55,6 +55,7 @@ _FLASHMLA_SPARSE = AttentionBackend(name="FLASHMLA_SPARSE", block_sizes=(64,))
 _FLASHINFER_MLA_SPARSE = AttentionBackend(name="FLASHINFER_MLA_SPARSE", block_sizes=(64,))
 _FLASHINFER_MLA_SPARSE_SM120 = AttentionBackend(name="FLASHINFER_MLA_SPARSE_SM120", block_sizes=(64,))
 _ROCM_AITER_MLA_SPARSE = AttentionBackend(name="ROCM_AITER_MLA_SPARSE", block_sizes=(16,), multiples=True)
+_BLOCK_SPARSE = AttentionBackend(name="MINIMAX_M3_SPARSE", block_sizes=(128,))  # a page is what is chosen
 _PACKED = "_ds_mla"  # the end of the names of formats that pack a token's latent with its scales
 _PLAIN = ("auto", "bfloat16", "float16")
 
@@ -66,7 +67,8 @@ def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype
     """
     generation = "hopper" if gpu is None else _generation(gpu)
     if arch.is_sparse:
-        return _sparse_backend(arch, generation, kv_cache_dtype)
+        find = _sparse_backend if arch.is_mla else _block_sparse_backend
+        return find(arch, generation, kv_cache_dtype)
     if arch.attention and arch.attention.latent:
         return _latent_backend(arch.name, arch.attention.latent, generation, kv_cache_dtype)
     if kv_cache_dtype.startswith("nvfp4"):
@@ -152,6 +154,17 @@ def _sparse_backend(arch: Architecture, generation: str, kv_cache_dtype: str) ->
             f"kv_cache_dtype {kv_cache_dtype!r}; take 'auto' or 'fp8' on a Hopper or Blackwell GPU"
         )
     return found
+
+
+def _block_sparse_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
+    """vLLM 0.33 models/minimax_m3/common/sparse_attention.py (`select_main_backend_and_impl_cls`)."""
+    is_known = kv_cache_dtype in (*_PLAIN, *_PER_TENSOR_FP8, "fp8_e5m2")
+    if not (is_known or (kv_cache_dtype == "nvfp4" and generation == "blackwell")):
+        raise HeadcountError(
+            f"kv_cache_dtype {kv_cache_dtype!r} has no kernels here for the block-sparse attention of {arch.name!r}; "
+            "use 'auto' or 'fp8'"
+        )
+    return _BLOCK_SPARSE
 
 
 def _latent_backend(model: str, latent: LatentAttention, generation: str, kv_cache_dtype: str) -> AttentionBackend:

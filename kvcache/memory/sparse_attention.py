@@ -42,7 +42,7 @@ def sparse_attention_memory(
 ) -> SparseAttentionMemory:
     """All zero for a model whose queries attend to everything."""
     attention, indexer = arch.attention, arch.indexer
-    if attention is None or attention.topk is None or indexer is None:
+    if attention is None or attention.topk is None or indexer is None:  # blocks are chosen in little memory
         return NONE
     indices = max_num_batched_tokens * attention.topk * _INDEX_BYTES
     gathered = max_model_len * (_CONTEXTS if max_model_len <= _LONG_CONTEXT else _LONG_CONTEXTS)

@@ -136,7 +136,7 @@ class Architecture:
     @property
     def is_sparse(self) -> bool:
         """Whether queries attend to the tokens that an indexer chooses."""
-        return self.attention is not None and self.attention.topk is not None
+        return self.indexer is not None
 
     @property
     def is_mla(self) -> bool:

@@ -23,15 +23,22 @@ class LatentAttention:
 
 @dataclass(frozen=True, kw_only=True)
 class Indexer:
-    """What chooses the tokens that sparse attention reads (DeepSeek-V3.2): own heads, one cached key per token."""
+    """What chooses the tokens that sparse attention reads (DeepSeek-V3.2): own heads, one cached key per token.
+
+    `chooses_blocks`: of tokens, not single ones (MiniMax-M3); its keys are in 16 bits, its heads split like KV heads.
+    """
 
     num_heads: int
     head_dim: int
+    chooses_blocks: bool = False
 
     @property
     def cached_bytes(self) -> int:
-        """What a token leaves in its cache: a key in FP8, fp32 scales for 128 each (vLLM DeepseekV32IndexerCache)."""
-        return self.head_dim + self.head_dim // 128 * 4
+        """What a token leaves in its cache: a key in 16 bits, or in FP8 with fp32 scales for 128 each.
+
+        Source: vLLM 0.33 MiniMaxM3IndexerCache, DeepseekV32IndexerCache.
+        """
+        return 2 * self.head_dim if self.chooses_blocks else self.head_dim + self.head_dim // 128 * 4
 
 
 @dataclass(frozen=True, kw_only=True)

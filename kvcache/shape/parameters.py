@@ -142,6 +142,9 @@ def _attention(arch: Architecture, attention: Attention, parallelism: Parallelis
     gate_width = q_width if arch.attention_output_gate else 0
     repeated = kv_width if attention.keys_as_values else 0
     rows = q_width + gate_width + kv_width + kv_heads * attention.value_dim
+    if attention.indexer is not None:  # its queries, and its key, which is whole (vLLM models/minimax_m3)
+        rows += (parallelism.kv_heads_per_rank(attention.indexer.num_heads) + 1) * attention.indexer.head_dim
+        yield Tensor("norms", attention.indexer.head_dim, count=2)
     yield Tensor("attention", rows, arch.hidden_size, quantizable=True, part="in", repeated_rows=repeated)
     yield Tensor("attention", arch.hidden_size, heads * attention.value_dim, quantizable=True, part="out")
     if arch.attention_bias:

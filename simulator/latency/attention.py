@@ -7,9 +7,9 @@ import numpy as np
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.releases import SLOWER_8_BIT_DECODE
 from kvcache.shape.layer import Attention
-from simulator.latency.attention_cost import NO_ATTENTION, AttentionCost, times_attention
+from simulator.latency.attention_cost import NO_ATTENTION, AttentionCost, add_attention, times_attention
 from simulator.latency.gpu_constants import cached_bits
-from simulator.latency.sparse_attention import chosen_cost, scoring_cost
+from simulator.latency.sparse_attention import blocks_cost, chosen_cost, scoring_cost
 from simulator.latency.terms import Rank
 
 
@@ -62,16 +62,22 @@ def attention_over(rank: Rank, *, windowed: bool) -> AttentionCost:
     A part: a window, or what an indexer chooses. An indexer itself reads a key of every token.
     """
     found = [held.attention for held in rank.arch.layers if held.attention is not None]
-    if rank.arch.is_sparse:
-        return _sparse_over(rank, found, chosen=windowed)
-    shapes = [shape for shape in found if (shape.window is not None) is windowed]
+    shapes = [shape for shape in found if ((shape.window or shape.topk) is not None) is windowed]
+    scored = NO_ATTENTION if windowed else _scored(rank, found)
     if not shapes:
-        return NO_ATTENTION
-    return times_attention(rank.layer_weight * len(shapes), attention(rank, shapes[0]))  # a kind has the same heads
+        return scored
+    cost = times_attention(rank.layer_weight * len(shapes), _one(rank, shapes[0]))  # a kind has the same heads
+    return cost if scored is NO_ATTENTION else add_attention(cost, scored)
 
 
-def _sparse_over(rank: Rank, shapes: Sequence[Attention], *, chosen: bool) -> AttentionCost:
-    if chosen:
-        return times_attention(rank.layer_weight * len(shapes), chosen_cost(rank, shapes[0]))
+def _one(rank: Rank, shape: Attention) -> AttentionCost:
+    if shape.topk is None:
+        return attention(rank, shape)
+    return chosen_cost(rank, shape) if shape.latent else blocks_cost(rank, shape, attention(rank, shape))
+
+
+def _scored(rank: Rank, shapes: Sequence[Attention]) -> AttentionCost:
     indexers = [shape.indexer for shape in shapes if shape.indexer is not None]
+    if not indexers:
+        return NO_ATTENTION
     return times_attention(rank.layer_weight * len(indexers), scoring_cost(rank, indexers[0]))

@@ -24,7 +24,7 @@ _LATENT_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8", "fp8_e4m3")
 _SPARSE_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8_e4m3", "fp8_ds_mla", "nvfp4_ds_mla")
 _MIXES = (
     "full", "windows", "windows", "two windows", "all windows", "chunks", "latent", "unequal", "all unequal", "states",
-    "both", "sparse",
+    "both", "sparse", "blocks",
 )  # fmt: skip
 _BATCHED_TOKENS = (512, 2048, 8192, 16384)
 
@@ -117,7 +117,7 @@ def _attention(attention: Attention) -> dict[str, Any]:
         "head_size": latent.cached_width if latent else attention.head_dim,
         "shared_with": attention.kv_owner,
         "topk": attention.topk,
-        "indexer": attention.indexer.head_dim if attention.indexer else None,
+        "indexer": asdict(attention.indexer) if attention.indexer else None,
     }
 
 
@@ -127,7 +127,7 @@ def random_case(seed: int, number: int) -> KVCacheCase:
     pp = rng.choice((1, 1, 1, 2, 3))
     architecture = _architecture(rng, f"random #{number}", max(rng.choice((2, 7, 12, 24, 30, 48, 61)), pp))
     dtypes = _LATENT_KV_DTYPES if architecture.is_mla else _KV_DTYPES
-    dtypes = _SPARSE_KV_DTYPES if architecture.is_sparse else dtypes
+    dtypes = _SPARSE_KV_DTYPES if architecture.is_sparse and architecture.is_mla else dtypes
     served = {gpu: [dtype for dtype in dtypes if _has_kernels(architecture, gpu, dtype)] for gpu in GPUS}
     gpu = rng.choice([gpu for gpu in GPUS if served[gpu]])
     kv_cache_dtype = rng.choice(served[gpu])
@@ -173,11 +173,11 @@ def _architecture(rng: Random, name: str, num_layers: int) -> Architecture:
     layers = [Layer(attention=_attending(usual, full, window, mix), intermediate_size=1024) for window in windows]
     if mix == "all unequal":
         layers = [Layer(attention=rng.choice((usual, full)), intermediate_size=1024) for _ in windows]
-    if mix == "sparse":
+    if mix in ("sparse", "blocks"):
         layers = _choosing(rng, usual, num_layers)
     if mix in ("states", "both") or (mix in ("latent", "windows") and rng.random() < 0.4):
         layers = _with_states(rng, mix, layers)
-    elif mix != "sparse" and rng.random() < 0.2:
+    elif mix not in ("sparse", "blocks") and rng.random() < 0.2:
         layers = _sharing(rng, layers)
     return Architecture(
         name=name,
@@ -202,6 +202,11 @@ def _latent(rng: Random, head_dim: int) -> Attention:
 
 def _choosing(rng: Random, latent: Attention, num_layers: int) -> list[Layer]:
     """Layers of sparse attention: all with an indexer, or some that take an earlier one's choice."""
+    if latent.latent is None:  # blocks of tokens, in all layers but the first ones
+        indexer = Indexer(num_heads=latent.num_kv_heads, head_dim=128, chooses_blocks=True)
+        full = rng.choice((0, 1, num_layers // 2))
+        chosen = replace(latent, topk=2048, indexer=indexer)
+        return [Layer(attention=latent if n < full else chosen, intermediate_size=1024) for n in range(num_layers)]
     indexer = Indexer(num_heads=rng.choice((32, 64)), head_dim=128)
     every = rng.choice((1, 1, 2, 4))
     shapes = [

@@ -158,14 +158,19 @@ class IndexerKernels(LatentKernels):
         return DeepseekV32IndexerBackend.customize_spec(spec)
 
 
-def indexer_cache(head_dim, config):
-    """The keys of an indexer, in the width that vLLM's DeepseekV32Indexer gives them."""
+def indexer_cache(indexer, config):
+    """The keys of an indexer, in the width that vLLM's DeepseekV32Indexer or MiniMaxM3Indexer gives them."""
+    width, dtype, base = indexer["head_dim"], torch.bfloat16, DeepseekV32IndexerCache
+    if indexer["chooses_blocks"]:
+        base = without_kernels("vllm.models.minimax_m3.common.indexer").MiniMaxM3IndexerCache
+    else:
+        width, dtype = width + width // 128 * 4, torch.uint8
 
-    class Cache(DeepseekV32IndexerCache):
+    class Cache(base):
         def get_attn_backend(self):
             return IndexerKernels
 
-    return make(Cache, head_dim=head_dim + head_dim // 128 * 4, dtype=torch.uint8, cache_config=config.cache_config)
+    return make(Cache, head_dim=width, dtype=dtype, cache_config=config.cache_config)
 
 
 class Configured(SimpleNamespace):

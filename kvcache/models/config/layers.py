@@ -1,12 +1,12 @@
 """From a config to the model's layers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from files.errors import HeadcountError
 from kvcache.models.config.blocks import read_blocks
-from kvcache.models.config.fields import Fields, Names
+from kvcache.models.config.fields import Fields, Names, Numbers
 from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, chunk_of, layer_kinds, window_of
 from kvcache.models.config.mlps import read_mlps
 from kvcache.models.config.states import read_state
@@ -31,12 +31,33 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
         )
         for kind, owner, (width, experts) in zip(kinds, owners, mlps, strict=True)
     )
+    if fields.family.has_block_indexer:
+        return tuple(_block_sparse(fields, found))
     return tuple(
         layer
         if chooses or layer.attention is None
         else replace(layer, attention=replace(layer.attention, indexer=None))
         for layer, chooses in zip(found, _choosing(fields, len(found)), strict=True)
     )
+
+
+def _block_sparse(fields: Fields, layers: Sequence[Layer]) -> Iterator[Layer]:
+    """Layers whose queries attend to the best blocks of tokens alone, where `sparse_attention_freq` has a 1.
+
+    Source: vLLM 0.33, models/minimax_m3/nvidia/model.py.
+    """
+    section = "sparse_attention_config"
+    flags = fields.value(Numbers, f"{section}.sparse_attention_freq") or []
+    if len(flags) != len(layers):
+        raise fields.error(f"sparse_attention_freq lists {len(flags)} layers for {len(layers)} hidden layers")
+    blocks = fields.integer(f"{section}.sparse_topk_blocks") * fields.integer(f"{section}.sparse_block_size")
+    heads, width = fields.integer(f"{section}.sparse_num_index_heads"), fields.integer(f"{section}.sparse_index_dim")
+    indexer = Indexer(num_heads=heads, head_dim=width, chooses_blocks=True)
+    for layer, flag in zip(layers, flags, strict=True):
+        if flag and layer.attention is not None:
+            yield replace(layer, attention=replace(layer.attention, topk=blocks, indexer=indexer))
+        else:
+            yield layer
 
 
 def _choosing(fields: Fields, num_layers: int) -> list[bool]:

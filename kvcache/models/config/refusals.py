@@ -33,7 +33,8 @@ def refuse_unread(fields: Fields, outer_type: str = "") -> None:
 def _refuse_sparse(fields: Fields) -> None:
     sparse = entries("refusals.toml")["sparse"]
     read = () if fields.family.has_indexer else sparse["signs"]
-    signs = [key for key in (*read, *sparse["always"]) if fields.config.get(key) is not None]
+    blocks = () if fields.family.has_block_indexer else sparse["of_blocks"]
+    signs = [key for key in (*read, *blocks, *sparse["always"]) if fields.config.get(key) is not None]
     if signs or fields.model_type.startswith(tuple(sparse["beginnings"])):
         told = f" ({', '.join(signs)})" if signs else ""
         raise HeadcountError(

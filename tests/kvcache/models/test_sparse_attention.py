@@ -30,7 +30,7 @@ HOPPER, BLACKWELL = find_gpu("h200-sxm"), find_gpu("b200-sxm")
     ("model_type", "more"),
     [
         ("deepseek_v4", {"compress_ratios": [1, 4]}),
-        ("minimax_m3_vl_text", {"sparse_attention_config": {}}),
+        ("llama", {"sparse_attention_config": {}}),
         ("llama", INDEXER),  # whose indexer no reader knows
         ("deepseek_v3", {"compress_ratios": [1, 4]}),
     ],
@@ -143,6 +143,32 @@ def test_an_indexer_is_whole_on_every_rank() -> None:
     }
     for tensors in held.values():
         assert {(64 * 128, 1536), (128 + 64, 7168)} <= set(tensors)
+
+
+def test_blocks_are_chosen_by_keys_in_16_bits_beside_grouped_heads() -> None:
+    """vllm-project/recipes: 427B parameters with the encoder, 26B active; vLLM 0.33 models/minimax_m3."""
+    arch = load_model("minimax-m3")
+    assert total_parameters(arch) / 1e9 == pytest.approx(427, rel=0.003)
+    chosen = [layer.attention for layer in arch.layers if layer.attention and layer.attention.topk]
+    assert (len(arch.layers), len(chosen), {attention.topk for attention in chosen}) == (60, 57, {2048})
+    layout = kv_layout(arch, tensor_parallel_size=8, gpu=BLACKWELL)
+    assert (layout.block_size, len(layout.groups)) == (128, 1)
+    assert layout.block_bytes() == 128 * (60 * 2 * 128 * 2 + 57 * 128 * 2)
+    with pytest.raises(ValueError, match="no kernels here for the block-sparse attention"):
+        memory_budget(arch, HOPPER, EngineArgs(tensor_parallel_size=8, kv_cache_dtype="nvfp4"))
+
+
+def test_a_list_of_sparse_layers_has_one_for_each() -> None:
+    section = {
+        "sparse_attention_freq": [0, 1], "sparse_topk_blocks": 16, "sparse_block_size": 128,
+        "sparse_num_index_heads": 4, "sparse_index_dim": 128,
+    }  # fmt: skip
+    plain = {
+        "num_hidden_layers": 3, "hidden_size": 1024, "vocab_size": 32000, "num_attention_heads": 16,
+        "num_key_value_heads": 4, "intermediate_size": 4096, "model_type": "minimax_m3",
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="sparse_attention_freq lists 2 layers for 3 hidden layers"):
+        from_config({**plain, "sparse_attention_config": section}, name="m3")
 
 
 def test_a_module_that_drafts_chooses_for_itself() -> None:
