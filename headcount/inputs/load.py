@@ -1,5 +1,6 @@
 """One load that is simulated: a trace, users, clients without think time, or arrivals at a rate."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -9,11 +10,12 @@ from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.traffic import ArrivalProcess, read_arrivals, usage
 from headcount.inputs.traffic import TrafficInput, of_tenants, with_tenants
 from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
+from simulator.fleet.fleet import AnyEngine
 from simulator.study.loads import Load as StudyLoad
 from simulator.study.traffic import usual_context
 from workloads.arrivals import POISSON, PROCESSES, Arrivals, Bursty
 from workloads.client_changes import changed_clients
-from workloads.effects import TrafficEffects, traffic_effects
+from workloads.effects import TrafficEffects, served_requests, traffic_effects
 from workloads.load import load_workload
 from workloads.populations.population import Population
 from workloads.requests import RequestTable
@@ -128,6 +130,12 @@ class AskedLoad:
             raise HeadcountError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
         return workload
 
+    def served(self, requests: RequestTable, engines: Sequence[AnyEngine]) -> tuple[RequestTable, TrafficEffects]:
+        """Those of a trace that every engine takes; lengths that were given are not cut."""
+        most = min(engine.max_prompt_tokens for engine in engines)
+        traffic = traffic_effects(requests, _longest_context(engines))
+        return requests if self.workload is None else served_requests(requests, most), traffic
+
     def table(self) -> tuple[RequestTable, str, tuple[str, ...]]:
         """The requests of a load without users, what it is in words, and what a trace's reader tells of it."""
         load = self.load
@@ -185,10 +193,21 @@ def trace_notes(workload: Population | Trace) -> tuple[str, ...]:
     return (*workload.notes, *sample_notes(workload)) if isinstance(workload, Trace) else ()
 
 
+def effects_on(workload: Population | Trace, engines: Sequence[AnyEngine]) -> TrafficEffects:
+    """What engines, all of which must take a request, make of a load."""
+    most = min(engine.max_model_len for engine in engines)
+    return load_effects(workload, _longest_context(engines) if isinstance(workload, Trace) else most)
+
+
 @lru_cache(maxsize=64)
 def load_effects(workload: Population | Trace, max_model_len: int) -> TrafficEffects:
     """What a longest context makes of a load, in tokens."""
     return traffic_effects(workload.table if isinstance(workload, Trace) else workload, max_model_len)
+
+
+def _longest_context(engines: Sequence[AnyEngine]) -> int:
+    """In tokens, of a request whose prompt every engine takes."""
+    return min(min(engine.max_model_len, engine.max_prompt_tokens + 1) for engine in engines)
 
 
 def length_facts(met: StudyLoad | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from files.errors import HeadcountError
 from files.reading import InputError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.load import length_facts, load_effects, trace_notes
+from headcount.inputs.load import effects_on, length_facts, load_effects, trace_notes
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import ModelOnGPU, check_counts, engine_json
 from headcount.inputs.routing import RoutingInput
@@ -211,7 +211,7 @@ def capacity(
 
     def answer(rows: tuple[CapacityRow, ...], *, strict: bool = False) -> CapacityResult:
         plan = next((row.plan for row in rows if row.plan is not None), None)
-        cut, met = (load_effects(found, plan.engine.max_model_len), wanted.load(plan)) if plan else (None, None)
+        cut, met = (effects_on(found, [plan.engine]), wanted.load(plan)) if plan else (None, None)
         of_load = {"trace": trace_notes(found), **length_facts(met)}
         return CapacityResult(
             diagnostics=find_diagnostics(replace(_facts_of(asked, rows, cut), **of_load), strict=strict)

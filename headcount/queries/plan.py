@@ -9,7 +9,7 @@ from files.documents import Json
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_choices
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.load import length_facts, load_effects, trace_notes
+from headcount.inputs.load import effects_on, length_facts, trace_notes
 from headcount.inputs.people import PeopleInput
 from headcount.inputs.prices import PriceInput, names_of, read_offers
 from headcount.inputs.question import question
@@ -282,7 +282,7 @@ class _Planning:
     def answer(self, race: FleetSearch, nearest: tuple[Nearest, ...] = ()) -> PlanResult:
         load, best = self.question.workload, race.best
         plans = best.layout.plans if best else ()
-        traffic = load_effects(load, min(plan.engine.max_model_len for plan in plans)) if plans else None
+        traffic = effects_on(load, [plan.engine for plan in plans]) if plans else None
         diagnostics = find_diagnostics(_facts_of(race, traffic))
         return self.made(diagnostics=diagnostics, verdict=_verdict(race), race=race, traffic=traffic, nearest=nearest)
 

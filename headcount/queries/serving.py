@@ -24,7 +24,7 @@ from simulator.study.replication import simulate_users, waits_of
 from simulator.study.slo import SLO
 from simulator.study.statistics import summary
 from simulator.tenants import TenantFigures, tenant_figures
-from workloads.effects import TrafficEffects, served_requests, traffic_effects
+from workloads.effects import TrafficEffects, traffic_effects
 
 LONGEST_RUN_S = 1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart
 TAILS = ("ttft_s", "tpot_s", "e2e_s")
@@ -72,10 +72,7 @@ def serve(
     longest = fleet.max_model_len
     if load.users is None:
         requests, description, told = load.table()
-        most = min(pool.engine.max_prompt_tokens for pool in fleet.pools)
-        traffic = traffic_effects(requests, min(longest, most + 1))
-        if load.workload is not None:
-            requests = served_requests(requests, most)
+        requests, traffic = load.served(requests, [pool.engine for pool in fleet.pools])
         simulation = Simulation(fleet, requests, log_steps=log_steps, seed=load.seed)
         simulation.run()
         result, counted = whole_run(simulation), "every request counts, the start too"

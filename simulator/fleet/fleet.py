@@ -15,6 +15,8 @@ from simulator.fleet.pool_sizes import DECODE, PREFILL, ROLES, SERVE
 from simulator.fleet.router import RouterFactory, check_router
 from simulator.latency.step_time import StepTimes
 
+AnyEngine = EngineConfig | SGLangConfig
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
@@ -24,7 +26,7 @@ class Pool:
     own scheduler and blocks, which share the experts: their steps begin and end together. The router sees engines.
     """
 
-    engine: EngineConfig | SGLangConfig
+    engine: AnyEngine
     step_times: StepTimes
     num_servers: int = 1
     data_parallel_size: int = 1

@@ -65,11 +65,13 @@ class CapacityQuestion:
         asked = enough(self.precision, found, are_users=isinstance(self.workload, Population))
         return self.replications is not None or found.half_width <= asked
 
-    def load(self, plan: Deployment) -> Load:
+    def load(self, *plans: Deployment) -> Load:
+        """The workload as engines of all these deployments take it."""
         length_s = MIN_HORIZON_S if self.hours_met is None else HOUR_S
         if isinstance(self.workload, Trace):
-            trace = fitting_trace(self.workload, plan.engine.max_prompt_tokens)
-            check_lengths(plan.engine, trace.table)
+            shortest = min((plan.engine for plan in plans), key=lambda engine: engine.max_prompt_tokens)
+            trace = fitting_trace(self.workload, shortest.max_prompt_tokens)
+            check_lengths(shortest, trace.table)
             return TraceLoad(trace=trace, think_time_s=self.think_time_s, seed=self.seed, min_horizon_s=length_s)
-        most = plan.engine.max_model_len
+        most = min(plan.engine.max_model_len for plan in plans)
         return UserLoad(population=self.workload, max_model_len=most, seed=self.seed, min_horizon_s=length_s)

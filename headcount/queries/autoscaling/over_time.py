@@ -21,6 +21,7 @@ from headcount.inputs.traffic import TrafficInput
 from headcount.queries.result import Progress, Result, Watch
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.events import Event, read_event
+from simulator.fleet.fleet import AnyEngine
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.operation import Operation, Operations
 from simulator.fleet.router import RouterFactory
@@ -142,21 +143,23 @@ class Question:
 
 
 def load_over_time(
-    asked: AskedLoad, *, max_model_len: int, profile: Profile | None, duration_s: float | None
+    asked: AskedLoad, *, engine: AnyEngine, profile: Profile | None, duration_s: float | None
 ) -> LoadOverTime:
     """Users who come and go by a profile, or a load as it is. Raises HeadcountError where they do not go together."""
     if asked.users is None:
         if profile is not None:
             raise HeadcountError("--daily-profile needs --users: the users of the busiest hour")
         table, words, _ = asked.table()
+        table, traffic = asked.served(table, [engine])
         last_s = float(np.nanmax(table.arrival_s, initial=0.0))
         ends_s = math.inf if np.isnan(table.arrival_s).any() else last_s
         return LoadOverTime(
             table=table,
             duration_s=min(ends_s if duration_s is None else duration_s, LONGEST_S),
             words=words,
-            traffic=traffic_effects(table, max_model_len),
+            traffic=traffic,
         )
+    max_model_len = engine.max_model_len
     population = asked.population(max_model_len)
     days = 1 if profile is None else len(profile.hours) // 24
     duration_s = duration_s or (HOUR_S if profile is None else DAY_S * days)
@@ -297,9 +300,7 @@ def simulate_autoscaling(
         flow_control=deployed.flow_control,
     )
     given = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
-    served = load_over_time(
-        given, max_model_len=plan.engine.max_model_len, profile=profile, duration_s=scaling.duration_s
-    )
+    served = load_over_time(given, engine=plan.engine, profile=profile, duration_s=scaling.duration_s)
     _check_events(whole.events, served.duration_s)
     fleets = _fleets(whole, served, run.progress)
     known = replace(known, plans=[plan], traffic=served.traffic, cancelled=fleets[0].shown.result.cancelled)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from files.documents import Json, ReadJson
 from headcount.diagnostics import Facts, facts_about
-from headcount.inputs.load import load_effects
+from headcount.inputs.load import effects_on
 from headcount.inputs.reading.deployments import ModelOnGPU
 from headcount.queries.money import HOURS_PER_MONTH, usd_per_user_month
 from headcount.queries.result import Result, Verdict
@@ -110,5 +110,5 @@ def facts_of(
 
 
 def effects_of(workload: Population | Trace, plans: Sequence[Deployment]) -> TrafficEffects:
-    """What the shortest `max_model_len` of all pools makes of the load."""
-    return load_effects(workload, min(plan.engine.max_model_len for plan in plans))
+    """What the shortest engine of all pools makes of the load."""
+    return effects_on(workload, [plan.engine for plan in plans])

@@ -12,7 +12,7 @@ from files.errors import HeadcountError
 from files.names import UnknownNameError
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.disaggregation import compared_pools
-from headcount.inputs.load import load_effects, trace_notes
+from headcount.inputs.load import effects_on, trace_notes
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
 from headcount.inputs.reading.variations import STEP_TIMES, Axis, Choice, choice_text
 from headcount.inputs.run import RunInput
@@ -129,7 +129,7 @@ class Layouts:
             raise
         except ValueError as error:
             return Layout(choice=choice, gpus=gpus, refusal=str(error))
-        traffic = load_effects(found.question.workload, found.plan.engine.max_model_len) if found.plan else None
+        traffic = effects_on(found.question.workload, [found.plan.engine]) if found.plan else None
         return Layout(choice=choice, gpus=found.gpus, asked=asked, looked=found, traffic=traffic)
 
     def all_screened(self, choices: Sequence[Choice], progress: Watch) -> list[Layout]:

@@ -19,7 +19,7 @@ def evaluator_of_disaggregated(
     return Evaluator(
         fleet=disaggregated.fleet(question.router),
         load=stationary_load(
-            question.load(disaggregated.decode), disaggregated.decode, disaggregated.num_decode, question.slo
+            question.load(*disaggregated.plans), disaggregated.decode, disaggregated.num_decode, question.slo
         ),
         slo=question.slo,
         watcher=how.watch,

@@ -92,11 +92,11 @@ def _evaluator(pools: Sequence[PoolAlone], how: RunContext) -> Evaluator:
         for pool, fleet in zip(pools, fleets, strict=True)
         for part in fleet.pools
     ]
-    shortest = min((pool.plan for pool in pools), key=lambda plan: plan.engine.max_model_len)
     largest = max(pools, key=lambda pool: pool.size)
+    load = asked.load(*(pool.plan for pool in pools))
     return Evaluator(
         fleet=Fleet(pools=tuple(parts), router=fleets[0].router),
-        load=stationary_load(asked.load(shortest), largest.plan, largest.row.replicas, asked.slo),
+        load=stationary_load(load, largest.plan, largest.row.replicas, asked.slo),
         slo=asked.slo,
         watcher=how.watch,
         simulations=how.simulations,

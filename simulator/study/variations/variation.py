@@ -60,7 +60,7 @@ def screen_disaggregated(
 ) -> Variation:
     """The same where disaggregated."""
     users = estimated_users_of_pair(
-        disaggregated, question.load(disaggregated.decode), question.slo, question.think_time_s
+        disaggregated, question.load(*disaggregated.plans), question.slo, question.think_time_s
     )
     tp = disaggregated.decode.tensor_parallel_size
     return Variation(

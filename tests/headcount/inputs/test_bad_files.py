@@ -81,7 +81,9 @@ def test_a_trace_that_capacity_cannot_scale_is_told(
     assert_told(headcount(*CAPACITY, "--workload", path), part)
 
 
-@pytest.mark.parametrize("ask", [SIMULATE, CAPACITY], ids=["simulate", "capacity"])
+@pytest.mark.parametrize(
+    "ask", [SIMULATE, CAPACITY, (*SIMULATE, "--autoscaler", "hpa")], ids=["simulate", "capacity", "autoscaling"]
+)
 def test_a_trace_of_which_few_prompts_do_not_fit_is_cut_and_said_to_be(
     headcount: Callable[..., Any], ask: tuple[str, ...], tmp_path: Path
 ) -> None:
