@@ -28,6 +28,15 @@ from headcount.endpoint.responses_api import add_responses
 from headcount.endpoint.serving import SHOWN, Endpoint, submitted
 from headcount.endpoint.sglang_api import add_sglang
 
+# Routes of vLLM 0.33 (vllm/entrypoints/serve) that change the server instead of asking it.
+_NOT_SIMULATED = {
+    "/sleep": "sleep mode",
+    "/wake_up": "sleep mode",
+    "/is_sleeping": "sleep mode",
+    "/v1/load_lora_adapter": "LoRA",
+    "/v1/unload_lora_adapter": "LoRA",
+}
+
 
 def make_app(endpoint: Endpoint) -> ASGIApp:
     """The whole server."""
@@ -142,10 +151,19 @@ def _add_states(app: FastAPI, endpoint: Endpoint) -> None:
         async def load() -> dict[str, int]:
             return {"server_load": endpoint.clock.emulation.num_in_flight}
 
+    for path, what in _NOT_SIMULATED.items():
+        _refuse(app, path, what)
+
     @app.api_route("/health", methods=["GET", "HEAD"])
     @app.api_route("/ping", methods=["GET", "POST", "HEAD"])
     async def health() -> Response:
         return Response(status_code=503 if endpoint.clock.failure else 200)
+
+
+def _refuse(app: FastAPI, path: str, what: str) -> None:
+    @app.api_route(path, methods=["GET", "POST"])
+    async def refused() -> None:
+        raise ApiError(f"{what} is not simulated: the emulated server keeps its one model awake", kind="NotImplemented")
 
 
 def _metrics(endpoint: Endpoint) -> Collector:

@@ -305,6 +305,9 @@ NO_TEMPERATURES = ("NaN", "Infinity", "-1", "1e999")
         ("/tokenize", {}, 400, "prompt or messages"),
         ("/detokenize", {"tokens": ["x"]}, 400, "tokens"),
         ("/v1/embeddings", {"input": "hi"}, 404, "Not Found"),
+        ("/sleep?level=1", {}, 400, "sleep mode is not simulated"),
+        ("/wake_up", {}, 400, "sleep mode is not simulated"),
+        ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "b"}, 400, "LoRA is not simulated"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_openai_s_shape(
