@@ -92,10 +92,19 @@ class Goodness:
         for size, (trace, model) in self.hit_rates.items():
             if abs(trace - model) > _MOST_HITS_OFF:
                 cache = "an unbounded cache" if size is None else f"a cache of {size:,} tokens"
-                yield f"Prefixes found in {cache}: {model:.1%}, in the trace {trace:.1%}."
+                yield f"Prefixes found in {cache}: {model:.1%}, in the trace {trace:.1%}; {_effect(trace, model)}."
         trace, model = (each.dependence.rank_correlation for each in (self.trace, self.model))
         if abs(trace - model) > _MOST_RANKS_OFF:
             yield f"Long prompts with long answers: rank correlation {model:.2f}, the trace's {trace:.2f}."
+
+
+def _effect(trace: float, model: float) -> str:
+    """What other shares of prompts in the cache do to answers that are made with the model."""
+    if trace == 1:
+        return "users are underestimated"
+    computed = (1 - model) / (1 - trace) - 1
+    less, wrongly = ("fewer", "over") if computed < 0 else ("more", "under")
+    return f"{abs(computed):.0%} {less} prompt tokens are computed, and users are {wrongly}estimated"
 
 
 def _never_held(trace: Description, model: Description) -> Iterator[str]:

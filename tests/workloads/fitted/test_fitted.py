@@ -16,7 +16,7 @@ from workloads.fitted.cascade import fit_cascade
 from workloads.fitted.fitted_file import fitted_text
 from workloads.fitted.fitted_trace import FittedTrace, arranged
 from workloads.fitted.fitting import fit_trace
-from workloads.fitted.goodness import goodness
+from workloads.fitted.goodness import _effect, goodness
 from workloads.fitted.marginals import FEWEST, binned
 from workloads.fitted.prefix_tree import grow_prefixes
 from workloads.fitted.serial import Serial
@@ -337,3 +337,15 @@ def test_a_wrong_file_is_told(tmp_path: Path, old: str, new: str, message: str) 
     with pytest.raises(InputError) as caught:
         load_fitted(write(tmp_path, "m.toml", text.replace(old, new)))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("trace", "model", "said"),
+    [
+        (0.149, 0.204, "6% fewer prompt tokens are computed, and users are overestimated"),
+        (0.5, 0.4, "20% more prompt tokens are computed, and users are underestimated"),
+        (1.0, 0.9, "users are underestimated"),
+    ],
+)
+def test_other_prefix_hits_are_said_with_what_they_do_to_answers(trace: float, model: float, said: str) -> None:
+    assert _effect(trace, model) == said
