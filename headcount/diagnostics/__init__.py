@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kvcache.shape.architecture import Architecture
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
+    from simulator.engines.vllm.speculation import Speculation
     from simulator.latency.model import AverageStep
     from simulator.study.capacity_row import CapacityRow
     from workloads.effects import TrafficEffects
@@ -71,6 +72,7 @@ class Facts:
     log_contradictions: Sequence[str] = ()  # of the start-up log with itself, or with the model asked about
     architecture: "Architecture | None" = None
     max_model_len: int | None = None  # as asked for
+    speculation: "Speculation | None" = None
     usual_context: int | None = None  # tokens of prompt and answer that 99 % of requests do not pass
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
@@ -96,6 +98,7 @@ def facts_about(asked: "ModelOnGPU", **more: Any) -> Facts:
         log_contradictions=asked.log_contradictions,
         architecture=asked.architecture,
         max_model_len=asked.args.max_model_len,
+        speculation=asked.args.speculation,
         **more,
     )
 

@@ -82,6 +82,19 @@ def does_not_fit(facts: Facts) -> Found:
 
 
 @diagnostic(Severity.WARNING)
+def draft_acceptance_assumed(facts: Facts) -> Found:
+    """Nobody says how many draft tokens are accepted: a published rate of the method is taken."""
+    drafts = facts.speculation
+    if drafts is not None and drafts.assumed_acceptance:
+        yield (
+            f"acceptance of draft tokens is assumed: {drafts.tokens_per_step:.2f} tokens per step "
+            f"({drafts.assumed_acceptance}); yours depends on model and text: give its acceptance_rate in the JSON of "
+            "--speculative-config",
+            "simulator/engines/vllm/acceptance.toml",
+        )
+
+
+@diagnostic(Severity.WARNING)
 def environment_not_modelled(facts: Facts) -> Found:
     """An environment variable of the server may change the answer, but is not modelled."""
     for variable in facts.environment:

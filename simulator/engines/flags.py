@@ -56,6 +56,26 @@ def find_group(engine: str, flag: str) -> FlagGroup | None:
     return _by_name(engine)[max(begins, key=len)] if begins else None
 
 
+def read_flag(engine: str, flag: str) -> tuple[FlagGroup | None, bool]:
+    """The group of a flag without its dashes, also of `no-flag` and of vLLM's inverse; whether it turns it off."""
+    inverse = inverse_of(flag) if engine == "vllm" else flag
+    for name, turns_off in ((flag, False), (flag.removeprefix("no-"), True), (inverse, True)):
+        if (group := find_group(engine, name)) is not None:
+            return group, turns_off
+    return None, False
+
+
+def inverse_of(flag: str) -> str:
+    """`disable-x` of `enable-x`, and the other way round: vLLM pairs them since 0.33. Itself where it has none.
+
+    Source: vllm/utils/argparse_utils.py of 0.33, EnableDisableAction.
+    """
+    for begin, other in (("enable-", "disable-"), ("disable-", "enable-")):
+        if flag.startswith(begin):
+            return other + flag.removeprefix(begin)
+    return flag
+
+
 def known_flags(engine: str) -> frozenset[str]:
     """Every whole name of the table, without the short ones, which nobody mistypes."""
     return frozenset(name for name in _by_name(engine) if not name.endswith("*") and len(name) > SHORT)

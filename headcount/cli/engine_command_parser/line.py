@@ -9,7 +9,7 @@ from files.errors import HeadcountError
 from files.names import nearest_hint, shortened
 from files.warn_once import warn_once
 from headcount.cli.config_file import Spelling, converted
-from simulator.engines.flags import IGNORED, REFUSED, FlagGroup, find_group, known_flags
+from simulator.engines.flags import IGNORED, REFUSED, FlagGroup, find_group, known_flags, read_flag
 
 Given = list[tuple[str, list[str]]]  # flags as they are written, with their values
 
@@ -35,14 +35,14 @@ def read_flags(
     unknown: list[str] = []
     for flag, values in _flags_of(words):
         name = _known_name(flag, names, engine)
-        group = find_group(engine, name.removeprefix("no-")) or find_group(engine, name)
+        group, turns_off = read_flag(engine, name)
         if name in names and _is_flag(flag):
             found[names[name].key] = _value(ctx, option, flag, names[name], values)
         elif name in elsewhere:
             continue
         elif group is None or not _is_flag(flag):
             unknown.append(flag)
-        elif group.effect == REFUSED and not _asks_for_nothing(group, name, values):
+        elif group.effect == REFUSED and not _asks_for_nothing(group, values, turns_off=turns_off):
             refused.setdefault(group, []).append(shortened(flag))
         elif group.effect == IGNORED:
             ignored.append(shortened(flag))
@@ -89,9 +89,9 @@ def _known_name(flag: str, names: Collection[str], engine: str) -> str:
     return whole if 2 * len(name) > len(whole) else name  # --gpu is none, though argparse would take it
 
 
-def _asks_for_nothing(group: FlagGroup, name: str, values: list[str]) -> bool:
+def _asks_for_nothing(group: FlagGroup, values: list[str], *, turns_off: bool) -> bool:
     if not values:
-        return name.startswith("no-")
+        return turns_off
     return all(value.lower() in (*group.nothing, "false") for value in values)
 
 

@@ -18,6 +18,7 @@ from headcount.cli.engine_command_parser.nested import json_object, merge, take_
 from headcount.cli.engine_command_parser.words import Server, variables_and_words
 from simulator.engines.argument import arguments_of, flags_of
 from simulator.engines.engines import VLLM
+from simulator.engines.flags import inverse_of
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import NONE, PIECEWISE
 
@@ -45,6 +46,7 @@ _OBJECTS: Final = {
     "rope-theta": f"{_OVERRIDES}.rope_theta",
 }
 _LEVEL = re.compile(r"^(?:-O|--optimization[-_]level)(?:=?(.+))?$", re.DOTALL)
+_LEVEL_AS_CONFIG = re.compile(r"^--compilation[-_]config(?:=([0-3]))?$")  # before 0.12, a level could stand for it
 _OF_LEVEL: dict[str, Json] = {  # vLLM config/vllm.py, OPTIMIZATION_LEVEL_00 to 03
     "0": {"cudagraph_mode": NONE, "pass_config": {"fuse_allreduce_rms": False}},
     "1": {"cudagraph_mode": PIECEWISE, "pass_config": {"fuse_allreduce_rms": False}},
@@ -66,6 +68,9 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
     by_key = {found.key: found for found in names.values() if not found.turns_off}
     for name, described in arguments.items():
         names |= {alias: by_key[name] for alias in described.aliases if name in by_key}
+    paired = {name: inverse_of(name) for name in names if inverse_of(name) != name and f"no-{name}" in names}
+    names |= {other: names[f"no-{name}"] for name, other in paired.items()}
+    names |= {f"no-{other}": names[name] for name, other in paired.items()}
     variables, words = variables_and_words(text, _OPTION, _SERVER)
     found: dict[str, object] = {"environment": variables} if variables else {}
     image = _RELEASED_IMAGE.search(text)
@@ -90,7 +95,7 @@ def _objects(words: list[str]) -> tuple[list[str], dict[str, Json]]:
 
     Raises HeadcountError for another level than vLLM has.
     """
-    kept, found = take_objects(words, _OPTION, _OBJECTS)
+    kept, found = take_objects(list(_with_levels(words)), _OPTION, _OBJECTS)
     kept, limits = _limits(kept)
     found |= limits
     level: Json = {}
@@ -112,6 +117,20 @@ def _objects(words: list[str]) -> tuple[list[str], dict[str, Json]]:
         merge(level, found.get(_COMPILATION, {}))
         found[_COMPILATION] = level
     return words, found
+
+
+def _with_levels(words: list[str]) -> Iterator[str]:
+    """`--compilation-config 3` as `-O3`."""
+    rest = iter(words)
+    for word in rest:
+        match = _LEVEL_AS_CONFIG.match(word)
+        value = match and (match[1] or next(rest, None))
+        if match is None or value is None:
+            yield word
+        elif value in _OF_LEVEL:
+            yield f"-O{value}"
+        else:
+            yield from (word, value)
 
 
 def _limits(words: list[str]) -> tuple[list[str], dict[str, Json]]:

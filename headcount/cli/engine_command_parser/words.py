@@ -14,6 +14,12 @@ from simulator.engines.vllm.environment import VARIABLE
 _MANIFEST = re.compile(r"^\s*(\[|-\s+['\"]?-)|^\s*-?\s*(command|args|containers|services)\s*:", re.MULTILINE)
 _COMMENT = re.compile(r"(^|(?<=\s))#(\s.*|!.*)?$", re.MULTILINE)
 _TOKEN = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\n|[^'\"\\\n]+|['\"\\]", re.DOTALL)
+_ASSIGNMENT = re.compile(
+    r"""^[ \t]*(?:export[ \t]+)?([A-Z_][A-Z0-9_]*)=("[^"$\n]*"|'[^'\n]*'|[^\s"'$;&|]+)[ \t]*(?:\#.*)?$""", re.MULTILINE
+)
+_WITH_DEFAULT = re.compile(r"\$\{(\w+):?-([^{}$\n]*)\}")
+_VARIABLE_USE = re.compile(r"\$(?:\{([A-Z_][A-Z0-9_]*)\}|([A-Z_][A-Z0-9_]*))")
+_FLAG_AND_VALUE = re.compile(r"^--[\w-]+[ \t]+[^\s-]\S*$")
 _ENDS = re.compile(r"^(&&?|\|\|?|;|\d?>.*)$")  # what a shell reads as the command's end
 
 
@@ -31,6 +37,7 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
 
     Without a command all words count as behind it. Raises HeadcountError where nothing is.
     """
+    text = _expanded(text)
     try:
         words = _manifest_words(text) if _MANIFEST.search(text) else None
         words = _shell_words(text, server) if words is None else words
@@ -46,7 +53,28 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
     if not behind[:ends]:
         raise HeadcountError(f"{option} is empty; paste a '{server.example} --flag value …' line, or leave it out")
     found = [word.removeprefix("--env=") for word in head]
-    return tuple(word for word in found if VARIABLE.match(word)), behind[:ends]
+    return tuple(word for word in found if VARIABLE.match(word)), [
+        part for word in behind[:ends] for part in _apart(word)
+    ]
+
+
+def _expanded(text: str) -> str:
+    """Shell variables as lines of the text set them, or by the default that `${NAME:-default}` has.
+
+    What is set for the text's own use is not the server's environment, and goes.
+    """
+    values: dict[str, str] = {name: value.strip("\"'") for name, value in _ASSIGNMENT.findall(text)}
+    used = {found[0] or found[1] for found in _VARIABLE_USE.findall(text)}
+    text = _ASSIGNMENT.sub(lambda found: "" if found[1] in used else found[0], text)
+    text = _WITH_DEFAULT.sub(lambda found: values.get(found[1], found[2]), text)
+    return _VARIABLE_USE.sub(lambda found: values.get(str(found[1] or found[2]), str(found[0])), text)
+
+
+def _apart(word: str) -> list[str]:
+    """A flag and its value that stand in one word, as lists in YAML hold them; nothing for what stands for more."""
+    if word in ("...", "…"):
+        return []
+    return word.split(None, 1) if _FLAG_AND_VALUE.match(word) else [word]
 
 
 def _start(words: Sequence[str], server: Server) -> tuple[int, int] | None:
@@ -125,7 +153,7 @@ def _containers(value: object) -> Iterator[Json]:
 
 def _parts(value: object) -> list[str]:
     """A word, or the words of a command that a shell is given."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else _expanded(str(value))
     return shlex.split(text.replace("\\\n", " ")) if re.search(r"\s--?\w", text) else [text]
 
 

@@ -10,6 +10,7 @@ from files.names import nearest_hint, shortened
 from files.schema import Share, Strict, typed
 
 PUBLISHED = Path(__file__).parent / "acceptance.toml"
+MAX_SPECULATIVE_TOKENS = 64
 KEYS = ("acceptance_rate", "per_position_acceptance_rate", "acceptance")
 
 
@@ -19,6 +20,7 @@ class PublishedRates(Strict, frozen=True, kw_only=True):
     acceptance_rate: list[Share]
     about: str
     source: str
+    assumed_for: str = ""  # the method that is taken to be accepted so where no rate is given
 
 
 @cache
@@ -28,9 +30,15 @@ def published_rates() -> Mapping[str, PublishedRates]:
 
 
 def with_acceptance_rate(settings: Mapping[str, object]) -> dict[str, object]:
-    """The settings with `acceptance_rate` alone of what tells it. Raises ValueError where nothing, or two keys do."""
+    """The settings with `acceptance_rate` alone of what tells it; published rates where nothing does.
+
+    Raises ValueError where two keys tell it, or nothing does and none are published for the method.
+    """
     given = [key for key in KEYS if settings.get(key) is not None]
     others = {key: value for key, value in settings.items() if key not in KEYS}
+    assumed = next((each for each in published_rates().values() if each.assumed_for == settings.get("method")), None)
+    if not given and assumed is not None:
+        return others | {"acceptance_rate": _extended(assumed.acceptance_rate), "assumed_acceptance": assumed.about}
     if not given:
         raise HeadcountError(
             "acceptance_rate is missing: the share of draft tokens that your server accepts, which its log and "
@@ -44,6 +52,11 @@ def with_acceptance_rate(settings: Mapping[str, object]) -> dict[str, object]:
     elif given[0] == "per_position_acceptance_rate":
         value = conditional(typed(value, list[Share], "", name=given[0]))
     return others | {"acceptance_rate": value}
+
+
+def _extended(rates: list[float]) -> list[float]:
+    """For as many draft tokens as there may be: later positions are accepted as the last one published."""
+    return rates + rates[-1:] * (MAX_SPECULATIVE_TOKENS - len(rates))
 
 
 def conditional(per_position: list[float]) -> list[float]:

@@ -10,13 +10,12 @@ from typing import Any, Literal
 from files.documents import parse_json
 from files.errors import HeadcountError
 from files.schema import AtLeastOne, Share, Strict, typed
-from simulator.engines.vllm.acceptance import with_acceptance_rate
+from simulator.engines.vllm.acceptance import MAX_SPECULATIVE_TOKENS, with_acceptance_rate
 
 SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
 METHOD_NAMES = {"eagle": "eagle", "eagle3": "eagle", "mtp": "eagle", "draft_model": "draft_model", "ngram": "ngram"}
 """vLLM's `speculative_config` methods, with the one here that decides alike; MTP is taken to have one module."""
 
-MAX_SPECULATIVE_TOKENS = 64
 _MASK = 0xFFFFFFFF
 
 
@@ -35,6 +34,7 @@ class Speculation:
     model: str | None = None  # what drafts: a catalog name, a path to a config.json, or a name that nothing is known of
     parallel_drafting: bool = False  # all drafts in one pass
     draft_tensor_parallel_size: int | None = None  # None: the model's
+    assumed_acceptance: str = ""  # what its rate is taken from, where nobody gave one
 
     def __post_init__(self) -> None:
         if self.method not in SPECULATIVE_METHODS:
@@ -121,10 +121,15 @@ class _Config(Strict, frozen=True, kw_only=True):
     model: str | None = None
     parallel_drafting: bool = False
     draft_tensor_parallel_size: AtLeastOne | None = None
+    assumed_acceptance: str = ""
     # What decides nothing but how many are accepted.
     prompt_lookup_max: object = None
     prompt_lookup_min: object = None
     draft_sample_method: object = None
+    attention_backend: object = None
+    moe_backend: object = None
+    enforce_eager: object = None
+    max_model_len: object = None  # EAGLE and MTP share the model's positions
     rejection_sample_method: object = None
 
 
@@ -143,11 +148,14 @@ class SpeculativeConfig:
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
         if isinstance(settings, dict):
-            settings = with_acceptance_rate(settings)
-            if str(settings.get("method")).endswith("_mtp"):  # deepseek_mtp, …: old names of it, by model
-                settings["method"] = "mtp"
-        by_position = isinstance(settings, dict) and isinstance(settings["acceptance_rate"], list)
+            is_mtp = str(settings.get("method")).endswith("_mtp")  # deepseek_mtp, …: old names of it, by model
+            settings = settings | ({"method": "mtp"} if is_mtp else {})
+            if settings.get("method") in METHOD_NAMES:
+                settings = with_acceptance_rate(settings)
+        by_position = isinstance(settings, dict) and isinstance(settings.get("acceptance_rate"), list)
         config = typed(settings, _ByPosition if by_position else _Config, "")
+        if config.method == "draft_model" and config.max_model_len is not None:
+            raise HeadcountError("max_model_len of a draft model is not modelled; leave it out")
         rate = config.acceptance_rate
         return Speculation(
             method=METHOD_NAMES[config.method],
@@ -157,6 +165,7 @@ class SpeculativeConfig:
             model=config.model,
             parallel_drafting=config.parallel_drafting,
             draft_tensor_parallel_size=config.draft_tensor_parallel_size,
+            assumed_acceptance=config.assumed_acceptance,
         )
 
 

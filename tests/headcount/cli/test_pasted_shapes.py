@@ -25,7 +25,7 @@ spec:
           image: busybox
       containers:
         - name: vllm
-          image: vllm/vllm-openai:v0.32.0
+          image: vllm/vllm-openai:v0.33.0
           env:
             - name: HF_TOKEN
               value: x
@@ -42,14 +42,14 @@ SHAPES = {
     "curl localhost:8000/health",
     "after others": f"pip install vllm && vllm serve llama-3.1-8b {FLAGS} > server.log 2>&1 &",
     "lines without backslashes": "vllm serve llama-3.1-8b\n" + FLAGS.replace(" --", "\n--"),
-    "docker": f"docker run --gpus all -p 8000:8000 -v ~/models:/models \\\n  vllm/vllm-openai:v0.32.0 \\\n"
+    "docker": f"docker run --gpus all -p 8000:8000 -v ~/models:/models \\\n  vllm/vllm-openai:v0.33.0 \\\n"
     f"  --model llama-3.1-8b {LINES}",
-    "docker with a positional model": f"docker run --gpus all vllm/vllm-openai:v0.32.0 llama-3.1-8b {LINES}",
+    "docker with a positional model": f"docker run --gpus all vllm/vllm-openai:v0.33.0 llama-3.1-8b {LINES}",
     "another image": f"docker run --gpus all rocm/vllm:latest vllm serve llama-3.1-8b {FLAGS}",
-    "entrypoint": f"docker run --entrypoint vllm vllm/vllm-openai:v0.32.0 serve llama-3.1-8b {FLAGS}",
+    "entrypoint": f"docker run --entrypoint vllm vllm/vllm-openai:v0.33.0 serve llama-3.1-8b {FLAGS}",
     "bash -c": f"docker run x/y bash -c 'pip install z && vllm serve llama-3.1-8b {FLAGS}'",
     "python": f"python3 -m vllm.entrypoints.openai.api_server --model llama-3.1-8b {FLAGS}",
-    "compose, folded": "services:\n  vllm:\n    image: vllm/vllm-openai:v0.32.0\n    ports: [8000:8000]\n"
+    "compose, folded": "services:\n  vllm:\n    image: vllm/vllm-openai:v0.33.0\n    ports: [8000:8000]\n"
     f"    command: >\n      --model llama-3.1-8b\n      {FLAGS}\n",
     "compose, a list": f"command: {QUOTED}",
     "compose, lines": "command:\n  - --model\n  - llama-3.1-8b\n"
@@ -57,6 +57,11 @@ SHAPES = {
     "manifest": MANIFEST,
     "args of a shell": f'command: ["/bin/sh", "-c"]\nargs: ["vllm serve llama-3.1-8b {FLAGS}"]',
     "a list alone": QUOTED,
+    "script with variables": "#!/bin/bash\nexport TP=2\nMODEL='llama-3.1-8b'  # small\n"
+    "vllm serve $MODEL --tensor-parallel-size ${TP} \\\n  --max-model-len ${LENGTH:-8192} --gpu-memory-utilization 0.8",
+    "compose with defaults": "services:\n  vllm:\n    image: ${IMAGE:-vllm/vllm-openai:v0.33.0}\n    command: >\n"
+    "      --model ${MODEL:-llama-3.1-8b} --tensor-parallel-size ${TP:-2} --max-model-len 8192\n"
+    "      --gpu-memory-utilization ${SHARE:-0.8}",
     "abbreviated": "vllm serve llama-3.1-8b --tensor-parallel 2 --max-model-l 8192 --gpu-memory-util 0.8",
 }
 
@@ -142,11 +147,21 @@ def test_what_changes_the_answer_is_refused_with_the_nearest(headcount: Run, fla
         "--default-chat-template-kwargs.enable_thinking false --override-generation-config '{\"top_k\": 1}'",
         "--served-model-name a b --api-key x y --mm-processor-cache-type shm --api-server-count 4 --max-logprobs 5",
         "--no-enable-log-requests --disable-uvicorn-access-log --config_format mistral --load_format=mistral",
+        "--compilation-config 3 --disable-lora --disable-dbo --disable-eplb --enable-uvicorn-access-log",
+        "--enable-hybrid-kv-cache-manager --compilation-config=3",
     ],
 )
 def test_flags_without_effect_leave_the_answer(headcount: Run, flags: str) -> None:
     line = "vllm serve llama-3.1-8b --max-model-len 8192"
     assert settings(headcount, "--vllm-args", f"{line} {flags}") == settings(headcount, "--vllm-args", line)
+
+
+@pytest.mark.parametrize(("new", "old"), [("--disable", "--no-enable"), ("--no-disable", "--enable")])
+def test_enable_and_disable_are_a_pair_as_in_vllm_0_33(headcount: Run, new: str, old: str) -> None:
+    line = "vllm serve qwen3.6-27b --max-model-len 8192 --max-num-seqs 64 --enforce-eager"
+    new_way, old_way = (settings(headcount, "--vllm-args", f"{line} {each}-prefix-caching") for each in (new, old))
+    assert new_way == old_way
+    assert (new_way["state_bytes_per_request"] > 2 * 160e6) == (old == "--enable"), "with it, states of block ends too"
 
 
 def test_kernels_of_one_s_own_choice_are_named_as_ignored(headcount: Run, caplog: pytest.LogCaptureFixture) -> None:

@@ -159,7 +159,7 @@ def test_a_variable_that_is_not_modelled_is_named(headcount: Run, line: str) -> 
     [
         ("VLLM_USE_V1=0 vllm serve llama-3.1-8b", "asks for engine V0, which is not simulated"),
         ("CUDA_VISIBLE_DEVICES=1 vllm serve llama-3.1-8b -tp 2", "CUDA_VISIBLE_DEVICES=1 shows 1 of the 2 GPUs"),
-        ('vllm serve llama-3.1-8b --speculative-config \'{"method": "eagle3", "num_speculative_tokens": 3}\'',
+        ('vllm serve llama-3.1-8b --speculative-config \'{"method": "ngram", "num_speculative_tokens": 3}\'',
          "acceptance_rate is missing: the share of draft tokens that your server accepts"),
         ("vllm serve llama-3.1-8b --max-num-seqs 64,128", "a run takes one value; 'headcount compare' takes lists"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from simulator.engines.vllm.speculation import SpeculativeConfig
 
 CONSTANT = ["--latency-model", "constant", "--input-len", "64", "--output-len", "41", "--concurrency", "1"]
 COMMAND = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--json", *CONSTANT]
@@ -121,3 +122,26 @@ def test_a_threshold_that_cuts_a_drafting_step_is_told(headcount: Callable[..., 
     ran = headcount(*COMMAND, "--speculative-config", json.dumps(config), "--long-prefill-token-threshold", "3")
     assert (ran.code, ran.out) == (2, "")
     assert "less than the 4 tokens of a drafting step" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("method", "published", "drafts"),
+    [
+        ("eagle3", "eagle3-llama-3.1-8b-mtbench", 3), ("eagle", "eagle-llama-3.1-8b-mtbench", 7),
+        ("mtp", "mtp-deepseek-v3", 1),
+    ],
+)  # fmt: skip
+def test_a_method_with_published_acceptance_answers_with_it_and_warns(method: str, published: str, drafts: int) -> None:
+    config = {"method": method, "num_speculative_tokens": drafts}
+    assumed = hc.memory("llama-3.1-8b", "h100-sxm", speculation=config, max_model_len=8192)
+    given = hc.memory("llama-3.1-8b", "h100-sxm", speculation=config | {"acceptance": published}, max_model_len=8192)
+    (warning,) = [each for each in assumed.diagnostics if each.code == "draft-acceptance-assumed"]
+    assert "give its acceptance_rate" in warning.text
+    assert not [each for each in given.diagnostics if each.code == "draft-acceptance-assumed"]
+    rates = [SpeculativeConfig().read(each).rates for each in (config, config | {"acceptance": published})]
+    assert rates[0] == rates[1]
+
+
+def test_positions_beyond_the_published_are_accepted_as_the_last_one() -> None:
+    found = SpeculativeConfig().read({"method": "deepseek_mtp", "num_speculative_tokens": 3})
+    assert (found.name, found.rates) == ("mtp", (0.875,) * 3)
