@@ -10,7 +10,7 @@ from files.documents import Json
 from files.errors import HeadcountError
 
 NEWEST_RELEASE = "0.33.0"  # whose rules are known
-DEFAULT_RELEASE = "0.32.0"
+DEFAULT_RELEASE = NEWEST_RELEASE
 SGLANG_RELEASE = "0.5.23"  # the one of SGLang whose rules are known
 OLDEST_RELEASE = "0.4.1"  # of the servers that the memory model was compared with
 _NUMBER = re.compile(r"^v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:(?:\.?(?:a|b|rc|dev|post)|\+).*)?$", re.ASCII)

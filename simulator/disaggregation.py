@@ -184,8 +184,8 @@ def _checked(plan: Deployment) -> EngineConfig:
         raise HeadcountError(NOT_WITH_SGLANG)
     if not KV_TRANSFER_AS_READ.holds_in(plan.args.vllm_version):
         raise HeadcountError(
-            f"disaggregated prefill/decode is simulated only by the rules of vLLM {KV_TRANSFER_AS_READ.first}; give "
-            f"--vllm-version {KV_TRANSFER_AS_READ.since}"
+            f"disaggregated prefill/decode is simulated by the rules of vLLM {KV_TRANSFER_AS_READ.first} and "
+            f"later; give --vllm-version {KV_TRANSFER_AS_READ.since}"
         )
     if plan.data_parallel_size > 1:
         raise HeadcountError(

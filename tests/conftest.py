@@ -23,15 +23,21 @@ def vllm_python() -> Path:
 
 
 @pytest.fixture(scope="session")
+def inferring_vllm_python() -> Path:
+    """A real vLLM whose inference runs on a CPU: the newest release may be for GPUs alone."""
+    return _real(VLLM, "HEADCOUNT_INFERRING_VLLM_PYTHON", infers=True)
+
+
+@pytest.fixture(scope="session")
 def sglang_python() -> Path:
     """A real SGLang, found in the same way."""
     return _real(SGLANG, "HEADCOUNT_SGLANG_PYTHON")
 
 
-def _real(package: Package, variable: str) -> Path:
+def _real(package: Package, variable: str, *, infers: bool = False) -> Path:
     given = os.environ.get(variable)
     try:
-        return interpreter_for(None, Path(given) if given else None, package)
+        return interpreter_for(None, Path(given) if given else None, package, infers=infers)
     except ValueError as reason:
         if os.environ.get("CI"):
             pytest.fail(f"no real {package.title} here: {reason}")
@@ -45,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=_turn)
     for item in items:
-        if {"vllm_python", "sglang_python"} & {*getattr(item, "fixturenames", ())}:
+        if {"vllm_python", "inferring_vllm_python", "sglang_python"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.slow)
 
 

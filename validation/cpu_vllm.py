@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    python = interpreter_for(None, arguments.python)
+    python = interpreter_for(None, arguments.python, infers=True)
     found = [benchmark(name, MODELS[name], python, arguments.runs) for name in arguments.models]
     if arguments.json:
         print(json.dumps({"schema_version": 1, "models": found}, indent=2))

@@ -60,11 +60,11 @@ def installed(package: Package = VLLM) -> list[Interpreter]:
     return sorted(found, key=lambda each: release_key(each.version))
 
 
-def interpreter_for(version: str | None, python: Path | None, package: Package = VLLM) -> Path:
+def interpreter_for(version: str | None, python: Path | None, package: Package = VLLM, *, infers: bool = False) -> Path:
     """The Python to run the engine's code with: `python` if given, else the installed release, else the newest one.
 
-    A given `python` is run once to see that it imports the package. Raises `ValueError` where none is, or another
-    release.
+    A given `python` is run once to see that it imports the package. With `infers`, releases whose inference does not
+    run on a CPU are passed over. Raises `ValueError` where none is left, or another release.
     """
     if version is not None:
         require_release(version, package)
@@ -76,10 +76,15 @@ def interpreter_for(version: str | None, python: Path | None, package: Package =
                 f"{python} has {title} {has}, not {version}; leave the release out, or give another Python"
             )
         return python.absolute()
-    found = [each for each in installed(package) if version in {None, each.version}]
+    everything = installed(package)
+    able = [each for each in everything if not (infers and find_recipe(each.version, package).limit)]
+    found = [each for each in able if version in {None, each.version}]
     if not found:
-        here = ", ".join(each.version for each in installed(package))
+        here = ", ".join(each.version for each in everything)
         what = f"{title} {version} is not installed" if version else f"no {title} is installed"
+        if infers and (version or everything):
+            what = f"no {title} is installed whose inference runs on a CPU"
+            version = None
         install = f"headcount {package.name} install" + (f" --version {version}" if version else "")
         raise HeadcountError(f"{what}{f' ({here} is)' if here else ''}; run '{install}', or give a Python that has it")
     _require_own(found[-1], package)

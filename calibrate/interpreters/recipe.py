@@ -114,6 +114,12 @@ def find_recipe(version: str, package: Package = VLLM) -> Recipe:
     return typed({"line": line, **read_toml(path)}, Recipe, path)
 
 
+def default_release(package: Package = VLLM) -> str:
+    """The newest release that was tried and runs whole on a CPU, or the newest where none does."""
+    lines = [find_recipe(f"{line}.0", package) for line in recipe_lines(package)]
+    return next((recipe for recipe in reversed(lines) if not recipe.limit), lines[-1]).tried
+
+
 def require_release(version: str, package: Package = VLLM) -> None:
     """Raises `ValueError` where `version` is not a release number."""
     if not RELEASE.match(version):

@@ -135,7 +135,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     given = parser.parse_args()
     try:
-        python = interpreter_for(given.vllm_version, given.python, PACKAGES[given.engine])
+        python = interpreter_for(
+            given.vllm_version, given.python, PACKAGES[given.engine], infers=given.what == "engine"
+        )
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed

@@ -7,7 +7,7 @@ from conformance.components.probes import FOLDER
 from conformance.probing import answers
 from simulator.engines.argument import arguments_of, flags_of
 from simulator.engines.engines import ENGINES
-from simulator.engines.flags import find_group
+from simulator.engines.flags import inverse_of, read_flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ def check_flags(python: Path, engine: str) -> FlagComparison:
     (found,) = answers(python, "flags_probe", [case], failure=f"the flags of {engine} failed", folder=FOLDER)
     own = _of_arguments(engine)
     names = {flag: flag.lstrip("-") for flag in found["flags"]}
-    groups = {flag: find_group(engine, name.removeprefix("no-")) for flag, name in names.items()}
+    groups = {flag: read_flag(engine, name)[0] for flag, name in names.items()}
     return FlagComparison(
         engine=engine,
         version=found["version"],
@@ -41,6 +41,7 @@ def _of_arguments(engine: str) -> set[str]:
     described = {name: each for name, each in arguments_of(ENGINES[engine]).items() if each.is_engine_s}
     flags = {flag.lstrip("-") for name, each in described.items() for flag in flags_of(name, each)}
     flags |= {name.replace("_", "-") for name in described}
+    flags |= {inverse_of(name) for name in flags if f"no-{name}" in flags}
     return flags | {alias for each in described.values() for alias in (*each.aliases, *_off(each.aliases))}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from calibrate.interpreters import interpreters
-from calibrate.interpreters.recipe import PACKAGES, Package, find_recipe
+from calibrate.interpreters.recipe import PACKAGES, Package, default_release, find_recipe
 from files.documents import Json
 from headcount.cli.command import Command
 from headcount.cli.command_group import NearestGroup
@@ -18,7 +18,7 @@ from headcount.cli.progress import progress_bar
 from simulator.engines.values import FilePath, Text
 
 
-def interpreter_group(name: str, title: str, default_release: str) -> click.Group:
+def interpreter_group(name: str, title: str) -> click.Group:
     """The commands for one engine's interpreters."""
     package = PACKAGES[name]
 
@@ -34,7 +34,7 @@ def interpreter_group(name: str, title: str, default_release: str) -> click.Grou
         "install", cls=Command, short_help="Install a release for the CPU.",
         help=f"Install a release of {title} for the CPU, or find the one that is there.",
     )  # fmt: skip
-    @option("--version", Text(), f"Release of {title}.", default=default_release)
+    @option("--version", Text(), f"Release of {title}.", default=default_release(package))
     @option("--python-base", FilePath(), "Python interpreter to build from.  [default: headcount's own]")
     @option("--index-url", Text("URL"), "Package index with torch's CPU build.  [default: pip's own settings]")
     @flag("--yes", "Do not ask before downloading.")

@@ -6,12 +6,14 @@ layers of model_executor (`Attention.__init__`; `MLAAttention.__init__` looks fo
 
 from dataclasses import dataclass
 
+from files.errors import HeadcountError
 from kvcache.formats.quantization import QuantizationScheme, resolve_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import sparse_kv_cache_dtype
 from kvcache.releases import (
     COMPRESSED_TENSORS_KV_CACHE,
     EXPLICIT_KV_CACHE_WINS,
+    KV_CACHE_IN_MODEL_S_OWN_FLOAT,
     MODELOPT_KV_CACHE,
     MODELOPT_NVFP4_KV_CACHE,
 )
@@ -20,6 +22,7 @@ from kvcache.shape.architecture import Architecture
 Assumption = tuple[str, str, str]
 
 PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
+_FLOATS = ("float16", "bfloat16")
 
 
 def one_spelling(kv_cache_dtype: str) -> str:
@@ -60,8 +63,10 @@ def resolve_kv_cache_dtype(
     """What vLLM of that release makes of `--kv-cache-dtype` for a checkpoint in that weight format.
 
     Everything that depends on the format takes it from here, so that memory and step times agree. Resolving what was
-    resolved changes nothing. The `gpu`, a Hopper one where none is given, counts for sparse attention alone.
+    resolved changes nothing. The `gpu`, a Hopper one where none is given, counts for sparse attention alone. Raises
+    HeadcountError where that release does not start with it.
     """
+    _check_float(kv_cache_dtype, architecture, vllm_version)
     found = _of_format(kv_cache_dtype, architecture, scheme, vllm_version)
     if not (architecture.is_sparse and architecture.is_mla):
         return found
@@ -70,6 +75,15 @@ def resolve_kv_cache_dtype(
         return found
     row = ("KV cache", name, f"vLLM's kernels of sparse attention on this GPU keep {found.name} so")
     return KVCacheDtype(name=name, assumptions=(*found.assumptions, row))
+
+
+def _check_float(kv_cache_dtype: str, architecture: Architecture, vllm_version: str) -> None:
+    is_other = kv_cache_dtype in _FLOATS and kv_cache_dtype != architecture.dtype
+    if is_other and KV_CACHE_IN_MODEL_S_OWN_FLOAT.holds_in(vllm_version):
+        raise HeadcountError(
+            f"vLLM {KV_CACHE_IN_MODEL_S_OWN_FLOAT.first} refuses kv_cache_dtype {kv_cache_dtype!r} for a model "
+            f"in {architecture.dtype}; give 'auto'"
+        )
 
 
 def _of_format(

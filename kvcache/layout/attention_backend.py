@@ -13,7 +13,7 @@ from kvcache.shape.layer import LatentAttention
 
 DEFAULT_BLOCK_SIZE = 16  # vLLM CacheConfig.DEFAULT_BLOCK_SIZE
 _AMD = ("cdna3", "cdna4", "rdna4")
-_BEFORE_AMPERE = ("volta", "turing")
+BEFORE_AMPERE = ("volta", "turing")  # without bfloat16 (vLLM platforms/cuda.py, check_if_supports_dtype)
 _FLASHINFER_HEAD_DIMS = (64, 128, 256, 512)
 _FLASHINFER_MLA_NOPE_DIMS = (64, 128, 192)
 _PER_TENSOR_FP8 = ("fp8", "fp8_e4m3")
@@ -78,7 +78,7 @@ def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype
 
 
 def _plain_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
-    if kv_cache_dtype.endswith("_per_token_head") or generation in (*_AMD, *_BEFORE_AMPERE):
+    if kv_cache_dtype.endswith("_per_token_head") or generation in (*_AMD, *BEFORE_AMPERE):
         return _TRITON
     is_fp8 = kv_cache_dtype in _PER_TENSOR_FP8
     has_flash = kv_cache_dtype != "fp8_e5m2" and (not is_fp8 or generation in ("hopper", "blackwell"))
@@ -100,7 +100,7 @@ def _generation(gpu: GPU) -> str:
 
 def _check_nvfp4(arch: Architecture, generation: str) -> None:
     on_blackwell = generation == "blackwell"
-    if generation in (*_AMD, *_BEFORE_AMPERE):
+    if generation in (*_AMD, *BEFORE_AMPERE):
         raise HeadcountError(f"kv_cache_dtype 'nvfp4' has no kernels on {generation} GPUs; use 'fp8'")
     if arch.head_dim not in _FLASHINFER_HEAD_DIMS or (arch.head_dim == 64 and not on_blackwell):
         allowed = _FLASHINFER_HEAD_DIMS if on_blackwell else _FLASHINFER_HEAD_DIMS[1:]

@@ -13,6 +13,7 @@ from kvcache.releases import DEFAULT_RELEASE
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention
 
+ALIGN = "align"
 # FlashInfer's latent kernels want 128 tokens per block of a hybrid model (vLLM platforms/interface.py).
 _HYBRID_MLA_ALIGNMENT = 128
 
@@ -47,7 +48,7 @@ def mamba_cache_mode(arch: Architecture, *, enable_prefix_caching: bool) -> str 
     """
     if arch.state_space is None:
         return None
-    return "align" if enable_prefix_caching and arch.attention else "none"
+    return ALIGN if enable_prefix_caching and arch.attention else "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,7 @@ def kv_block_size(settings: CacheSettings, block_size: int | None) -> int:
         return size
     kernel = min(settings.backend.block_sizes)
     unit = max(kernel, size, _HYBRID_MLA_ALIGNMENT if settings.arch.is_mla else 0)
-    if settings.cache_mode == "align":  # since 0.33; before, no kernel asked for more
+    if settings.cache_mode == ALIGN:  # since 0.33; before, no kernel asked for more
         unit = lcm(unit, settings.checkpoint_alignment or 1)
     needed = unit * -(-settings.state_bytes // (unit * settings.aligned_bytes_per_token))
     return max(size, kernel * -(-needed // kernel))
@@ -164,6 +165,6 @@ def _state_cache(settings: CacheSettings, block_size: int) -> LayerCache | None:
         states_per_request=states_per_request(
             mode, settings.num_speculative_tokens, writes_checkpoints=settings.checkpoint_alignment is not None
         ),
-        block_size=block_size if mode == "align" else None,
+        block_size=block_size if mode == ALIGN else None,
         page_size_bytes=max(settings.state_bytes, padded),
     )

@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass, replace
 
+from files.errors import HeadcountError
 from kvcache.errors import DoesNotFitError
 from kvcache.formats.kv_cache_dtype import KVCacheDtype, resolve_kv_cache_dtype
 from kvcache.formats.quantization import QuantizationScheme, refuse_absent, resolve_quantization
 from kvcache.gpus.gpu import GPU
+from kvcache.layout.attention_backend import BEFORE_AMPERE
 from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
 from kvcache.memory.host_memory import HostMemory, host_memory
@@ -153,6 +155,8 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     Returns a budget even where nothing fits (see `fits`); raises `HeadcountError` where vLLM refuses the settings.
     """
     check_known_memory(settings.vllm_version)
+    if settings.dtype == "bfloat16" and gpu.family in BEFORE_AMPERE:
+        raise HeadcountError(f"{gpu.title} has no bfloat16, and vLLM does not start with it; give --dtype float16")
     architecture, scheme = in_format(architecture, settings)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version, gpu)
     parallelism = parallelism_of(settings, scheme, gpu)

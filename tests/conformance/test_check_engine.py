@@ -171,11 +171,11 @@ def test_an_interpreter_without_vllm_is_one_clear_error(script: str, message: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_no_step_differs_from_a_real_engine_s_at_inference(vllm_python: Path, attention: str) -> None:
+def test_no_step_differs_from_a_real_engine_s_at_inference(inferring_vllm_python: Path, attention: str) -> None:
     """A new seed each time, so that every run looks at a load that nobody has seen."""
     seed = secrets.randbelow(2**31)
     print(f"seed {seed}")
-    found = check_engine(vllm_python, seed=seed, attention=attention)
+    found = check_engine(inferring_vllm_python, seed=seed, attention=attention)
     assert found.difference is None, (seed, found.difference)
     assert found.steps >= 1_000
     assert found.preemptions >= 20
@@ -185,7 +185,7 @@ def test_no_step_differs_from_a_real_engine_s_at_inference(vllm_python: Path, at
 
 @pytest.mark.slow
 def test_a_real_engine_differs_from_a_core_with_one_block_less(
-    vllm_python: Path, monkeypatch: pytest.MonkeyPatch
+    inferring_vllm_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the comparison is worth: the engine at inference is seen to differ from another pool's schedule."""
 
@@ -194,4 +194,4 @@ def test_a_real_engine_differs_from_a_core_with_one_block_less(
         return replace(case.scheduler, engine=replace(engine, num_gpu_blocks=engine.num_gpu_blocks - 1))
 
     monkeypatch.setattr(checker, "_of_release", smaller)
-    assert check_engine(vllm_python, seed=0).difference is not None
+    assert check_engine(inferring_vllm_python, seed=0).difference is not None

@@ -21,6 +21,7 @@ def test_every_flag_of_sglang_is_classified_once(sglang_python: Path) -> None:
 
 
 def test_a_flag_that_the_table_lacks_would_be_seen(vllm_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = checker.find_group
-    monkeypatch.setattr(checker, "find_group", lambda engine, flag: None if flag == "port" else find(engine, flag))
+    find = checker.read_flag
+    without = {"port": (None, False)}
+    monkeypatch.setattr(checker, "read_flag", lambda engine, flag: without.get(flag) or find(engine, flag))
     assert check_flags(vllm_python, "vllm").unclassified == ("--port",)

@@ -99,8 +99,10 @@ def test_drafts_that_are_not_the_model_s_own_are_scheduled_asynchronously_in_lat
 def test_asynchronous_scheduling_with_drafts_by_n_grams_is_refused_as_by_vllm() -> None:
     drafts = Speculation(method="ngram", num_speculative_tokens=3, acceptance_rate=0.5)
     with pytest.raises(ValueError, match="async_scheduling: vLLM refuses it with n-gram drafting"):
-        planned("llama-3.1-8b", speculation=drafts, async_scheduling=True)
-    assert not planned("llama-3.1-8b", speculation=drafts, async_scheduling=False).engine.async_scheduling
+        planned("llama-3.1-8b", speculation=drafts, async_scheduling=True, vllm_version="0.32.0")
+    assert not planned(
+        "llama-3.1-8b", speculation=drafts, async_scheduling=False, vllm_version="0.32.0"
+    ).engine.async_scheduling
     later = planned("llama-3.1-8b", speculation=drafts, async_scheduling=True, vllm_version="0.33.0")
     assert later.engine.async_scheduling
 

@@ -5,7 +5,9 @@ import json
 import sys
 from importlib import import_module
 
-PARSERS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")  # the second before 0.31
+PARSERS = (  # of 0.33, of 0.31 and 0.32, and before
+    "vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args",
+)  # fmt: skip
 
 
 def vllm_parser():

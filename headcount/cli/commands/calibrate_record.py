@@ -163,7 +163,7 @@ def _record_engine(values: Values) -> int:
 
     asked, out = _asked(values), _out(values)
     asked_config(asked)  # a typing error is named also where no vLLM is installed
-    python = interpreter_for(values["vllm_version"], values["python"])
+    python = interpreter_for(values["vllm_version"], values["python"], infers=True)
     last: list[Plan | None] = [None]
     with progress_bar(f"loads through {asked.model}", total=1) as bar:
 

@@ -10,6 +10,7 @@ from kvcache.releases import (
     LARGER_BATCHES_FROM_160_GIB,
     LARGER_MEMORY_SHARE,
     NO_RETENTION_INTERVAL,
+    SMALL_BATCHES_ON_GB10,
     V0_CHUNKS_LONG_PROMPTS,
 )
 from simulator.engines.vllm.speculation import Speculation
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 AUTO = "auto"
 ENCODER_MODES = ("weights", "data")
-# vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.32.
+# vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.33.
 MOE_BACKENDS = (
     AUTO, "triton", "batched_triton", "triton_unfused", "deep_gemm", "deep_gemm_mega_moe", "cutlass",
     "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_b12x", "b12x", "marlin", "humming",
@@ -38,17 +39,18 @@ def default_batched_tokens(vllm_version: str, max_model_len: int, gpu: "GPU") ->
         return max(2048, max_model_len if is_whole else 0)
     if gpu.memory_bytes >= 160 * GIB and LARGER_BATCHES_FROM_160_GIB.holds_in(vllm_version):
         return 16384
-    return 8192 if _is_large(gpu) else 2048
+    return 8192 if _is_large(vllm_version, gpu) else 2048
 
 
 def default_sequences(vllm_version: str, max_num_batched_tokens: int, gpu: "GPU") -> int:
     """From the same place; vLLM lowers its default to the token budget."""
-    takes_more = ENGINE_V1.holds_in(vllm_version) and _is_large(gpu)
+    takes_more = ENGINE_V1.holds_in(vllm_version) and _is_large(vllm_version, gpu)
     return min(1024 if takes_more else 256, max_num_batched_tokens)
 
 
-def _is_large(gpu: "GPU") -> bool:
-    return gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name
+def _is_large(vllm_version: str, gpu: "GPU") -> bool:
+    is_small = "a100" in gpu.name or (gpu.name == "gb10" and SMALL_BATCHES_ON_GB10.holds_in(vllm_version))
+    return gpu.memory_bytes >= 70 * GIB and not is_small
 
 
 def default_async_scheduling(vllm_version: str, speculation: Speculation | None = None) -> bool:

@@ -111,6 +111,18 @@ def test_an_install_that_others_may_write_to_is_not_run(pip: FakePip, cache: Pat
         interpreters.interpreter_for("0.32.0", None)
 
 
+def test_a_release_for_gpus_alone_is_passed_over_where_inference_is_asked_for(pip: FakePip) -> None:
+    pip.imports = "echo 0.33.0"
+    newest = interpreters.install("0.33.0")
+    assert interpreters.interpreter_for(None, None) == newest.python
+    with pytest.raises(ValueError, match=r"\(0\.33\.0 is\); run 'headcount vllm install'"):
+        interpreters.interpreter_for(None, None, infers=True)
+    pip.imports = "echo 0.32.0"
+    older = interpreters.install("0.32.0")
+    assert interpreters.interpreter_for(None, None, infers=True) == older.python
+    assert interpreters.interpreter_for(None, None) == newest.python
+
+
 def test_vllm_can_look_itself_up_by_its_own_name(pip: FakePip) -> None:
     made = interpreters.install("0.32.0")
     stub = made.folder / "lib/python3.11/site-packages/vllm-0.32.0.dist-info/METADATA"

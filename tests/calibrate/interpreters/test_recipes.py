@@ -2,7 +2,15 @@
 
 import pytest
 
-from calibrate.interpreters.recipe import PACKAGES, Package, find_recipe, recipe_lines
+from calibrate.interpreters.recipe import (
+    PACKAGES,
+    SGLANG,
+    Package,
+    default_release,
+    find_recipe,
+    recipe_lines,
+    release_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +27,12 @@ from calibrate.interpreters.recipe import PACKAGES, Package, find_recipe, recipe
 def test_an_unknown_release_takes_the_nearest_recipe(version: str, line: str) -> None:
     assert find_recipe(version).line == line
     assert find_recipe(version).is_for(version) == version.startswith(f"{line}.")
+
+
+def test_the_release_that_is_installed_by_default_is_the_newest_that_runs_whole() -> None:
+    assert (default_release(), default_release(SGLANG)) == ("0.32.0", "0.5.23")
+    newer = [line for line in recipe_lines() if release_key(f"{line}.0") > release_key(default_release())]
+    assert all(find_recipe(f"{line}.0").limit for line in newer)
 
 
 @pytest.mark.parametrize("version", ["0.32", "latest", "0.32.0; rm", "../0.32.0", "0.32.0+cpu", "", "٠.٣٢.٠"])

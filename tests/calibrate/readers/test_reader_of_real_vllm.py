@@ -97,10 +97,12 @@ def tokenizer(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("detailed", [True, False])
-def test_the_result_of_its_benchmark_is_read(vllm_python: Path, port: int, detailed: bool, tmp_path: Path) -> None:
+def test_the_result_of_its_benchmark_is_read(
+    inferring_vllm_python: Path, port: int, detailed: bool, tmp_path: Path
+) -> None:
     command = [
-        vllm_python, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai", "--host", "127.0.0.1",
-        "--port", port, "--model", "tiny", "--tokenizer", tokenizer(tmp_path), "--dataset-name", "random",
+        inferring_vllm_python, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai", "--host",
+        "127.0.0.1", "--port", port, "--model", "tiny", "--tokenizer", tokenizer(tmp_path), "--dataset-name", "random",
         "--random-input-len", 20, "--random-output-len", NUM_TOKENS, "--num-prompts", NUM_PROMPTS, "--max-concurrency",
         2, "--save-result", "--result-dir", tmp_path, "--result-filename", "result.json", "--metadata", "tp=2",
         "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,99",
@@ -137,9 +139,11 @@ def test_the_result_of_its_benchmark_is_read(vllm_python: Path, port: int, detai
 
 
 @pytest.mark.slow
-def test_its_loggers_have_the_names_that_are_read(vllm_python: Path) -> None:
+def test_its_loggers_have_the_names_that_are_read(inferring_vllm_python: Path) -> None:
     where = "import importlib.util; print(importlib.util.find_spec('vllm').origin)"
-    origin = subprocess.run([vllm_python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
+    origin = subprocess.run(
+        [inferring_vllm_python, "-c", where], capture_output=True, text=True, check=True
+    ).stdout.strip()
     source = (Path(origin).parent / "v1" / "metrics" / "loggers.py").read_text(encoding="utf-8")
     for newest, *_ in (*HISTOGRAMS.values(), *GAUGES.values()):
         assert f'"{newest}"' in source, newest

@@ -242,10 +242,10 @@ def test_sums_are_those_of_the_simulator(window: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_real_engine_takes_the_steps_that_were_foreseen(vllm_python: Path, tmp_path: Path) -> None:
+def test_a_real_engine_takes_the_steps_that_were_foreseen(inferring_vllm_python: Path, tmp_path: Path) -> None:
     engine = {"max_model_len": 1024, "max_num_seqs": 16, "max_num_batched_tokens": 256, "block_size": 32}
     asked = Asked(model="tiny", engine=engine, precision=0.1)
-    found = record(asked, vllm_python, tmp_path / "recording", max_seconds=60)
+    found = record(asked, inferring_vllm_python, tmp_path / "recording", max_seconds=60)
     assert found.failed == 0 and found.done > 1
     content = json.loads((tmp_path / "recording" / "recording.json").read_text(encoding="utf-8"))
     recording = read_recording(tmp_path / "recording")
@@ -285,7 +285,7 @@ print(recorder.about().get("experts"), [len(set(experts.flatten().tolist())) for
 
 
 @pytest.mark.slow
-def test_random_routers_of_a_real_engine_choose_all_experts(vllm_python: Path, tmp_path: Path) -> None:
+def test_random_routers_of_a_real_engine_choose_all_experts(inferring_vllm_python: Path, tmp_path: Path) -> None:
     """16 tokens choose 4 of 32 experts each: 28 in the mean if evenly, 4 with gpt-oss's random biases."""
     config = {
         "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "torch_dtype": "bfloat16", "vocab_size": 4096,
@@ -297,7 +297,7 @@ def test_random_routers_of_a_real_engine_choose_all_experts(vllm_python: Path, t
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     told = {}
     for how in ("as vLLM draws them", "spread"):
-        command = [str(vllm_python), "-c", CHOICES, str(tmp_path), how]
+        command = [str(inferring_vllm_python), "-c", CHOICES, str(tmp_path), how]
         around = {**environment(), "PYTHONPATH": str(PROBE.parent)}
         ran = subprocess.run(command, capture_output=True, text=True, check=False, env=around)
         assert ran.returncode == 0, ran.stderr[-2000:]

@@ -133,7 +133,7 @@ def test_an_empty_name_is_no_name(headcount: Callable[..., Any], arguments: list
         (["--latency-model", "constant", "--step-s", "0"], "step_s is 0.0; a constant step time must be a finite"),
         (["--latency-model", "constant", "--step-s", "1e300"], "at least 0.0001, at most 3,600"),
         (["--latency-model", "constant", "--step-s", "nan"], "'nan' is not a number; give seconds, such as 0.01"),
-        (["--vllm-version", "abc"], "vllm_version 'abc' is not a release number; give one such as '0.32.0'"),
+        (["--vllm-version", "abc"], "vllm_version 'abc' is not a release number; give one such as '0.33.0'"),
         (["--vllm-version", "0.²"], "is not a release number"),
         (["--quantization", "nope"], "no quantization 'nope'; did you mean 'none'?"),
         (["--quantization", "../gpus/l4"], "no quantization '../gpus/l4'; known: "),

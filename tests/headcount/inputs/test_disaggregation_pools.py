@@ -100,7 +100,7 @@ def test_kv_that_never_comes_is_told() -> None:
         ({"kv_transfer": "push", "pools": None}, "--kv-transfer needs two pools; give --pools"),
         ({"kv_transfer": "push", "decider": "isl_bounding"}, "leave --decider out, or give --kv-transfer pull"),
         ({"replicas": 2}, "--replicas and --pools both say how many engines there are"),
-        ({"vllm_version": "0.33.0"}, "simulated only by the rules of vLLM 0.32; give --vllm-version 0.32.0"),
+        ({"vllm_version": "0.31.0"}, "by the rules of vLLM 0.32 and later; give --vllm-version 0.32.0"),
         ({"kv_transfer_rate": 0.0}, "--kv-transfer-rate is 0 GB/s; it must be above 0"),
         ({"pools": None, "dispatch_s": 0.1}, "--dispatch needs two pools; give --pools"),
         ({"data_parallel_size": 2}, "disaggregated prefill/decode is not simulated with --data-parallel-size"),

@@ -45,7 +45,7 @@ def test_a_release_newer_than_any_is_said(headcount: Run) -> None:
 def test_what_is_no_release_is_told(headcount: Run, version: str) -> None:
     for command in (("memory", *ON), ("simulate", *ON, *LOAD), ("capacity", *ON, "--gpus", "1")):
         assert_told(
-            headcount(*command, "--vllm-version", version), "is not a release number; give one such as '0.32.0'"
+            headcount(*command, "--vllm-version", version), "is not a release number; give one such as '0.33.0'"
         )
 
 
@@ -62,12 +62,12 @@ def test_users_are_not_ignored_by_a_comparison(headcount: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("llama-3.1-8b", "h100-sxm"), "128.0 KiB each 3.49 requests"),
-        (("llama-3.1-8b", "h100-sxm", "-tp", "4"), "128.0 KiB each, over 4 GPUs together 16.38 requests"),
-        (("llama-3.1-8b", "h100-sxm", "-tp", "2", "-pp", "4"), "128.0 KiB each, over 8 GPUs together 33.82 requests"),
+        (("llama-3.1-8b", "h100-sxm"), "128.0 KiB each 3.44 requests"),
+        (("llama-3.1-8b", "h100-sxm", "-tp", "4"), "128.0 KiB each, over 4 GPUs together 16.09 requests"),
+        (("llama-3.1-8b", "h100-sxm", "-tp", "2", "-pp", "4"), "128.0 KiB each, over 8 GPUs together 33.27 requests"),
         (
             ("qwen3-next-80b", "h100-sxm", "-tp", "4"),
-            "48.0 KiB each and 76.5 MiB of state per request, over 4 GPUs together; 24.0 KiB without the copies "
+            "48.0 KiB each and 135.0 MiB of state per request, over 4 GPUs together; 24.0 KiB without the copies "
             "that several GPUs keep",
         ),
         (

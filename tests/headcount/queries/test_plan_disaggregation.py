@@ -38,7 +38,7 @@ def test_pools_to_choose_from_are_read(text: str, found: dict[str, tuple[int, ..
         ({"decider": "isl_bounding"}, "--decider needs two pools; give --pools prefill,decode"),
         ({"pools": "prefill,decode", "decider": "isl_bound"}, "no decider 'isl_bound'; did you mean 'isl_bounding'?"),
         ({"kv_transfer_rate": 5.0}, "--kv-transfer-rate needs two pools; give --pools prefill,decode"),
-        ({"pools": "prefill,decode", "vllm_version": "0.33.0"}, "simulated only by the rules of vLLM 0.32"),
+        ({"pools": "prefill,decode", "vllm_version": "0.31.0"}, "simulated by the rules of vLLM 0.32"),
         ({"pools": "prefill,decode", "engine": "sglang"}, "disaggregated prefill/decode is not simulated with SGLang"),
     ],
 )

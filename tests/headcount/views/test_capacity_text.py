@@ -128,13 +128,13 @@ def test_where_vllm_may_not_start_the_longest_context_that_surely_does_is_told()
         "users_at_kv_cache_high": 115,
     }
     found = {"users_low": 0, "users_low_sampling": 80, "users_at_kv_cache_low": 0}
-    text = told(model="gpt-oss-120b", args=EngineArgs(), **errors, **found)
+    text = told(model="gpt-oss-120b", args=EngineArgs(vllm_version="0.32.0"), **errors, **found)
     assert "vLLM would not start: the blocks do not hold one request of max_model_len 131,072" in text
     told_length = re.search(r"lower --max-model-len to (\d+) or narrow the interval with --startup-log", text)
     assert told_length is not None
     longest = int(told_length[1])
     for length, starts in ((longest, True), (longest + 1024, False)):
-        budget = resolve("gpt-oss-120b", "h100-sxm", EngineArgs(max_model_len=length)).budget
+        budget = resolve("gpt-oss-120b", "h100-sxm", EngineArgs(max_model_len=length, vllm_version="0.32.0")).budget
         assert (budget.kv_cache_tokens_low >= length) == starts
 
 

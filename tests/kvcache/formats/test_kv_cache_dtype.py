@@ -180,3 +180,12 @@ def test_of_the_catalogs_checkpoints_only_nvidias_are_known_to_declare_a_cache()
     declaring = {name for name in names if load_model(name).declared_kv_cache is not None}
     by_modelopt = {"Qwen/Qwen3-32B-FP8-Static-PerTensor"}
     assert declaring == by_modelopt | {name for name in quantized_names() if name.startswith("nvidia/")}
+
+
+def test_another_float_than_the_model_s_is_refused_since_0_33() -> None:
+    llama, gpu = load_model("llama-3.1-8b"), find_gpu("h100-sxm")
+    asked: dict[str, Any] = {"kv_cache_dtype": "float16", "max_model_len": 8192}
+    with pytest.raises(ValueError, match=r"vLLM 0\.33 refuses kv_cache_dtype 'float16' for a model in bfloat16"):
+        memory_budget(llama, gpu, **asked)
+    for settings in ({"vllm_version": "0.32.0"}, {"dtype": "float16"}, {"kv_cache_dtype": "bfloat16"}):
+        assert memory_budget(llama, gpu, **{**asked, **settings}).fits

@@ -1,6 +1,7 @@
 """Layers that keep unequal caches get pages of one size, groups and blocks as in vLLM."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.models import with_attention
 from kvcache.gpus.gpu import find_gpu
+from kvcache.layout.attention_backend import attention_backend
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.layout.kv_layout import KVLayout, kv_layout
 from kvcache.layout.state_content import state_bytes
@@ -43,7 +45,7 @@ def held_layers(layout: KVLayout, *, states: bool) -> list[int]:
 )
 def test_a_block_of_attention_holds_a_state(name: str, block_size: int) -> None:
     arch = architecture(name)
-    layout = kv_layout(arch)
+    layout = kv_layout(arch, vllm_version="0.32.0")
     assert arch.state_space is not None
     assert layout.block_size == block_size
     assert layout.page_size_bytes >= state_bytes(arch.state_space, "bfloat16")
@@ -51,9 +53,37 @@ def test_a_block_of_attention_holds_a_state(name: str, block_size: int) -> None:
 
 
 def test_a_given_block_size_grows_until_a_state_fits() -> None:
-    assert kv_layout(architecture(QWEN), block_size=32).block_size == 544
-    assert kv_layout(architecture(QWEN), block_size=1024).block_size == 1024
-    assert kv_layout(architecture(QWEN), block_size=128).block_size == 640
+    sizes = {"0.32.0": (544, 1024, 640), "0.33.0": (576, 1024, 640)}
+    for release, grown in sizes.items():
+        layouts = [kv_layout(architecture(QWEN), block_size=given, vllm_version=release) for given in (32, 1024, 128)]
+        assert tuple(layout.block_size for layout in layouts) == grown
+
+
+@pytest.mark.parametrize(
+    ("gpu", "release", "caching", "leaves"),
+    [
+        ("h100-sxm", "0.33.0", True, True),
+        ("b200-sxm", "0.33.0", True, True),
+        ("rtx-pro-6000", "0.33.0", True, True),
+        ("h100-sxm", "0.32.0", True, False),
+        ("h100-sxm", "0.33.0", False, False),
+        ("a100-80gb", "0.33.0", True, False),
+        ("mi300x", "0.33.0", True, False),
+    ],
+)
+def test_a_prefill_leaves_states_on_its_way_where_its_kernel_can(
+    gpu: str, release: str, caching: bool, leaves: bool
+) -> None:
+    arch, device = architecture(QWEN), find_gpu(gpu)
+    layout = kv_layout(arch, gpu=device, vllm_version=release, enable_prefix_caching=caching)
+    states = [group for group in layout.groups if group.is_state]
+    assert {group.keeps_checkpoints for group in states} == {leaves}
+    assert {group.states_per_request for group in states} == {1 + caching + leaves}
+    kernel = attention_backend(arch, device).block_sizes[0]
+    assert arch.state_space is not None
+    smallest = -(-state_bytes(arch.state_space, "bfloat16") // kv_bytes_per_token_per_layer(arch))
+    unit = 64 if leaves else kernel
+    assert layout.block_size == -(-smallest // unit) * unit
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))
@@ -93,7 +123,8 @@ def test_pages_that_do_not_divide_the_largest_are_padded() -> None:
 
 
 def test_with_prefix_caching_states_are_kept_at_block_ends() -> None:
-    aligned, plain = (kv_layout(architecture(QWEN), enable_prefix_caching=flag) for flag in (True, False))
+    settings: dict[str, Any] = {"vllm_version": "0.32.0"}
+    aligned, plain = (kv_layout(architecture(QWEN), enable_prefix_caching=flag, **settings) for flag in (True, False))
     assert (aligned.mamba_cache_mode, plain.mamba_cache_mode) == ("align", "none")
     assert {group.states_per_request for group in aligned.groups if group.is_state} == {2}
     assert {group.states_per_request for group in plain.groups if group.is_state} == {1}
@@ -193,8 +224,9 @@ def test_the_memory_budget_counts_states_apart() -> None:
     assert budget.block_size == layout.block_size
     assert budget.max_concurrency == 4000 / layout.blocks_per_request(32768, 2 * budget.max_num_batched_tokens)
     assert budget.kv_cache_tokens == int(budget.max_concurrency * 32768)
-    assert ("SSM / linear-attention state cache", "mode align: at most 2 per request and layer") in [
+    assert ("SSM / linear-attention state cache", "mode align: at most 3 per request and layer") in [
         row[:2] for row in budget.assumptions
     ]
-    plain = memory_budget(arch, gpu, **settings, enable_prefix_caching=False)
+    same_blocks = {**settings, "block_size": budget.block_size}
+    plain = memory_budget(arch, gpu, **same_blocks, enable_prefix_caching=False)
     assert plain.max_concurrency > budget.max_concurrency

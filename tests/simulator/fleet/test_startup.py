@@ -49,7 +49,9 @@ def test_given_stages_make_up_the_278_s_of_a_measured_start() -> None:
     """Qwen3-32B on one H100, GKE, vLLM 0.26: mount, imports, download and load, engine initialization."""
     given = Startup(node_s=0.0, image_s=1.8, process_s=73.0, weights_s=130.0, compile_s=64.0, profile_s=0.0,
                     capture_s=9.0, probe_s=0.0)  # fmt: skip
-    stages = given.stages(resolve("qwen3-32b", "h100-sxm", max_model_len=32_768), is_new_node=True)
+    stages = given.stages(
+        resolve("qwen3-32b", "h100-sxm", max_model_len=32_768, vllm_version="0.26.0"), is_new_node=True
+    )
     assert stages.total_s == pytest.approx(278, abs=0.5)
 
 

@@ -24,7 +24,7 @@ def wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "wishes"
     folder.mkdir()
     monkeypatch.setenv("FAKE_ENGINE", str(folder))
-    monkeypatch.setattr(calibrate_record, "interpreter_for", lambda version, python: Path(sys.executable))
+    monkeypatch.setattr(calibrate_record, "interpreter_for", lambda version, python, infers: Path(sys.executable))
     monkeypatch.setattr(calibrate.record.recorder, "record", partial(calibrate.record.recorder.record, probe=FAKE))
     return folder
 
