@@ -150,7 +150,8 @@ class SpeculativeConfig:
         if isinstance(settings, dict):
             is_mtp = str(settings.get("method")).endswith("_mtp")  # deepseek_mtp, …: old names of it, by model
             settings = settings | ({"method": "mtp"} if is_mtp else {})
-            if settings.get("method") in METHOD_NAMES:
+            method = settings.get("method")
+            if isinstance(method, str) and method in METHOD_NAMES:
                 settings = with_acceptance_rate(settings)
         by_position = isinstance(settings, dict) and isinstance(settings.get("acceptance_rate"), list)
         config = typed(settings, _ByPosition if by_position else _Config, "")
