@@ -73,7 +73,9 @@ START_CASES = tuple(
         ("bfloat16 on T4", "qwen3-0.6b", "t4", {"dtype": "bfloat16", "max_model_len": 8192}),
         ("16 bits on T4", "qwen3-0.6b", "t4", {"dtype": "float16", "max_model_len": 8192}),
         ("n-gram draft tokens", "qwen3-8b", "h100-sxm", {"speculative_config": _NGRAM}),
-        ("n-gram draft tokens, in order", "qwen3-8b", "h100-sxm", {"speculative_config": _NGRAM, "async_scheduling": False}),
+        ("n-gram draft tokens, in order", "qwen3-8b", "h100-sxm", {
+            "speculative_config": _NGRAM, "async_scheduling": False,
+        }),
         ("experts in parallel", "gpt-oss-20b", "h100-sxm", {"tensor_parallel_size": 4, "enable_expert_parallel": True}),
         ("three stages", "qwen3-8b", "h100-sxm", {"pipeline_parallel_size": 3}),
     )
