@@ -49,6 +49,7 @@ class Architecture:
     qk_norm_whole_projection: bool = False  # OLMo-2, MiniMax-M2: one weight per element of the projection, not per head
     attention_output_gate: bool = False  # as wide as the output, in the same projection (Qwen3-Next, Kimi-K3)
     attention_sinks: bool = False
+    sinks_in_windows_only: bool = False  # MiMo-V2: none where a layer attends to the whole context
     norms_per_layer: int = 2
     norm_bias: bool = False
     expert_bias: bool = False

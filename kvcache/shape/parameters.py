@@ -151,7 +151,7 @@ def _attention(arch: Architecture, attention: Attention, parallelism: Parallelis
         yield Tensor("attention", rows, repeated_rows=repeated)
     if arch.attention_output_bias:
         yield Tensor("attention", arch.hidden_size)
-    if arch.attention_sinks:
+    if arch.attention_sinks and (attention.window is not None or not arch.sinks_in_windows_only):
         yield Tensor("attention", heads)
     if arch.qk_norm and arch.qk_norm_whole_projection:
         yield Tensor("norms", q_width + kv_width)

@@ -280,6 +280,16 @@ def _gemma4(rng: Random) -> Config:
     return config
 
 
+def _minimax_m3(rng: Random) -> Config:
+    config = {**_base(rng), **_one(rng, num_local_experts=(4, 6), num_experts_per_tok=(1, 2), n_shared_experts=(1,))}
+    config |= _one(rng, head_dim=(8, 12), dense_intermediate_size=_WIDTH, shared_intermediate_size=_WIDTH)
+    layers = range(config["num_hidden_layers"])
+    sparse = _one(rng, sparse_num_index_heads=(2, 4), sparse_index_dim=(8, 12), sparse_block_size=(16,))
+    sparse |= {"sparse_topk_blocks": 2, "sparse_attention_freq": [rng.choice((0, 1)) for _ in layers]}
+    config["moe_layer_freq"] = [rng.choice((0, 1)) for _ in layers]
+    return {**config, "use_qk_norm": True, "use_routing_bias": True, "sparse_attention_config": sparse}
+
+
 _CASES: Mapping[str, Callable[[Random], Config]] = {
     "qwen3_next": lambda rng: _qwen(rng, experts=True, dense=True),
     "qwen3_5_text": lambda rng: _qwen(rng, experts=False, dense=True),
@@ -297,4 +307,5 @@ _CASES: Mapping[str, Callable[[Random], Config]] = {
     "mamba2": _mamba2,
     "gemma3n_text": _gemma3n,
     "gemma4_text": _gemma4,
+    "minimax_m3_vl_text": _minimax_m3,
 }

@@ -32,6 +32,7 @@ class Family:
     norms_per_layer: int = 2
     norm_bias: bool = False
     attention_sinks: bool = False
+    sinks_in_windows_only: bool = False
     expert_bias: bool = False
     router_bias: bool = False
     shared_expert_gate: bool = False

@@ -117,6 +117,9 @@ def _widths(fields: Fields, usual: int, borrows: Sequence[bool]) -> list[int]:
 
 def _dense_width(fields: Fields) -> int:
     """The MLP width of a model without experts."""
+    key = fields.family.dense_width_key
+    if key and fields.raw(key) is not None:
+        return fields.integer(key)
     if fields.model_type == "granitemoehybrid":  # without experts, the shared MLP is the only one
         return fields.integer("shared_intermediate_size")
     listed = fields.raw("intermediate_size")

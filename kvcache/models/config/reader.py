@@ -86,6 +86,7 @@ def _attention_traits(fields: Fields) -> Json:
         "attention_output_gate": fields.flag("mla_use_output_gate")
         or (family.attention_output_gate and fields.flag("attn_output_gate", default=True)),
         "attention_sinks": family.attention_sinks,
+        "sinks_in_windows_only": family.sinks_in_windows_only,
         "norms_per_layer": _norms_per_layer(fields),
         "norm_bias": family.norm_bias,
     }
