@@ -80,3 +80,17 @@ def test_a_search_sets_what_nobody_gave_and_keeps_what_was_given() -> None:
     assert startable(WITH_STATES, GPU, replace(FP8, enforce_eager=True)).max_num_seqs is None
     with pytest.raises(DoesNotFitError, match="does not start"):
         resolve(WITH_STATES, GPU, FP8)
+
+
+def test_gpus_without_bfloat16_start_in_float16_alone() -> None:
+    small, t4 = load_model("qwen3-0.6b"), find_gpu("t4")
+    with pytest.raises(ValueError, match="has no bfloat16, and vLLM does not start with it; give --dtype float16"):
+        memory_budget(small, t4, EngineArgs(dtype="bfloat16", max_model_len=8192))
+    assert memory_budget(small, t4, EngineArgs(dtype="float16", max_model_len=8192)).fits
+    assert memory_budget(small, t4, EngineArgs(max_model_len=8192)).fits
+
+
+@pytest.mark.parametrize(("release", "tokens", "sequences"), [("0.32.0", 8192, 1024), ("0.33.0", 2048, 256)])
+def test_gb10_takes_the_batches_of_small_gpus_since_0_33(release: str, tokens: int, sequences: int) -> None:
+    args = EngineArgs(vllm_version=release).filled(load_model("qwen3-8b"), find_gpu("gb10"))
+    assert (args.max_num_batched_tokens, args.max_num_seqs) == (tokens, sequences)
