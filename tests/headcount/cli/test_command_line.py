@@ -19,7 +19,7 @@ Run = Callable[..., Any]
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
 SERVE = ("simulate", *ON, "--input-len", "100", "--output-len", "10", "--concurrency", "2")
 SMALL = (
-    "capacity", *ON, "--gpus", "1", "--replications", "2", "--max-num-seqs", "2", "--max-model-len", "4096",
+    "capacity", *ON, "--gpus", "1", "--replications", "3", "--max-num-seqs", "2", "--max-model-len", "4096",
     "--workload", SHORT_ANSWERS,
 )  # fmt: skip
 DISTRIBUTION = {"mean", "p50", "p90", "p95", "p99"}
@@ -147,8 +147,8 @@ def test_users_are_what_was_asked_for(headcount: Run) -> None:
 @pytest.mark.slow
 def test_capacity_answers_with_its_question_and_rows(headcount: Run) -> None:
     found = answer(headcount, *SMALL, "--think-time", "60s", "--ttft", "2s")
-    assert found["slo"] == {"ttft_s": 2.0, "tpot_s": 0.05, "attainment": 0.95}
-    assert (found["think_time_s"], found["seed"], found["replications"]) == (60.0, 0, 2)
+    assert found["slo"] == {"ttft_s": 2.0, "ttft_token_s": 0.0, "tpot_s": 0.05, "attainment": 0.95}
+    assert (found["think_time_s"], found["seed"], found["replications"]) == (60.0, 0, 3)
     (row,) = found["capacity"]
     assert row["gpus"] == row["tp"] == row["replicas"] == 1
     assert 0 < row["users_low"] <= row["users"] <= row["users_high"]

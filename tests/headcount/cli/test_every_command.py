@@ -14,9 +14,8 @@ from files.limits import limits
 from headcount.cli.command import Command
 from headcount.cli.commands import memory
 from headcount.cli.main import cli
-from headcount.queries import capacity
 from simulator.study.capacity_row import CapacityRow
-from simulator.study.capacity_table import capacity_rows
+from simulator.study.capacity_table import CapacityTable
 from tests.headcount.conftest import SHORT_ANSWERS
 
 ON = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm")
@@ -77,11 +76,14 @@ def test_debug_shows_where_an_error_arose(headcount: Run, words: tuple[str, ...]
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C as soon as the first row is found."""
 
-    def rows(*asked: Any, **given: Any) -> Iterator[CapacityRow]:
-        yield next(capacity_rows(*asked, **given))
-        raise KeyboardInterrupt
+    find = CapacityTable.row
 
-    monkeypatch.setattr(capacity, "capacity_rows", rows)
+    def row(table: CapacityTable, gpus: int, *more: Any) -> CapacityRow:
+        if gpus > 1:
+            raise KeyboardInterrupt
+        return find(table, gpus, *more)
+
+    monkeypatch.setattr(CapacityTable, "row", row)
 
 
 SEARCH = (
