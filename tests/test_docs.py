@@ -230,6 +230,15 @@ def test_every_question_is_answered_by_its_command(line: str) -> None:
     assert '"model": "meta-llama/Llama-3.1-8B-Instruct"' in done.stdout
 
 
+def test_the_page_on_other_tools_has_the_readme_s_figures() -> None:
+    readme, page = (
+        path.read_text(encoding="utf-8") for path in (ROOT / "README.md", ROOT / "docs/measurements/other-tools.md")
+    )
+    pattern = r"1 GPU: (\S+) users at 95 % confidence \((\S+) expected.*\n2 GPUs: (\S+) users"
+    ((low, mean, two),) = re.findall(pattern, readme)
+    assert f"{low} users at 95 % confidence ({mean} expected); two with TP 2 serve {two} " in page
+
+
 def test_every_json_key_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "reference" / "json-keys.md").read_text(encoding="utf-8")
     load = {"input_len": 64, "output_len": 4, "concurrency": 2, "latency_model": "constant"}
