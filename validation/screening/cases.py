@@ -44,7 +44,7 @@ class Case:
         return f"{self.question.name}: {self.replicas} × {self.gpu}" + (f", {named}" if named else "")
 
     def deployment(self) -> Deployment:
-        return resolve(self.question.model, self.gpu, **self.settings)
+        return resolve(self.question.model, self.gpu, vllm_version=RELEASE, **self.settings)
 
     def load(self, deployment: Deployment) -> Load:
         workload = self.question.workload
@@ -53,6 +53,7 @@ class Case:
         return UserLoad(population=workload, max_model_len=deployment.engine.max_model_len, seed=0)
 
 
+RELEASE = "0.32.0"  # whose servers were searched
 _SHORT = {
     "tensor_parallel_size": "TP",
     "pipeline_parallel_size": "PP",

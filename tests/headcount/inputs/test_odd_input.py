@@ -153,7 +153,7 @@ def test_a_terminal_without_bars_shows_the_rest() -> None:
         env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    assert "KV cache         55.88  " in done.stdout
+    assert "KV cache         55.00  " in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_longer_limit_on_ttft_takes_that_note_away() -> None:
         )  # fmt: skip
         return {note.code for note in found.diagnostics}
 
-    assert "ttft-near-limit" in codes(0.95)
+    assert "ttft-near-limit" in codes(0.75)
     assert "ttft-near-limit" not in codes(2)
 
 
