@@ -83,7 +83,7 @@ def _rows(data: Path) -> Iterator[tuple[object, ...]]:
             for row in chosen.itertuples():
                 cache_dtype = "fp8" if row.kv_cache_dtype == "fp8" else "auto"
                 if cache_dtype == "auto" and row.architecture == "GlmMoeDsaForCausalLM":
-                    cache_dtype = "float16"  # as wide as the 16 bits that were measured
+                    cache_dtype = load_model(row.model).dtype  # as wide as the 16 bits that were measured
                 rank = _rank(gpu, row.model, row.num_heads, cache_dtype)
                 tokens = row.isl if is_prompt else 1
                 ours_s = module_s(rank, row.batch_size, tokens, row.step, is_prompt=is_prompt)
