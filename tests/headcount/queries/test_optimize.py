@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 QUICK: dict[str, Any] = {
     "workload": SHORT_ANSWERS, "latency_model": "constant", "step_s": 0.4, "ttft_s": 5.0, "tpot_s": 1.0, "store": False,
     "max_model_len": 4096, "gpu_memory_utilization": 0.05, "tensor_parallel_size": 1,
+    "vllm_version": "0.32.0",  # whose profiling run leaves room for KV in so little memory
 }  # fmt: skip
 GAINS: dict[str, Any] = {"kv_cache_dtype": ["fp8"], "max_num_seqs": [4, 8], "block_size": [32]}
 

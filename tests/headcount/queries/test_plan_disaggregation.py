@@ -49,7 +49,7 @@ def test_what_cannot_be_is_one_clear_error(more: dict[str, Any], message: str) -
 
 @pytest.mark.slow
 def test_both_ways_stand_in_the_table_with_the_lines_that_start_each_pool(tmp_path: Path) -> None:
-    answer = hc.plan("llama-3.1-8b", pools={"prefill": [1], "decode": [1]}, tpot_s=0.011, explain=True, **GIVEN)
+    answer = hc.plan("llama-3.1-8b", pools={"prefill": [1], "decode": [1]}, tpot_s=0.01, explain=True, **GIVEN)
     found = json.loads(json.dumps(answer.to_json()))
     both, disaggregated = sorted(found["fleets"], key=lambda row: row["prefill_tp"] is not None)
     assert both["prefill_servers"] is None
