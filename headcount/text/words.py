@@ -142,6 +142,8 @@ def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> 
     errors = latency.tpot_log_error, latency.ttft_log_error_of(in_step=False), latency.ttft_log_error
     tpot, ttft, equal = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
     also = f"; ±{equal:.0%} for equal clients that start together" if equal != ttft else ""
+    is_judged = latency.open_ttft_log_error is not None and not latency.open_ttft_log_error.groups
+    also = f", by judgement{also}" if is_judged and latency.is_measured else also
     within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT{also}) of the simulated ones"
     within += f", with {ERROR_SEQUENCES} sequences running" if sequences is None else ""
     if not latency.is_measured:

@@ -50,6 +50,7 @@ class Constants:
     gemm_depth_s: float
     quantized_gemm_start_factor: float
     grouped_gemm_start_factor: float
+    row_wise_tile_factor: Mapping[str, float]
     gemm_overlap_power: float
     glue_s: float
     activation_bytes_per_element: float
@@ -175,6 +176,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
             )
     errors = _inherited(stem, "log_error")
     is_measured = gpu_name in own.get("measured_gpus", ())
+    judged = {} if "log_error" in own else {"groups": 0}  # no load at random was measured on another's GPU
     return Constants(
         name=stem,
         is_measured=is_measured,
@@ -187,7 +189,7 @@ def _read(stem: str, gpu_name: str) -> Constants:
             if kind not in (*LATENCIES, OPEN_TTFT)
         },
         open_ttft_log_errors={
-            kind: LogError(**both[OPEN_TTFT])
+            kind: LogError(**both[OPEN_TTFT] | judged)
             for kind, both in {DENSE: errors, **errors}.items()
             if kind not in (*LATENCIES, OPEN_TTFT) and OPEN_TTFT in both
         },

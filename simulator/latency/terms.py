@@ -15,6 +15,7 @@ from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import layer_tensors
 from kvcache.shape.tensors import Tensor
 from simulator.engines.engines import AnyArgs
+from simulator.engines.vllm.environment import peers_over_pcie
 from simulator.latency.expert_routing import ExpertLoad, assign_tokens, fullest_rank, tiles_at_least
 from simulator.latency.fp32 import FP32_BYTES, fp32_column_s, fp32_flops_per_s
 from simulator.latency.gpu_constants import Constants
@@ -155,10 +156,20 @@ def gemm(rank: Rank, tokens: FloatArray, tensor: Tensor) -> dict[str, FloatArray
     if packed and dtype in ("fp8", "fp4"):  # scales of groups are found in a kernel beside the norm or activation
         constants = rank.constants
         factor = constants.grouped_gemm_start_factor if packed.group_size else constants.quantized_gemm_start_factor
+        if dtype == "fp8" and not packed.group_size:
+            bytes_s = bytes_s * _tile_factor(constants.row_wise_tile_factor, tokens)
     # However few the rows, each tile of the product sums over all columns, one after the other.
     column_s = fp32_column_s(rank.args, rank.gpu, tokens, tensor) if dtype == "fp32" else rank.constants.gemm_depth_s
     start_s = factor * rank.constants.gemm_start_s + tensor.cols * column_s
     return _joined(tokens, bytes_s, compute_s, start_s, rank.constants.gemm_overlap_power)
+
+
+def _tile_factor(by_tokens: Mapping[str, float], tokens: FloatArray) -> FloatArray:
+    """By what multiplies of so many tokens take longer because their last tile is hardly filled."""
+    if not by_tokens:
+        return np.ones_like(tokens)
+    known = sorted((float(name), value) for name, value in by_tokens.items())
+    return np.interp(tokens, [at for at, _ in known], [factor for _, factor in known], left=1.0, right=1.0)
 
 
 def _joined(
@@ -291,7 +302,7 @@ def all_reduce_s(
 
 def _link(rank: Rank) -> tuple[float, float, float]:
     """Of a sum: seconds to start, bytes per second of one link, power of a ring's messages by which ranks add to it."""
-    constants, link, peers = rank.constants, rank.gpu.interconnect, rank.args.peers_over_pcie
+    constants, link, peers = rank.constants, rank.gpu.interconnect, peers_over_pcie(rank.args.environment)
     speed = rank.gpu.interconnect_bytes_per_s
     if link == PCIE and peers is not None:
         host = _HOST_START_S, min(_HOST_BYTES_PER_S, speed), _HOST_EXPONENT

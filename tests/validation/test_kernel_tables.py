@@ -132,7 +132,8 @@ def test_a_fit_is_nearer_than_what_is_shipped(tables: Path) -> None:
 def test_what_is_written_is_read_as_constants(tables: Path) -> None:
     fitted, _ = fit_gpu(tables, "h100_sxm")
     enough = [item for item in fitted if item.constant.startswith("gemm")]
-    written = tomllib.loads(prior_text("h100_sxm", [*enough], enough))
+    written = tomllib.loads(prior_text("h100_sxm", [*enough], enough, {17: 1.3, 48: 1.0}))
+    assert written["priors"]["row_wise_tile_factor"]["value"] == {"17": 1.3, "48": 1.0}
     assert set(written["priors"]) <= set(constants_for(GPU).sources)
     assert set(written) <= {"priors", "before"}
 

@@ -20,7 +20,9 @@ from calibrate.measured_run import MeasuredRun
 
 H100 = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, "max_model_len": 4096, "vllm_version": "0.15.1"}
 
-# Models whose generation_config.json on Hugging Face names top_p or top_k, which holds where a request names none.
+# Models whose generation_config.json names top_p or top_k, which holds where a request names none: public start-up logs
+# of vLLM 0.19 print it for Llama-3.1-8B, Llama-4 Scout, Qwen2.5-7B and Qwen3-8B (llm-d-planner, Apache-2.0). Of
+# Qwen3-14B and Llama-2 it is assumed; the runs of Llama-2-7B would fit better without.
 SAMPLED_WITH_TOP_P = frozenset(
     {
         "meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-70b-hf", "meta-llama/Llama-3.1-8B-Instruct",

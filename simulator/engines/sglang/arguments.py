@@ -287,7 +287,6 @@ class SGLangArgs(SimulatedArgs):
 
     sorts_to_sample: ClassVar[bool] = False  # FlashInfer's kernels do not sort
     allows_tf32: ClassVar[bool] = False  # in multiplies of 32 bits
-    peers_over_pcie: ClassVar[bool | None] = None  # SGLang's command line has no environment here
     routes_evenly: ClassVar[bool] = False  # the model chooses each token's experts
     pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
     data_parallel_size: ClassVar[int] = 1  # attention replicas that share experts: those of `dp_size` share nothing

@@ -51,7 +51,6 @@ from simulator.engines.vllm.environment import (
     allows_tf32,
     check_environment,
     not_modelled,
-    peers_over_pcie,
     routes_evenly,
 )
 from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
@@ -337,11 +336,6 @@ class EngineArgs(SimulatedArgs):
     def allows_tf32(self) -> bool:
         """In multiplies of 32 bits."""
         return allows_tf32(self.environment)
-
-    @property
-    def peers_over_pcie(self) -> bool | None:
-        """Whether GPUs without NVLink read each other's memory; None where the environment does not say."""
-        return peers_over_pcie(self.environment)
 
     @property
     def routes_evenly(self) -> bool:

@@ -13,7 +13,7 @@ VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=")
 FLOAT32_PRECISION = "VLLM_FLOAT32_MATMUL_PRECISION"
 ROUTING, EVEN_ROUTING = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "uniform_random"  # other strategies are not modelled
 P2P_LEVEL, P2P_DISABLE = "NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"
-P2P_OVER_PCIE = ("PIX", "PXB", "PHB", "SYS")  # NCCL's levels at which cards reach each other without NVLink
+P2P_LEVELS = {"LOC": False, "NVL": False, "PIX": True, "PXB": True, "PHB": True, "SYS": True}  # whether beyond NVLink
 FLOAT32_PRECISIONS = ("highest", "high", "medium")  # fp32; the others let TF32 in
 # Where files lie, what is logged, how processes talk: nothing of it decides an answer.
 _WITHOUT_EFFECT = re.compile(
@@ -21,7 +21,8 @@ _WITHOUT_EFFECT = re.compile(
     r"HOME|LANG|LC_.*|DO_NOT_TRACK|PYTHONPATH|"
     r"VLLM_(API_KEY|HOST_IP|PORT|RPC_.*|LOGGING_.*|CONFIGURE_LOGGING|CACHE_ROOT|CONFIG_ROOT|NO_USAGE_STATS|DO_NOT_TRACK|"
     r"WORKER_MULTIPROC_METHOD|ALLOW_LONG_MAX_MODEL_LEN|USE_V1|MXFP4_USE_MARLIN|FLOAT32_MATMUL_PRECISION|"
-    r"USE_FLASHINFER_MOE_MXFP4_MXFP8|USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|HTTP_TIMEOUT_KEEP_ALIVE|TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*)|"
+    r"USE_FLASHINFER_MOE_MXFP4_MXFP8|USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|HTTP_TIMEOUT_KEEP_ALIVE|"
+    r"TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*)|"
     r"SGLANG_(LOG_.*|LOGGING_.*|HOST_IP|PORT|USE_MODELSCOPE|TORCH_PROFILER_DIR|CACHE_DIR))$"
 )
 
@@ -50,6 +51,8 @@ def check_environment(variables: Iterable[str], num_gpus: int) -> None:
     if _float32_precision(variables) not in FLOAT32_PRECISIONS:
         given, known = shortened(values[FLOAT32_PRECISION]), ", ".join(FLOAT32_PRECISIONS)
         raise HeadcountError(f"{FLOAT32_PRECISION} is '{given}', must be one of {known}")
+    if values.get(P2P_LEVEL, "SYS").upper() not in P2P_LEVELS:
+        raise HeadcountError(f"{P2P_LEVEL} is '{shortened(values[P2P_LEVEL])}', must be one of {', '.join(P2P_LEVELS)}")
     devices = [device for device in values.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.strip()]
     if devices and len(devices) < num_gpus:
         raise SplitError(
@@ -70,11 +73,11 @@ def routes_evenly(variables: Iterable[str]) -> bool:
 
 
 def peers_over_pcie(variables: Iterable[str]) -> bool | None:
-    """Whether GPUs read each other's memory over PCIe, as NCCL is told; None where it is told nothing."""
+    """Whether GPUs have peer access over PCIe, by NCCL's variables; None without them."""
     values = dict(variable.split("=", 1) for variable in variables)
     if values.get(P2P_DISABLE, "0") != "0":
         return False
-    return values[P2P_LEVEL].upper() in P2P_OVER_PCIE if P2P_LEVEL in values else None
+    return P2P_LEVELS[values[P2P_LEVEL].upper()] if P2P_LEVEL in values else None
 
 
 def _float32_precision(variables: Iterable[str]) -> str:

@@ -16,14 +16,12 @@ from simulator.engines.memory import memory_budget
 from simulator.latency.gpu_constants import constants_for
 from validation.recorded_steps import FOLDER
 
-# The largest error in % of a batch of decodes, and of steps full of prompt tokens.
-# Largest error of decodes and prompts, median of decodes, in %; decodes of 32 sequences apart, where fp8 kernels jump.
+# The largest error in % of a batch of decodes, and of steps full of prompt tokens; the median of decodes.
 LARGEST = {
     "h200-llama-3.1-8b": (5, 5, 2),
     "h200-qwen3-30b-a3b": (20, 18, 5),
     "h200-qwen3-32b-fp8": (10, 4, 1.5),
 }
-JUMP = 17.5  # measured 14.9 ms, between 11.6 with 16 sequences and 13.4 with 64
 RECORDINGS = {name: read_recording(FOLDER.parent / name) for name in LARGEST}
 SERVED = sorted((FOLDER.parent / "h200-llama-3.1-8b-served").glob("*.json"))
 
@@ -35,10 +33,8 @@ def test_steps_that_no_fit_saw_take_about_what_shipped_constants_say(name: str) 
     decode, chunk = checked.tables[DECODES], checked.tables[CHUNKS]
     assert checked.is_expected
     assert len(decode) >= 20 and len(chunk) >= 4
-    jumps = (decode.index.get_level_values("sequences") == 32) & (name == "h200-qwen3-32b-fp8")
     most, most_of_prompts, median = LARGEST[name]
-    assert decode["error"][~jumps].abs().max() <= most
-    assert decode["error"][jumps].abs().max() <= JUMP or not jumps.any()
+    assert decode["error"].abs().max() <= most
     assert decode["error"].abs().median() <= median
     assert chunk["error"].abs().max() <= most_of_prompts
 

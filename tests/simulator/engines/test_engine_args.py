@@ -183,6 +183,8 @@ def test_variables_of_the_environment_are_heeded_refused_or_named() -> None:
         resolve(LLAMA, H100, environment=("VLLM_USE_V1=0",))
     with pytest.raises(ValueError, match="VLLM_FLOAT32_MATMUL_PRECISION is 'hi', must be one of highest, high, medium"):
         resolve(LLAMA, H100, environment=("VLLM_FLOAT32_MATMUL_PRECISION=hi",))
+    with pytest.raises(ValueError, match="NCCL_P2P_LEVEL is 'near', must be one of LOC, NVL, PIX, PXB, PHB, SYS"):
+        resolve(LLAMA, H100, environment=("NCCL_P2P_LEVEL=near",))
     with pytest.raises(SplitError, match="shows 1 of the 2 GPUs"):
         resolve(LLAMA, H100, environment=("CUDA_VISIBLE_DEVICES=3",), tensor_parallel_size=2)
     found = layouts(LLAMA, H100, EngineArgs(environment=("CUDA_VISIBLE_DEVICES=3",), max_model_len=4096), num_gpus=2)

@@ -15,6 +15,7 @@ from typing import Any
 
 from validation.constants.kernel_priors import PRIORS
 from validation.constants.kernel_tables.fits import CHANGED, Fitted, fit_gpu, fit_older
+from validation.constants.kernel_tables.gemms import tile_factors
 from validation.constants.kernel_tables.priors import prior_text
 from validation.constants.kernel_tables.rows import breakdown
 from validation.constants.kernel_tables.tables import available
@@ -70,7 +71,7 @@ def main() -> int:
             "signed_errors": forms,
         }
         if arguments.write:
-            text = prior_text(name, fitted, older)
+            text = prior_text(name, fitted, older, tile_factors(arguments.data, name))
             (PRIORS / f"{FILES[name]}.toml").write_text(text, encoding="utf-8")
         if not arguments.json:
             print(f"{fitted[0].gpu}\n{table_text(fitted)}")

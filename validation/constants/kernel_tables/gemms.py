@@ -19,6 +19,8 @@ from validation.constants.kernel_tables.tables import read_table
 GEMM_FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
 SMALLEST_GEMM = 512  # rows or columns: below, no layer of a served model
 WIDE_GEMM = 16384  # rows: below, quantizing the activations by itself, which served models fuse, outweighs the multiply
+LARGE_GEMM = 2e7  # elements: smaller ones are read from the L2 in part
+TILE_TOKENS, TILE_ENDS, LEAST_TILE_FACTOR = (17, 33), (16, 48), 1.1
 
 
 def gemm_rows(data: Path, gpu: str) -> Iterator[Rows]:
@@ -54,6 +56,24 @@ def gemm_rows(data: Path, gpu: str) -> Iterator[Rows]:
         }
     )
     yield Rows("gemm", floats(table, "measured_s"), shapes, term_s, tuple(free))
+
+
+def tile_factors(data: Path, gpu: str) -> dict[int, float]:
+    """What large fp8 matrices with scales of whole rows take over a line from 16 to 48 tokens, by tokens.
+
+    Nothing where a tile that is hardly filled costs less than a tenth.
+    """
+    table = read_table(data, gpu, "gemm", "gemm")
+    if table is None:
+        return {}
+    table = table[(table["gemm_dtype"] == "fp8") & (table["n"] * table["k"] >= LARGE_GEMM)]
+    times = table.pivot_table(index=["n", "k"], columns="m", values="measured_s", aggfunc="median")
+    first, last = TILE_ENDS
+    if not {first, last, *TILE_TOKENS} <= set(times.columns):
+        return {}
+    line = {m: (times[first] * (last - m) + times[last] * (m - first)) / (last - first) for m in TILE_TOKENS}
+    found = {m: round(float((times[m] / line[m]).median()), 2) for m in TILE_TOKENS}
+    return {**found, last: 1.0} if min(found.values()) >= LEAST_TILE_FACTOR else {}
 
 
 def _matrices(table: pd.DataFrame) -> Tensor:

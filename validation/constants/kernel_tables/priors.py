@@ -1,6 +1,6 @@
 """Fitted constants as a file of priors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from validation.constants.kernel_tables.fits import Fitted
 from validation.constants.kernel_tables.tables import GPUS
@@ -28,7 +28,7 @@ SERVED_BEFORE = "0.16.0"  # by the kernels of the older tables, whoever measured
 FEWEST_ROWS = 20  # of a fit that is written down
 
 
-def prior_text(gpu: str, fitted: Sequence[Fitted], older: Sequence[Fitted]) -> str:
+def prior_text(gpu: str, fitted: Sequence[Fitted], older: Sequence[Fitted], tiles: Mapping[int, float]) -> str:
     """The fitted constants as a file of `validation/constants/priors`."""
     lines = [
         f"# {GPUS[gpu]}, written by validation/constants/kernel_tables from vLLM's kernel times",
@@ -37,6 +37,10 @@ def prior_text(gpu: str, fitted: Sequence[Fitted], older: Sequence[Fitted]) -> s
         "[priors]",
         *_entries(gpu, fitted),
     ]
+    if tiles:
+        value = ", ".join(f"{tokens} = {factor:g}" for tokens, factor in tiles.items())
+        source = f"kernel tables of {GPUS[gpu]}: medians over large shapes, over a line from 16 to 48 tokens"
+        lines.append(f'row_wise_tile_factor = {{ value = {{ {value} }}, source = "{source}" }}')
     if older:
         lines += ["", f'[before."{SERVED_BEFORE}"] # other kernels', *_entries(gpu, older)]
     return "\n".join(lines) + "\n"
