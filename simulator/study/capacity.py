@@ -331,9 +331,10 @@ def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> SLOCrossing:
 
 
 def _rounded(evaluator: Evaluator, knee: SLOCrossing, points: tuple[Point, ...]) -> Capacity:
-    """Sizes that can be asked for; an end below the smallest load is 0."""
+    """Sizes that can be asked for: an end below the smallest load is 0, none is beyond the largest that is searched."""
     load, interval = evaluator.load, knee.interval()
     low, mean, high = (
-        load.round(size) if size >= load.smallest else 0.0 for size in (interval.low, interval.mean, interval.high)
+        load.round(min(size, MAX_SIZE)) if size >= load.smallest else 0.0
+        for size in (interval.low, interval.mean, interval.high)
     )
     return Capacity(low=low, mean=mean, high=high, knee=knee, pair=points)

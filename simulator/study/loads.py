@@ -1,12 +1,9 @@
 """A load whose size can be chosen, for searching the largest that is served well."""
 
 import math
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -31,8 +28,7 @@ HOUR_S = 3600.0  # where hours are judged: misses of some minutes depend on thos
 MAX_TURNS_PER_USER = 16_384
 FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB
 DRAWN_STEP = 1.25  # numbers of users that are drawn: its powers, since a search tries many close to each other
-NUM_KEPT = 16  # traces cut to what an engine takes
-TURNS_KEPT = 4_000_000  # of the latest draws together: 160 MB
+NUM_KEPT, MOST_KEPT = 16, 250_000  # draws, and turns in each: 160 MB at most
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,9 +126,10 @@ class UserLoad:
         settling = 2 * SETTLING_THINK_TIMES if self._settling_s else 0
         turns = min(math.ceil((first + settling) * 2**patience), MAX_TURNS_PER_USER)
         asked = (self.population, max(most, int(size)), turns, replication_seed(self.seed, replication))
+        draw = _kept_sessions if most * turns <= MOST_KEPT else _sessions
         skips = self.population.clients.library.abandons_session
         until_s = math.inf if skips else self._settling_s + self.horizon_s(max(fewest, 1))
-        found = _drawn.sessions(asked, self.max_model_len, until_s, self._settling_s, self.answers).head(int(size))
+        found = draw(asked, self.max_model_len, until_s, self._settling_s, self.answers).head(int(size))
         if found.reach_the_start or turns == MAX_TURNS_PER_USER:
             return found
         return self._sessions(size, replication, patience + 1)
@@ -177,26 +174,7 @@ def _sessions(
     return found.met_later(settling_s, answers) if settling_s else found
 
 
-class _Drawn:
-    """The latest draws: the loads that a search tries are close to each other, and share their random numbers."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, Sessions] = OrderedDict()  # the latest last
-        self._lock = Lock()
-
-    def sessions(self, *asked: Any) -> Sessions:
-        """As `_sessions` has them."""
-        with self._lock:
-            found = self._kept.pop(asked, None)
-        found = found or _sessions(*asked)
-        with self._lock:
-            self._kept[asked] = found
-            while sum(each.prompt_tokens.size for each in self._kept.values()) > TURNS_KEPT:
-                self._kept.popitem(last=False)
-        return found
-
-
-_drawn = _Drawn()
+_kept_sessions = lru_cache(maxsize=NUM_KEPT)(_sessions)
 
 
 @dataclass(frozen=True, kw_only=True)

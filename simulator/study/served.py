@@ -10,7 +10,7 @@ from simulator.study.points import Evaluator, Point
 from simulator.study.statistics import FloatArray, summary, t_interval
 
 REQUESTS: Final = 50_000  # of the load: the p95 of TTFT is then known to some 15 % with `chat` on one H100
-COARSE_REQUESTS: Final = 20_000  # where few replications say what users there are
+COARSE_REQUESTS: Final = 20_000  # where few replications say what users there are: to some 25 %
 FEWEST: Final = 2  # replications
 _MEANS = (
     "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",

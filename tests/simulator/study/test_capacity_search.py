@@ -21,7 +21,7 @@ from simulator.study.capacity import (
     enough,
     find_capacity,
 )
-from simulator.study.capacity_screening import SCREENED_WITHIN, screen_capacity
+from simulator.study.capacity_screening import MAX_SIZE, SCREENED_WITHIN, screen_capacity
 from simulator.study.points import Point
 from simulator.study.slo import SLO
 from simulator.study.slo_crossing import LoadSample, SLOCrossing, find_knee
@@ -149,6 +149,13 @@ def test_a_leap_from_no_misses_to_all_is_found_to_a_fiftieth(scale: float, guess
     edge = scale * 1.00371  # no load that is tried lies on it
     found = find(KnownLoad(scale=edge, steepness=1e4, whole=False, noise=0.3, seed=seed), guess)
     assert found.mean == pytest.approx(edge, rel=0.02)
+
+
+def test_an_interval_of_two_replications_ends_where_searches_end() -> None:
+    """With one degree of freedom it may be of any width."""
+    found = [find(KnownLoad(scale=500, noise=2.0, steepness=2, seed=seed), 500, replications=2) for seed in range(100)]
+    assert all(0 <= each.low <= each.mean <= each.high <= MAX_SIZE for each in found)
+    assert max(each.high for each in found) == MAX_SIZE
 
 
 @settings(max_examples=30)
