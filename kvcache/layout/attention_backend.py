@@ -56,7 +56,7 @@ _FLASHINFER_MLA_SPARSE = AttentionBackend(name="FLASHINFER_MLA_SPARSE", block_si
 _FLASHINFER_MLA_SPARSE_SM120 = AttentionBackend(name="FLASHINFER_MLA_SPARSE_SM120", block_sizes=(64,))
 _ROCM_AITER_MLA_SPARSE = AttentionBackend(name="ROCM_AITER_MLA_SPARSE", block_sizes=(16,), multiples=True)
 _BLOCK_SPARSE = AttentionBackend(name="MINIMAX_M3_SPARSE", block_sizes=(128,))  # a page is what is chosen
-_PACKED = "_ds_mla"  # the end of the names of formats that pack a token's latent with its scales
+PACKED = "_ds_mla"  # the end of the names of formats that pack a token's latent with its scales
 _PLAIN = ("auto", "bfloat16", "float16")
 
 
@@ -137,7 +137,7 @@ def sparse_kv_cache_dtype(arch: Architecture, gpu: GPU | None, kv_cache_dtype: s
 
 def _sparse_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
     """In the order of vLLM 0.33's `_get_backend_priorities`; of GPUs before Hopper, none has such kernels."""
-    is_plain, is_packed = kv_cache_dtype in _PLAIN, kv_cache_dtype.endswith(_PACKED)
+    is_plain, is_packed = kv_cache_dtype in _PLAIN, kv_cache_dtype.endswith(PACKED)
     is_fp8 = kv_cache_dtype in _PER_TENSOR_FP8
     found = None
     if generation == "hopper":
@@ -168,7 +168,7 @@ def _block_sparse_backend(arch: Architecture, generation: str, kv_cache_dtype: s
 
 
 def _latent_backend(model: str, latent: LatentAttention, generation: str, kv_cache_dtype: str) -> AttentionBackend:
-    if kv_cache_dtype.endswith(_PACKED):
+    if kv_cache_dtype.endswith(PACKED):
         raise HeadcountError(
             f"kv_cache_dtype {kv_cache_dtype!r} is for sparse attention (DeepSeek-V3.2), which {model!r} lacks; "
             "use 'fp8'"

@@ -7,17 +7,17 @@ many contexts prompts may gather (config/vllm.py, sparse_mla_prefill_workspace_f
 
 from dataclasses import dataclass
 
+from kvcache.layout.attention_backend import PACKED
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention
 
-PACKED = "_ds_mla"  # KV-cache formats that only FlashMLA's sparse kernels read
 _LONG_CONTEXT, _CONTEXTS, _LONG_CONTEXTS = 256 * 1024, 5, 2  # that prompts gather; of contexts beyond that length
 _KEYS_PER_LATENT = 8  # so many keys of an indexer are gathered in the place of one 16-bit latent
 _INDEX_BYTES = 4
 _LOGITS_BYTES = 512 * 2**20  # VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
 _TOPK_WORKSPACE_BYTES = 2**20  # RADIX_TOPK_WORKSPACE_SIZE
-_PADDED_HEADS = 64
+PADDED_HEADS = 64  # of a rank's queries, in FlashMLA's kernels (vLLM flashmla_sparse.py, prefill_padding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,6 @@ def _unpacked(attention: Attention, parallelism: Parallelism, tokens: int, gathe
     latent = attention.latent
     assert latent is not None, "sparse attention is over latents"
     heads = attention.num_heads // parallelism.tensor_parallel_size
-    padded = -(-heads // _PADDED_HEADS) * _PADDED_HEADS
+    padded = -(-heads // PADDED_HEADS) * PADDED_HEADS
     elements = gathered * latent.cached_width + tokens * (heads + padded) * (latent.cached_width + latent.kv_lora_rank)
     return 2 * elements

@@ -9,17 +9,15 @@ within 5 %. No run of a server was at hand.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kvcache.layout.attention_backend import PACKED
 from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
+from kvcache.memory.sparse_attention import PADDED_HEADS
 from kvcache.shape.layer import Attention, Indexer
 from simulator.latency.attention_cost import AttentionCost
 from simulator.latency.gpu_constants import cached_bits
 from simulator.latency.terms import Rank
 
-_PADDED_HEADS = 64  # of a rank's queries, in FlashMLA's kernels (vLLM flashmla_sparse.py, prefill_padding)
 _FEW_HEADS = 32  # with fewer, prompts read packed latents as decodes do (vLLM MIN_HEADS_FOR_BF16_PREFILL)
-PACKED = "_ds_mla"
-
-
 # Of MiniMax-M3's blocks, from its modules with 8 heads on a rank, without their matrix multiplies, on H200 and B200:
 # 57 and 35 ps per token of context; 30 µs a layer in all; 0.17 and 0.045 µs per token of a prompt that reads 2,048.
 _BLOCKS_KEY_READ_SHARE, _BLOCKS_START_S, _BLOCKS_SEQUENCE_S, _BLOCKS_PAIR_S = 0.92, 20e-6, 0.06e-6, 0.8e-12
@@ -42,7 +40,7 @@ class SparseKernels:
     compute_share: float  # of bf16 flops, in decode
     prefill_compute_share: float
     packed_share: float  # the same, where packed latents are unpacked on the way
-    pads_heads: bool  # the kernels compute at least 64 heads (vLLM flashmla_sparse.py, prefill_padding)
+    pads_heads: bool  # the kernels compute at least PADDED_HEADS
 
 
 _HOPPER = SparseKernels(
@@ -120,7 +118,7 @@ def chosen_cost(rank: Rank, shape: Attention) -> AttentionCost:
     assert latent is not None and shape.topk is not None, "sparse attention is over latents"
     heads = shape.num_heads / tp
     is_packed = rank.kv_cache_dtype.endswith(PACKED)
-    padded = max(heads, _PADDED_HEADS) if kernels.pads_heads or is_packed else heads
+    padded = max(heads, PADDED_HEADS) if kernels.pads_heads or is_packed else heads
     flops = 2 * padded * (latent.cached_width + latent.kv_lora_rank) / rank.bf16_flops
     kv_bytes = kv_bytes_per_token_per_layer(rank.arch, tp, rank.kv_cache_dtype, shape) / rank.bandwidth
     read_s, packed_s = kv_bytes / kernels.read_share, flops / kernels.packed_share
@@ -128,7 +126,7 @@ def chosen_cost(rank: Rank, shape: Attention) -> AttentionCost:
     bits = cached_bits(rank.kv_cache_dtype)
     prefill_read_s = kv_bytes / kernels.prefill_read_share[bits]
     prefill_compute_s = flops / kernels.prefill_compute_share / (1 if is_packed else 16 // bits)
-    heads_s = max(1.0, heads / _PADDED_HEADS) if kernels.pads_heads else 1.0
+    heads_s = max(1.0, heads / PADDED_HEADS) if kernels.pads_heads else 1.0
     walks_all = shape.topk * packed_s
     unpacks_prompts = is_packed and heads < _FEW_HEADS
     return AttentionCost(

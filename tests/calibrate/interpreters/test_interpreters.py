@@ -17,11 +17,7 @@ from calibrate.interpreters.recipe import SGLANG, VLLM, find_recipe
 from headcount.cli.main import cli
 
 CPU_TORCH = {"name": "torch", "version": "2.13.0+cpu", "requires_dist": ["filelock", "sympy>=1.13.3"]}
-GPU_TORCH = {
-    "name": "torch",
-    "version": "2.13.0",
-    "requires_dist": ["nvidia-nccl-cu13==2.28; platform_system=='Linux'"],
-}
+GPU_TORCH = CPU_TORCH | {"version": "2.13.0", "requires_dist": ["nvidia-nccl-cu13==2.28; platform_system=='Linux'"]}
 
 
 def test_an_engine_s_error_is_told_not_what_its_libraries_say_after_it() -> None:
