@@ -19,6 +19,7 @@ from simulator.engines.vllm.compilation import PIECEWISE, Compilation
 Remedy = dict[str, str]  # options with the values, "" of a switch, that together make a model fit
 
 LARGER_SIZES = (2, 4, 8, 16, 32, 64)
+FEWER_SEQS = (512, 256, 128, 64)  # the profiling run computes the logits of as many sequences as may run
 PIECEWISE_GRAPHS: Remedy = {"--compilation-config": str(Compilation(cudagraph_mode=PIECEWISE))}
 _OF_SGLANG = ("mem_fraction_static", "chunked_prefill_size", "cuda_graph_max_bs_decode")
 
@@ -138,6 +139,9 @@ def _changes(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
     ]
     if is_sglang:  # which starts with whatever is left for the KV cache
         return found
+    seqs = next((n for n in FEWER_SEQS if n < budget.max_num_seqs and _fits(arch, gpu, args, max_num_seqs=n)), None)
+    if seqs is not None:
+        found.append({"max_num_seqs": seqs})
     length = longest_fit(arch, gpu, budget, args)
     if length:
         found.append({"max_model_len": length})

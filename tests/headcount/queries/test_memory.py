@@ -121,6 +121,15 @@ def test_every_remedy_that_is_offered_makes_it_fit(headcount: Run) -> None:
             assert answer(headcount, "--model", model, *options)["fits"]
 
 
+def test_fewer_sequences_are_a_remedy_where_their_logits_are_what_does_not_fit(headcount: Run) -> None:
+    """vLLM 0.33 profiles the logits of 1,024 sequences: gpt-oss-120b on one H100, as often served, lacks 1.4 GiB."""
+    asked = ("--model", "gpt-oss-120b", "--gpu", "h100-sxm", "--vllm-version", "0.33.0")
+    remedies = json.loads(headcount("memory", *asked, "--json").out)["remedies"]
+    assert {"--max-num-seqs": "256"} in remedies
+    assert answer(headcount, *asked, "--max-num-seqs", "256")["fits"]
+    assert not json.loads(headcount("memory", *asked, "--max-num-seqs", "512", "--json").out)["fits"]
+
+
 def test_what_does_not_fit_holds_no_conversation(headcount: Run) -> None:
     ran = headcount("memory", *ON, "--model", "deepseek-r1", "--json")
     found = json.loads(ran.out)
