@@ -20,7 +20,9 @@ from simulator.latency.forms.physical import latency_model
 from simulator.latency.gpu_constants import Constants
 from simulator.results import SimulationResult, result_since, snapshot, whole_run
 from simulator.simulation import Simulation
+from workloads.load import load_workload
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable, independent_requests
+from workloads.traces.trace import Trace
 
 # What a benchmark client adds to latencies. On a CPU, vLLM 0.32's server with its own client, steps held at 16 ms:
 # from 4 to 32 and 64 clients the mean time that a request spent before and after the engine grew by 0.26 and
@@ -96,11 +98,15 @@ def replay(run: MeasuredRun, values: Settings | None = None) -> Replay:
 
 def _sent(run: MeasuredRun, options: Settings) -> RequestTable:
     """The requests, with what the user says of their content."""
-    share, workload = options.get("prefix_hit_rate"), options.get("workload")
-    if workload is not None:
-        return requests_of_workload(run, workload)
-    table = request_table(run, length_spread=options.get("length_spread"))
-    return table if share is None else with_hit_rate(table, share)
+    share, path, spread = (options.get(name) for name in ("prefix_hit_rate", "workload", "length_spread"))
+    if path is None:
+        table = request_table(run, length_spread=spread)
+        return table if share is None else with_hit_rate(table, share)
+    trace = load_workload(path, trace_block_size=options.get("trace_block_size"))
+    if not isinstance(trace, Trace):
+        raise HeadcountError(f"--workload {path}: is a population of users; give the trace that was sent")
+    has_own = run.requests is not None and len(run.requests) > 0
+    return requests_of_workload(run, request_table(run, length_spread=spread) if has_own else None, trace, path)
 
 
 def given(said: Settings, values: Settings) -> dict[str, Any]:

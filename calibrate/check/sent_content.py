@@ -1,8 +1,8 @@
 """What the prompts of a measured run share, so that the simulated server finds as much in its cache as the real one."""
 
 import math
+from collections import defaultdict, deque
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,9 +10,10 @@ import pandas as pd
 from calibrate.check.client_load import sent_s, waits_for_answers
 from calibrate.measured_run import MeasuredRun
 from files.errors import HeadcountError
-from workloads.load import load_workload
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, OPEN_END, IntArray, RequestTable
 from workloads.traces.trace import Trace
+
+MOST_UNKNOWN = 0.05  # of a run's requests, that are none of the trace's
 
 
 def with_cached_prefixes(table: RequestTable, requests: pd.DataFrame) -> RequestTable:
@@ -69,15 +70,48 @@ def with_hit_rate(table: RequestTable, share: float) -> RequestTable:
     return _sharing(table, pd.Series(np.arange(count)), np.ones(count, bool), shared)
 
 
-def requests_of_workload(run: MeasuredRun, path: str | Path) -> RequestTable:
-    """The first requests of a trace, as many as were sent, when the run's load says.
+def with_contents_of(table: RequestTable, trace: RequestTable) -> RequestTable | None:
+    """The same requests with the contents of a trace's: each is the trace's next one of its lengths.
 
-    Conversations whose turns follow answers keep their own times, and so do requests of a run without a load. Raises
-    HeadcountError for a population, and for a trace with fewer requests than were sent.
+    A client that stops early, or whose requests fail, leaves some of the trace's out. None where lengths are not the
+    trace's, such as those of a client with another tokenizer.
     """
-    trace = load_workload(path)
-    if not isinstance(trace, Trace):
-        raise HeadcountError(f"--workload {path}: is a population of users; give the trace that was sent")
+    rows = _rows_of_lengths(table, trace)
+    alone = rows < 0
+    if alone.mean() > MOST_UNKNOWN:
+        return None
+    unknown = int(alone.sum())
+    start, count = trace.span_start[rows], trace.span_count[rows]
+    start[alone], count[alone] = len(trace.span_content) + np.arange(unknown), 1
+    own = int(trace.span_content.max(initial=-1)) + 1 + np.arange(unknown)
+    return replace(
+        table,
+        span_start=start,
+        span_count=count,
+        span_content=np.concatenate([trace.span_content, own]),
+        span_end=np.concatenate([trace.span_end, np.full(unknown, OPEN_END, np.int32)]),
+    )
+
+
+def _rows_of_lengths(table: RequestTable, trace: RequestTable) -> IntArray:
+    """[n] which of the trace's requests each is; -1: none of its lengths is left."""
+    waiting: defaultdict[tuple[int, int], deque[int]] = defaultdict(deque)
+    for row, lengths in enumerate(zip(trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), strict=True)):
+        waiting[lengths].append(row)
+    sent = [waiting[each] for each in zip(table.prompt_tokens.tolist(), table.output_tokens.tolist(), strict=True)]
+    return np.array([rows.popleft() if rows else -1 for rows in sent], np.int64)
+
+
+def requests_of_workload(run: MeasuredRun, table: RequestTable | None, trace: Trace, path: str) -> RequestTable:
+    """What was sent of a trace: the run's own requests with its contents, else its first ones, as many as were sent.
+
+    `table` are the run's own requests, where it has single ones. Where their lengths are not the trace's, and where it
+    has none, conversations whose turns follow answers keep the trace's times, and so do requests of a run without a
+    load. Raises HeadcountError for a trace with fewer requests than were sent.
+    """
+    found = None if table is None else with_contents_of(table, trace.table)
+    if found is not None:
+        return found
     sent = len(run.requests) if run.requests is not None else run.load.get("num_requests", trace.num_requests)
     if sent > trace.num_requests:
         raise HeadcountError(

@@ -9,7 +9,7 @@ from headcount.inputs.fields import Inputs, given
 from headcount.inputs.load import LENGTH_SPREAD
 from headcount.inputs.reading.deployments import resolve_model_and_gpu
 from simulator.engines.engines import engine_of
-from simulator.engines.values import Duration, Number, Text
+from simulator.engines.values import Duration, Number, Text, TokenCount
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,9 @@ class MeasuredInput(Inputs, heading="Measurements"):
         default_text="none",
         flag="workload",
     )
+    trace_block_size: int | None = given(
+        TokenCount(), "Tokens per block id of that trace.", default_text="the format's own"
+    )
     model: str | None = given(
         Text(may_be_path=True),
         "Model name, if the files do not give it.",
@@ -69,7 +72,10 @@ class MeasuredInput(Inputs, heading="Measurements"):
             raise HeadcountError(f"--prefix-hit-rate is {self.prefix_hit_rate:g}; it must be from 0 to 1")
         if self.prefix_hit_rate is not None and self.sent is not None:
             raise HeadcountError("--prefix-hit-rate and --workload both tell what is found in the cache; give one")
+        if self.trace_block_size is not None and self.sent is None:
+            raise HeadcountError("--trace-block-size is for the trace that was sent; give it with --workload")
         own |= {"prefix_hit_rate": self.prefix_hit_rate, "workload": self.sent}
+        own["trace_block_size"] = self.trace_block_size
         if warmup_s is not None and not 0 <= warmup_s < math.inf:
             raise HeadcountError(f"--warmup is {warmup_s:g} s; it must be 0 s or longer")
         arguments = {name: value for name, value in engine.arguments.items() if value is not None}

@@ -1,16 +1,19 @@
 """Loads of our own H100, replayed.
 
-A chat load: 450 users in a closed loop, with prefix caching and a cold cache; no constant is fitted to it. And prompts
-that were sent alone, which constants are fitted to.
+A chat load: 450 users in a closed loop, with prefix caching and a cold cache; no constant is fitted to it. It is
+simulated as its users would send, and with the requests that were answered, at the times when they were sent. And
+prompts that were sent alone, which constants are fitted to.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from calibrate.check.replay import replay
+from calibrate.measured_run import REQUEST_COLUMNS, MeasuredRun
 from kvcache.models.catalog import find_gpu
 from simulator.deployment import resolve
 from simulator.engines.vllm.arguments import EngineArgs
@@ -33,9 +36,12 @@ NAMES = {"ttft_p50": 50, "ttft_p95": 95, "tpot_p50": 50, "tpot_p95": 95}
 
 def chat(data: Path) -> dict[str, Any]:
     """Percentiles and attainment, measured and simulated under the shipped constants; none is fitted to this run."""
-    found = {"measured": _figures(*_measured(data)), "simulated": _figures(*_simulated(data))}
-    errors = {name: 100 * (found["simulated"][name] / found["measured"][name] - 1) for name in NAMES}
-    return found | {"error_percent": errors}
+    measured = _figures(*_measured(data))
+    simulated = {"simulated": _figures(*_simulated(data)), "as_sent": _figures(*_as_sent(data))}
+    errors = {
+        which: {name: 100 * (found[name] / measured[name] - 1) for name in NAMES} for which, found in simulated.items()
+    }
+    return {"measured": measured, **simulated, "error_percent": errors}
 
 
 def lone(data: Path) -> dict[str, Any]:
@@ -54,10 +60,13 @@ def lone(data: Path) -> dict[str, Any]:
     return {"rows": rows}
 
 
+def _answered(data: Path) -> pd.DataFrame:
+    return pd.read_json(data / FOLDER / ANSWERED, lines=True).sort_values("sent_s", ignore_index=True)
+
+
 def _measured(data: Path) -> tuple[FloatArray, FloatArray]:
-    lines = (data / FOLDER / ANSWERED).read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    ttft_s, e2e_s, output = (np.array([row[name] for row in rows]) for name in ("ttft", "e2e", "out"))
+    rows = _answered(data)
+    ttft_s, e2e_s, output = (rows[name].to_numpy(float) for name in ("ttft", "e2e", "out"))
     tpot_s = np.full(len(rows), np.nan)
     np.divide(e2e_s - ttft_s, output - 1, out=tpot_s, where=output > 1)
     return ttft_s, tpot_s
@@ -74,6 +83,23 @@ def _simulated(data: Path) -> tuple[FloatArray, FloatArray]:
     times = request_times(simulation.requests)
     answered = times.where(np.isfinite(times.e2e_s) & (times.arrival_s < SENT_S))
     return answered.ttft_s, answered.tpot_s
+
+
+def _as_sent(data: Path) -> tuple[FloatArray, FloatArray]:
+    """At the measured times, as `headcount calibrate check --workload` replays a client's requests."""
+    columns = {
+        "arrival_s": "sent_s",
+        "prompt_tokens": "input",
+        "output_tokens": "out",
+        "ttft_s": "ttft",
+        "e2e_s": "e2e",
+    }
+    rows = _answered(data)
+    requests = pd.DataFrame({name: rows.get(columns.get(name), np.nan) for name in REQUEST_COLUMNS}, index=rows.index)
+    run = MeasuredRun(source=data / FOLDER / ANSWERED, tool="own client", options=SERVER, requests=requests)
+    sent = {"workload": str(data / FOLDER / TRACE), "trace_block_size": BLOCK}
+    times = replay(run, sent).simulate(without_text(constants_for(find_gpu(SERVER["gpu"])))).times
+    return times.ttft_s, times.tpot_s
 
 
 def _figures(ttft_s: FloatArray, tpot_s: FloatArray) -> dict[str, float]:

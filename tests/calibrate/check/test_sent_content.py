@@ -93,6 +93,35 @@ def test_sessions_alone_tell_what_their_turns_share() -> None:
     assert alone.get("prefix_hit_rate", 0.0) == 0
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.integers(0, 59), min_size=20))
+def test_a_run_s_own_requests_have_the_contents_of_the_trace_that_was_sent(
+    tmp_path_factory: pytest.TempPathFactory, sent: set[int]
+) -> None:
+    """Of a client that stopped early, with its own times; its first answer ended sooner than asked."""
+    path = trace_of_sessions(tmp_path_factory.mktemp("sent") / "trace.jsonl", sessions=1, turns=60, fresh=1)
+    trace = load_workload(str(path)).table  # type: ignore[union-attr]
+    rows = np.array(sorted(sent))
+    lengths = {"prompt_tokens": trace.prompt_tokens[rows], "output_tokens": trace.output_tokens[rows]}
+    lengths["output_tokens"][0] -= 1
+    requests = table_of(len(rows), gap_s=3.0, **lengths)
+    found = replay(run_of(requests), {"workload": str(path)}).table
+    assert found.arrival_s.tolist() == (3.0 * np.arange(len(rows))).tolist()
+    contents = [
+        [table.span_content[start : start + count].tolist() for start, count in zip(*of, strict=True)]
+        for table, of in ((found, (found.span_start, found.span_count)), (trace, (trace.span_start, trace.span_count)))
+    ]
+    assert contents[0][1:] == [contents[1][row] for row in rows[1:]]
+    assert contents[0][0][0] > trace.span_content.max()
+
+
+def test_a_run_of_other_lengths_has_the_trace_s_own_requests(tmp_path: Path) -> None:
+    path = trace_of_sessions(tmp_path / "trace.jsonl", sessions=4, turns=1)
+    requests = table_of(3, gap_s=3.0, prompt_tokens=[7.0, 8.0, 9.0])
+    found = replay(run_of(requests), {"workload": str(path)}).table
+    assert found.prompt_tokens.tolist() == [8 * BLOCK] * 3
+
+
 def test_a_trace_that_is_shorter_than_the_run_is_refused(tmp_path: Path) -> None:
     path = trace_of_sessions(tmp_path / "trace.jsonl", sessions=2, turns=1)
     run = run_of(None, concurrency=1.0, num_requests=9.0)
