@@ -114,9 +114,9 @@ DEPLOYMENTS = list(itertools.product(MODELS, GPUS))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "model", "gpu"), [(n, *each) for n, each in enumerate(DEPLOYMENTS)][::4])
+@pytest.mark.parametrize(("number", "model", "gpu"), [(n, *each) for n, each in enumerate(DEPLOYMENTS)][::8])
 def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str) -> None:
-    """`python -m validation.laws` asks more; each workload and seed comes with each model and each GPU."""
+    """On each GPU once; each asks 13 questions, in three minutes of a processor. `python -m validation.laws` asks more."""
     asked = Question(model=model, gpu=gpu, workload=WORKLOADS[number % len(WORKLOADS)], seed=number)
     assert not breaks_of(asked)
 

@@ -57,7 +57,10 @@ def take_turns(  # noqa: PLR0917  numba takes arrays one by one
     added, output, num_turns, lost = turns
     for first in range(0, len(said), _NEIGHBOURS):
         some = range(first, min(first + _NEIGHBOURS, len(said)))
-        for turn in range(how_many[first : first + _NEIGHBOURS].max()):
+        most = 0  # numba's own maximum would import its linear algebra
+        for user in some:
+            most = max(most, how_many[user])
+        for turn in range(most):
             for user in some:
                 if turn >= how_many[user]:
                     continue
