@@ -15,6 +15,7 @@ from simulator.engines.memory import require_fit, startable
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.sglang.engine_config import engine_config as sglang_config
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import EngineConfig, engine_config
 from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.fleet.fleet import Fleet, Pool
@@ -93,6 +94,16 @@ class Deployment:
         return self.data_parallel_size if self.architecture.is_moe and engine_of(self.args) != SGLANG else 1
 
     @property
+    def api_servers(self) -> int:
+        """Of a server. Ranks that share nothing are servers of their own here, with their part of the API servers."""
+        count = self.args.api_server_count if isinstance(self.args, EngineArgs) else 1
+        return max(count * self.ranks_in_step // self.data_parallel_size, 1)
+
+    def num_api_servers(self, replicas: int) -> int:
+        """Of so many replicas."""
+        return replicas * self.data_parallel_size // self.ranks_in_step * self.api_servers
+
+    @property
     def gpus(self) -> int:
         """Of one replica."""
         return self.args.num_gpus
@@ -123,6 +134,7 @@ class Deployment:
             step_times=self.latency.step_times,
             num_servers=num_replicas * self.data_parallel_size // together,
             data_parallel_size=together,
+            api_servers=self.api_servers,
         )
         own = default_router(self.data_parallel_size, num_replicas, engine_of(self.args))
         return Fleet(pools=(pool,), router=own if router is None else router)

@@ -17,6 +17,7 @@ from simulator.fleet.deciders import Decider
 from simulator.fleet.fleet import Fleet, Handover, Pool
 from simulator.fleet.pool_sizes import DECODE, PREFILL, Part
 from simulator.fleet.router import RouterFactory
+from simulator.latency.step_time import TOKEN_ID_S, TOKEN_ID_SOURCE
 
 DESCRIPTOR_S = 3.5e-6
 DESCRIPTOR_SOURCE = (
@@ -33,6 +34,8 @@ DISPATCH_SOURCE = (
     "its prefill, its transfer and the first decode"
 )
 
+TOKEN_ID_TEXT = f"{1e6 * TOKEN_ID_S:.3g} µs of an API server each"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolLink:
@@ -48,6 +51,8 @@ class PoolLink:
     transfer_s: float = TRANSFER_S
     descriptor_s: float = DESCRIPTOR_S
     decider: Decider | None = None
+    forwards_token_ids: bool = False
+    """Whether decode engines get the prompt as the token ids that its prefill engine made of it, not as text."""
 
     def __post_init__(self) -> None:
         if not 0 < self.bytes_per_s < float("inf"):
@@ -73,6 +78,7 @@ class PoolLink:
             if self.pushes
             else ("dispatch to the decode engine", f"{1e3 * self.dispatch_s:.3g} ms", dispatch_source),
             *([("decider", str(self.decider), "given")] if self.decider is not None else ()),
+            *([("token ids forwarded", TOKEN_ID_TEXT, TOKEN_ID_SOURCE)] if self.forwards_token_ids else ()),
         )
 
     def nic(self, deployment: Deployment, transfers_per_block: int = 1) -> Nic:
@@ -134,7 +140,14 @@ class DisaggregatedDeployment:
     def fleet(self, router: str | RouterFactory | None) -> Fleet:
         each = zip(self.plans, self.counts, self.nics, (PREFILL, DECODE), strict=True)
         pools = tuple(
-            Pool(engine=plan.engine, step_times=plan.latency.step_times, num_servers=count, role=role, nic=nic)
+            Pool(
+                engine=plan.engine,
+                step_times=plan.latency.step_times,
+                num_servers=count,
+                api_servers=plan.api_servers,
+                role=role,
+                nic=nic,
+            )
             for plan, count, nic, role in each
         )
         between = self.between
@@ -169,13 +182,21 @@ def disaggregated_deployment(
             "--kv-transfer push: a model with MLA is simulated with one tensor-parallel size alone, since each GPU of "
             "the larger one would be written the same KV; give both --pools one size, or --kv-transfer pull"
         )
+    decode = replace(decode, engine=replace(_checked(decode), kv_role=KV_CONSUMER))
     return DisaggregatedDeployment(
         prefill=replace(prefill, engine=replace(_checked(prefill), kv_role=KV_PRODUCER)),
-        decode=replace(decode, engine=replace(_checked(decode), kv_role=KV_CONSUMER)),
+        decode=_of_token_ids(decode) if between.forwards_token_ids else decode,
         num_prefill=1,
         num_decode=1,
         between=between,
     )
+
+
+def _of_token_ids(plan: Deployment) -> Deployment:
+    """The same, where prompts are not tokenized."""
+    times = plan.latency.step_times
+    times = replace(times, ingress_token_s=min(times.ingress_token_s, TOKEN_ID_S))
+    return replace(plan, latency=replace(plan.latency, step_times=times))
 
 
 def _checked(plan: Deployment) -> EngineConfig:

@@ -63,12 +63,17 @@ class SimulationResult:
     prefix_hit_rate: float  # in GPU memory
     host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
     cancelled: Cancellations | None = None  # None: all clients wait for ever
+    api_server_mean: float = 0.0  # requests in the queues of API servers, and in work there
+    api_server_share: float = 0.0  # of the mean TTFT
     held_mean: float | None = None  # requests in the gateway's queue; None without one
 
     def to_json(self) -> Json:
         """The keys of `headcount simulate --json`."""
         names = ("num_requests", "num_finished", "num_preemptions")
-        means = ("users_mean", "in_flight_mean", "running_mean", "waiting_mean", "kv_usage_mean", "kv_usage_max")
+        means = (
+            "users_mean", "in_flight_mean", "running_mean", "waiting_mean", "api_server_mean", "kv_usage_mean",
+            "kv_usage_max",
+        )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in names},
             "duration_s": self.end_s - self.start_s,
@@ -146,8 +151,22 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
         prefix_hit_rate=since["hit_tokens"] / queried,
         host_hit_rate=since["host_hit_tokens"] / queried if simulation.fleet.has_host_tier else None,
         cancelled=simulation.cancellations(since["tokens"], since_s=start.time_s),
+        api_server_mean=at_api_servers(arrived, end_s) / span_s,
+        api_server_share=api_server_share(arrived, end_s),
         held_mean=None if simulation.held_s is None else (simulation.held_s - start.held_s) / span_s,
     )
+
+
+def at_api_servers(requests: NDArray[np.void], now_s: float) -> float:
+    """Request-seconds in the queues of API servers and in work there, up to now."""
+    return float(np.minimum(requests["api_server_s"], now_s - requests["arrival_s"]).sum())
+
+
+def api_server_share(requests: NDArray[np.void], now_s: float) -> float:
+    """Of the TTFT of these requests, so far where it is not over."""
+    first_s = np.where(np.isnan(requests["first_token_s"]), now_s, requests["first_token_s"])
+    ttft_s = first_s - requests["arrival_s"]
+    return float(np.minimum(requests["api_server_s"], ttft_s).sum() / (ttft_s.sum() or 1.0))
 
 
 _SUMMED = (

@@ -83,6 +83,8 @@ class Facts:
     trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
     imprecise: Sequence[tuple[str, float, int]] = ()  # whose users, precision reached, replications that it took
     near_limit: Sequence[tuple[str, "CapacityRow"]] = ()  # whose users, where TTFT's own error takes most of them
+    api_servers_bind: Sequence[tuple[str, "Deployment"]] = ()  # whose bottleneck they are
+    streamed: Sequence[tuple[str, float]] = ()  # whose tokens/s each API server streams
     scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for
     why_unfit: str | None = None  # why the model does not run
     why_missed: str | None = None  # why the SLO is not met

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 from headcount.diagnostics import Facts, Severity
 from headcount.text import words
 from kvcache.releases import newer_than_known
-from simulator.engines.engines import SGLANG, engine_of
+from simulator.engines.engines import SGLANG, VLLM, engine_of
 from simulator.latency.evidence import EVERY_KERNEL
 from simulator.latency.gpu_constants import KERNELS, measured_text
 from simulator.latency.model import steps_outside
+from simulator.study.bottleneck import STREAMED_SOURCE, STREAMED_TOKENS_PER_S
 
 if TYPE_CHECKING:
     from simulator.deployment import Deployment
@@ -46,6 +47,21 @@ def diagnostic(severity: Severity, remedy: str = "") -> Callable[[Callable[[Fact
         return find
 
     return shipped
+
+
+@diagnostic(Severity.WARNING)
+def api_servers_bind(facts: Facts) -> Found:
+    """Requests spend most of their TTFT at API servers, not in the engine."""
+    for whose, plan in facts.api_servers_bind:
+        times = plan.latency.step_times
+        rate = f"{1 / times.ingress_token_s:,.0f} prompt tokens/s" if times.ingress_token_s else "requests one by one"
+        count = f"{plan.args.api_server_count} of" if engine_of(plan.args) == VLLM else "1 of"
+        more = "raise --api-server-count" if engine_of(plan.args) == VLLM else "send shorter prompts, or add replicas"
+        yield (
+            f"{f'{whose}: ' if whose else ''}the API server is the bottleneck: each ({count} a server) takes {rate}, "
+            f"tokens of cached prefixes too; {more}",
+            "docs/explanation/step-times.md, the front end",
+        )
 
 
 @diagnostic(Severity.WARNING)
@@ -245,6 +261,19 @@ def step_times_of_sglang(facts: Facts) -> Found:
 def takes_times_of_vllm(plan: "Deployment") -> bool:
     """Whether a server runs SGLang, and nobody has measured its steps."""
     return engine_of(plan.args) == SGLANG and not (plan.latency.calibrated or plan.latency.is_given)
+
+
+@diagnostic(Severity.WARNING)
+def streamed_beyond_measured(facts: Facts) -> Found:
+    """Each API server would have to stream more tokens/s than one was measured to, which is not simulated."""
+    for whose, tokens_per_s in facts.streamed:
+        if tokens_per_s > STREAMED_TOKENS_PER_S:
+            yield (
+                f"{f'{whose}: ' if whose else ''}each API server would stream {tokens_per_s:,.0f} tokens/s; one was "
+                f"measured to stream {STREAMED_TOKENS_PER_S:,}, and a limit is not simulated: answers may be slower. "
+                "Raise --api-server-count, or start vLLM with --stream-interval 20",
+                STREAMED_SOURCE,
+            )
 
 
 @diagnostic(Severity.INFO)

@@ -21,7 +21,7 @@ from simulator.disaggregation import (
     PoolLink,
     resolve_disaggregated,
 )
-from simulator.engines.values import Duration, Number, Text
+from simulator.engines.values import Duration, Number, Switch, Text
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.deciders import Decider, read_decider
 from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes
@@ -52,6 +52,14 @@ def _dispatch() -> Any:
     return given(Duration(), help, default_text="25ms", flag="dispatch")
 
 
+def _forward_token_ids() -> Any:
+    help = (
+        "The proxy hands each prompt's token ids from its prefill engine to its decode engine, which then does not "
+        "tokenize it again (kv_transfer_params.prompt_token_ids)."
+    )
+    return given(Switch(has_opposite=False), help, default=False)
+
+
 def _decider(*, is_many: bool = False) -> Any:
     help = (
         "Policy that lets decode engines compute prompts themselves. llm-d: "
@@ -67,15 +75,18 @@ class LinkInput(Inputs, heading="Disaggregated prefill/decode"):
     kv_transfer: str | None = _kv_transfer()
     kv_transfer_rate: float | None = _kv_transfer_rate()
     dispatch_s: float | None = _dispatch()
+    forward_token_ids: bool = _forward_token_ids()
     decider: str | None = _decider()
 
     def between(self) -> PoolLink:
         """As pools need it. Raises HeadcountError for what cannot be."""
-        return _between(self.kv_transfer_rate, self.dispatch_s, self.decider, self.kv_transfer)
+        found = _between(self.kv_transfer_rate, self.dispatch_s, self.decider, self.kv_transfer)
+        return _forwarding(found, self.forward_token_ids)
 
     def check_alone(self, pools: str = "prefill=N,decode=N") -> None:
         """Raise HeadcountError for what is given where there are no two pools."""
-        check_alone(self.kv_transfer_rate, self.dispatch_s, self.kv_transfer, self.decider, pools=pools)
+        others = self.kv_transfer, self.decider
+        check_alone(self.kv_transfer_rate, self.dispatch_s, *others, forwards=self.forward_token_ids, pools=pools)
 
 
 def pools_field() -> Any:
@@ -104,6 +115,7 @@ class ComparedPoolsInput(Inputs, heading="Disaggregated prefill/decode"):
     kv_transfer: str | Sequence[str] | None = _kv_transfer(is_many=True)
     kv_transfer_rate: float | None = _kv_transfer_rate()
     dispatch_s: float | None = _dispatch()
+    forward_token_ids: bool = _forward_token_ids()
     decider: str | Sequence[str] | None = _decider(is_many=True)
 
     def axes(self) -> dict[str, str | Sequence[str] | None]:
@@ -122,7 +134,8 @@ class ComparedPoolsInput(Inputs, heading="Disaggregated prefill/decode"):
             _read_decider(decider)
         rate, dispatch_s = self.kv_transfer_rate, self.dispatch_s
         if not any(each != TOGETHER for each in pools):
-            check_alone(rate, dispatch_s, next(iter(transfers), None), *(each for each in deciders if each))
+            others = (each for each in deciders if each)
+            check_alone(rate, dispatch_s, next(iter(transfers), None), *others, forwards=self.forward_token_ids)
         elif TOGETHER in pools and any(deciders):
             raise HeadcountError(f"--pools {TOGETHER} has no decider; leave --decider or {TOGETHER} out")
         elif TOGETHER in pools and len(transfers) > 1:
@@ -132,7 +145,10 @@ class ComparedPoolsInput(Inputs, heading="Disaggregated prefill/decode"):
                 "--gpus is a list, and --pools says how many engines there are; give one number of --gpus"
             )
         check_names([each for each in transfers if each is not None], CONNECTORS, "KV transfer")
-        return _between(rate, dispatch_s, kv_transfer=PUSH if {*transfers} == {PUSH} else PULL)
+        found = _between(rate, dispatch_s, kv_transfer=PUSH if {*transfers} == {PUSH} else PULL)
+        if self.forward_token_ids and PUSH in transfers:
+            _forwarding(replace(found, kv_transfer=PUSH), True)  # raises
+        return _forwarding(found, self.forward_token_ids)
 
 
 def asked_disaggregated(
@@ -186,16 +202,28 @@ def check_alone(
     dispatch_s: float | None,
     kv_transfer: str | None,
     *deciders: str | None,
+    forwards: bool = False,
     pools: str = "prefill=N,decode=N",
 ) -> None:
     """Raise HeadcountError for what lies between two pools, where there are none."""
     given = {
         "--kv-transfer": kv_transfer, "--kv-transfer-rate": kv_transfer_rate, "--dispatch": dispatch_s,
         "--decider": next((each for each in deciders if each is not None), None),
+        "--forward-token-ids": forwards or None,
     }  # fmt: skip
     for name, value in given.items():
         if value is not None:
             raise HeadcountError(f"{name} needs two pools; give --pools {pools} with it")
+
+
+def _forwarding(between: PoolLink, is_asked: bool) -> PoolLink:
+    """The same with token ids forwarded if that is asked for. Raises HeadcountError where nobody could do it."""
+    if is_asked and between.pushes:
+        raise HeadcountError(
+            "--forward-token-ids: with --kv-transfer push a request goes to both its engines at once, before it is "
+            "tokenized; leave it out"
+        )
+    return replace(between, forwards_token_ids=is_asked)
 
 
 def _read_decider(given: str | None) -> Decider | None:

@@ -18,6 +18,7 @@ from headcount.inputs.run import RunInput
 from headcount.inputs.search import CapacitySearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Result, Verdict, Watch
@@ -328,6 +329,7 @@ def _facts_of(asked: ModelOnGPU, rows: Sequence[CapacityRow], traffic: TrafficEf
         cancelled=best.point.cancelled if best.point else None,
         imprecise=[(counted(row.gpus, "GPU"), row.precision, row.replications) for row in rows if row.is_rough],
         near_limit=[(counted(row.gpus, "GPU"), row) for row in rows if row.is_near_ttft_limit],
+        **api_server_facts((counted(row.gpus, "GPU"), row) for row in rows),
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,
     )

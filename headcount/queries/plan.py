@@ -19,6 +19,7 @@ from headcount.inputs.search import PlanSearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
+from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.queries.plan_rows import (
     FleetRow,
@@ -358,6 +359,6 @@ def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
     cancelled = row.point.cancelled if row.point else None
     return _facts(
         race.question, plans, steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
-        imprecise=imprecise, near_limit=near_limit,
+        imprecise=imprecise, near_limit=near_limit, **api_server_facts([("", row)]),
         **length_facts(race.question.load(best.layout)),
     )  # fmt: skip

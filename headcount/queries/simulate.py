@@ -18,6 +18,7 @@ from headcount.inputs.run import SeedInput
 from headcount.inputs.run_files import OutputsInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.front_end import api_server_facts_of_load
 from headcount.queries.report_data.percentiles import (
     known_or_none,
     p99_between,
@@ -173,6 +174,13 @@ def simulate(
         traffic=served.traffic,
         trace=served.trace,
         cancelled=served.result.cancelled,
+        **api_server_facts_of_load(
+            plan,
+            replicas,
+            disaggregated,
+            share=served.result.api_server_share,
+            tokens_per_s=served.result.output_tokens_per_s,
+        ),
     )
     diagnostics = find_diagnostics(known, strict=strict)
     return SimulateResult(

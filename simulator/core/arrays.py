@@ -55,6 +55,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         shared_queue=np.flatnonzero(table.follows == NEXT_FREE).astype(np.int32),
         spans=spans,
         replicas=np.zeros(engines, layout.REPLICA),
+        api_server_free_s=np.zeros((engines, max(pool.api_servers for pool in fleet.pools))),
         totals=np.zeros(engines, layout.TOTALS),
         next_event_s=np.full(_num_nodes(engines), math.inf),
         touched=np.zeros(engines, np.int32),
@@ -246,6 +247,7 @@ def _kinds(pools: list[_Sizes]) -> NDArray[np.void]:
 def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np.void]:
     values = np.zeros(len(sizes), layout.POOL)
     values["ranks"] = [pool.data_parallel_size for pool in fleet.pools]
+    values["api_servers"] = [pool.api_servers for pool in fleet.pools]
     for place, (pool, of) in enumerate(zip(fleet.pools, sizes, strict=True)):
         values[place]["engine"] = layout.SGLANG if of.vllm is None else layout.VLLM
         values[place]["max_num_seqs"] = of.max_num_seqs
@@ -298,8 +300,7 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
 def _fill_times(values: types.Pool, times: StepTimes) -> None:
     for name in (
         "window", "ingress_request_s", "ingress_token_s", "ingress_s", "decode_base_s", "context_s", "window_context_s",
-        "prefill_s", "window_prefill_s",
-        "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
+        "prefill_s", "window_prefill_s", "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)
 
@@ -390,8 +391,7 @@ def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> No
     engine, block = 0, 0
     for place, (pool, size) in enumerate(zip(fleet.pools, sizes, strict=True)):
         count, num_blocks = pool.num_engines, size.num_blocks
-        engines = slice(engine, engine + count)
-        numbers = np.arange(count)
+        engines, numbers = slice(engine, engine + count), np.arange(count)
         state["pool"][engines] = place
         state["leader"][engines] = engine + numbers - numbers % pool.data_parallel_size
         state["first_block"][engines] = block + numbers * num_blocks

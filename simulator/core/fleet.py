@@ -138,18 +138,25 @@ def give(a: Arrays, request: int, replica: int, now_s: float) -> bool:
 
 @kernel
 def send(a: Arrays, request: int, replica: int, now_s: float) -> None:
-    """A request comes to an engine's front end, which takes one after the other."""
+    """A request comes to an engine's front end: of its API servers the one that is free first takes it.
+
+    They accept from one socket, so that a busy one leaves a new connection to the others (vLLM 0.32, `cli/serve.py`).
+    """
     p = a.pools[a.replicas[replica].pool]
     a.requests[request].replica = replica
     a.requests[request].status = SENT
     if p.role == PREFILL:
         reading.begin_prefill(a, request)
     views.note_sent(a, request, replica, now_s)
-    state = a.replicas[a.replicas[replica].leader]
-    state.frontend_free_s = (
-        max(state.frontend_free_s, now_s) + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
-    )
-    enters_s = state.frontend_free_s + p.ingress_s
+    leader, free = a.replicas[replica].leader, 0
+    for place in range(1, p.api_servers):
+        if a.api_server_free_s[leader, place] < a.api_server_free_s[leader, free]:
+            free = place
+    begins_s = max(a.api_server_free_s[leader, free], now_s)
+    is_free_s = begins_s + p.ingress_request_s + p.ingress_token_s * a.requests[request].prompt
+    a.api_server_free_s[leader, free] = is_free_s
+    enters_s = is_free_s + p.ingress_s
+    a.requests[request].api_server_s += is_free_s - now_s
     if enters_s <= now_s:
         enter(a, request, now_s)
     else:

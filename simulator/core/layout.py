@@ -80,6 +80,7 @@ REQUEST = record(
         ("scheduled_s", "f8"),
         ("first_token_s", "f8"),
         ("finish_s", "f8"),  # when it ended, however it did
+        ("api_server_s", "f8"),  # in the queues of its engines' API servers, and for their work on its prompt
     ]
 )
 
@@ -122,7 +123,6 @@ REPLICA = record(
         ("num_fresh", "i4"),  # states cached in this step
         ("step", "i8"),
         ("completed_step", "i8"),
-        ("frontend_free_s", "f8"),  # when the front end can take the next request; kept by the first of several ranks
         ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
         ("last_end_s", "f8"),  # of the steps given to the GPU
         ("previous_end_s", "f8"),  # of the step before that; kept by the first of several ranks
@@ -216,6 +216,7 @@ POOL = record(
     [
         ("engine", "i4"),  # VLLM or SGLANG
         ("ranks", "i4"),  # engines of a server, whose steps begin and end together; they follow each other
+        ("api_servers", "i4"),  # of a server, each of which takes one request after the other
         ("block_size", "i4"),  # tokens in a block of the group with the smallest
         ("max_model_len", "i4"),
         ("max_num_seqs", "i4"),

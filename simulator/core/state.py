@@ -25,6 +25,7 @@ class Arrays(NamedTuple):
     shared_queue: NDArray[np.int32]  # requests that any free client takes next
     spans: NDArray[np.void]
     replicas: NDArray[np.void]  # [R]
+    api_server_free_s: NDArray[np.float64]  # [R, API servers of a server], of the first of its ranks: when each is free
     totals: NDArray[np.void]  # [R]
     next_event_s: NDArray[np.float64]  # tournament of `heap`: when each oldest step ends
     routing: NDArray[np.void]  # [1]

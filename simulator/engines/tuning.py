@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kvcache.memory.budget import MemoryBudget
 
 Change = tuple[str, Any]  # an argument with a value
+API_SERVER: Final = "API server"  # in a bottleneck: what reads requests, in the words of every engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ class Pool:
     step_times: StepTimes
     num_servers: int = 1
     data_parallel_size: int = 1
+    api_servers: int = 1  # of a server: each takes one request after the other
     role: str = SERVE
     nic: Nic | None = None  # an engine's way to the others, where disaggregated
     weight: float = 1.0  # how much an engine of it serves beside one of another pool, for routers that see weights
@@ -39,6 +40,8 @@ class Pool:
             raise HeadcountError(f"num_servers is {self.num_servers}; a pool has at least 1")
         if self.data_parallel_size < 1:
             raise HeadcountError(f"data_parallel_size is {self.data_parallel_size}; it must be at least 1")
+        if self.api_servers < 1:
+            raise HeadcountError(f"api_servers is {self.api_servers}; a server has at least 1")
         if self.data_parallel_size > 1 and self.engine.pipeline_parallel_size > 1:
             raise HeadcountError("data parallelism with pipeline parallelism is not simulated; choose one of them")
         if self.data_parallel_size > 1 and isinstance(self.engine, SGLangConfig):

@@ -184,6 +184,7 @@ class Replicas:
             blank = self._blank[0][engine]
             first, count = int(blank["first_block"]), int(blank["num_usable_blocks"]) + 1
             arrays.replicas[engine] = blank
+            arrays.api_server_free_s[engine] = 0.0
             arrays.replicas["accounted_s"][engine] = self.env.now
             arrays.blocks[first : first + count] = np.zeros(1, BLOCK)
             if len(self._blank_tiers):  # what lay in its own host memory is gone, too; a shared store stays

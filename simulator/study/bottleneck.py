@@ -7,6 +7,7 @@ import numpy as np
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.engines.engines import words_of
+from simulator.engines.tuning import API_SERVER
 from simulator.latency import model as causes_of
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill
 from simulator.study.points import Point
@@ -14,7 +15,10 @@ from simulator.study.slo import SLO
 from simulator.study.statistics import FloatArray
 
 LOADING_SHARE = 0.5  # of the TTFT of those that miss its limit: above it, loads of KV are what hurts
+API_SERVER_SHARE: Final = 0.5  # of the TTFT of those that miss its limit: above it, API servers are what hurts
 BLOCKED_SHARE = 0.05  # of replica time: above it, waiting for a resource is what hurts
+STREAMED_TOKENS_PER_S: Final = 7_600  # by one API server
+STREAMED_SOURCE: Final = "docs/measurements/calibration.md: 256 clients, vLLM 0.26, a virtual machine with 16 cores"
 LONGER: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times a limit that is missed
 _CLOSE: Final = 0.01  # a share of misses to the one that is allowed: two more digits tell them apart
 
@@ -40,12 +44,8 @@ def what_binds(plan: Deployment, point: Point) -> str:
     limit = "TTFT" if ttft >= tpot else "TPOT"
     if ttft + tpot == 0:  # where not one request is decided within the run, attainment is 0: all of them queue
         limit = "queue" if point.queue_grows or point.attainment.mean < 1 else "nothing yet"
-    if point.cancelled is not None and point.cancelled.rejected > (ttft + tpot) / 2:
-        return f"{limit}: rejected by the gateway"
-    if limit != "TPOT" and point.mean("held") > point.mean("waiting") / 2:
-        return f"{limit}: gateway's queue"
-    if limit == "TTFT" and point.mean("loading_share") > LOADING_SHARE:
-        return f"{limit}: KV loads"
+    if outside := _outside_engine(point, limit, ttft + tpot):
+        return f"{limit}: {outside}"
     words = words_of(plan.args)
     resources = {
         layout.BLOCKED_BY_KV_BLOCKS: words.kv,
@@ -62,6 +62,17 @@ def what_binds(plan: Deployment, point: Point) -> str:
         if sum(by_token.values()) > 0.5:  # a larger step would take longer in proportion: the budget is not what lacks
             return f"{limit}: {_largest(by_token, limit)}"
     return f"{limit}: {resources[worst]}"
+
+
+def _outside_engine(point: Point, limit: str, misses: float) -> str:
+    """What holds requests up before an engine's scheduler computes them; "" for nothing."""
+    if point.cancelled is not None and point.cancelled.rejected > misses / 2:
+        return "rejected by the gateway"
+    if limit != "TPOT" and point.mean("held") > point.mean("waiting") / 2:
+        return "gateway's queue"
+    if limit != "TPOT" and point.mean("api_server_share") > API_SERVER_SHARE:
+        return API_SERVER
+    return "KV loads" if limit == "TTFT" and point.mean("loading_share") > LOADING_SHARE else ""
 
 
 def _largest(causes: dict[str, float], limit: str) -> str:

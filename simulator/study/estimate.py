@@ -17,9 +17,10 @@ import numpy as np
 from files import special
 from simulator.deployment import Deployment
 from simulator.engines.engines import words_of
+from simulator.engines.tuning import API_SERVER
 from simulator.latency.model import AverageStep
 from simulator.once import once
-from simulator.study.bottleneck import BLOCKED_SHARE, largest_cause
+from simulator.study.bottleneck import API_SERVER_SHARE, BLOCKED_SHARE, largest_cause
 from simulator.study.loads import Load, UserLoad
 from simulator.study.mean_steps import MeanSteps, Steps
 from simulator.study.slo import SLO
@@ -191,6 +192,7 @@ class _Point:
     attainment: float
     ttft_misses: float
     tpot_misses: float
+    api_server_share: float  # of the mean TTFT
     room: _Room
     varies_s: float  # standard deviation of the wait of a queue that always is, as users come back from thinking
     step: AverageStep
@@ -202,7 +204,7 @@ class _Engine:
     def __init__(self, deployment: Deployment, engines: int, traffic: Traffic) -> None:
         self.traffic, self.mean = traffic, MeanSteps(deployment, traffic)
         self.config, self.times, self.engines = self.mean.config, deployment.latency.step_times, engines
-        self.answer = float(self.mean.answer.mean())
+        self.answer, self.api_servers = float(self.mean.answer.mean()), deployment.api_servers
         self._words = words_of(deployment.args)
         # A step is as long as that of its slowest rank; stages work on several steps at once.
         self.interference = self.mean.ranks / self.config.pipeline_parallel_size
@@ -244,6 +246,7 @@ class _Engine:
             attainment=float((in_time * fast * in_timeout).mean()) / attempts if room.chance < 1 else 0.0,
             ttft_misses=1 - float(in_time.mean()),
             tpot_misses=1 - float((fast & in_timeout).mean()) / attempts,
+            api_server_share=float((self._ingress_s(flow.rate) - self.times.ingress_s).mean() / ttft_s.mean()),
             room=room,
             varies_s=math.sqrt(self.traffic.think_time_s / total) if self.traffic.is_closed else math.inf,
             step=self._average_step(flow),
@@ -314,11 +317,11 @@ class _Engine:
         return np.asarray(ttft_s, dtype=np.float64), decode_s / self.mean.answer
 
     def _ingress_s(self, rate: float) -> FloatArray:
-        """At the front end: its own work, the mean wait behind that of others, the way to the scheduler."""
-        arrivals = rate * self.mean.ranks
-        busy = min(arrivals * self._front_mean_s, 0.99)
-        wait_s = arrivals * self._front_square / (2 * (1 - busy))
-        return self._front_s + wait_s + self.times.ingress_s
+        """At the front end: its own work, the mean wait behind that of others (M/G/c), the way to the scheduler."""
+        arrivals, count = rate * self.mean.ranks, self.api_servers
+        busy = min(arrivals * self._front_mean_s / count, 0.99)
+        of_several = busy ** (math.sqrt(2 * (count + 1)) - 2) / count**2  # Sakasegawa; 1 for one API server
+        return self._front_s + arrivals * self._front_square / (2 * (1 - busy)) * of_several + self.times.ingress_s
 
     def _spread_s(self, flow: _Flow) -> FloatArray:
         """Standard deviation of each answer's mean time per token, as other sequences come and go (M/G/∞)."""
@@ -390,6 +393,8 @@ def _binding(deployment: Deployment, point: _Point | None, slo: SLO) -> str:
     if point is None:
         return "nothing yet"
     limit = "TTFT" if point.ttft_misses >= point.tpot_misses else "TPOT"
+    if limit == "TTFT" and point.api_server_share > API_SERVER_SHARE:
+        return f"{limit}: {API_SERVER}"
     if limit == "TTFT" and point.room.chance > BLOCKED_SHARE:
         return f"{limit if slo.ttft_s else 'queue'}: {point.room.resource}"
     return f"{limit}: {largest_cause(deployment.latency, point.step, limit)}"

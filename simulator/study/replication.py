@@ -11,7 +11,16 @@ from files.errors import HeadcountError
 from simulator.cancellations import Cancellations, is_cancelled
 from simulator.core import layout
 from simulator.fleet.fleet import Fleet
-from simulator.results import RequestTimes, SimulationResult, Snapshot, request_times, result_since, snapshot
+from simulator.results import (
+    RequestTimes,
+    SimulationResult,
+    Snapshot,
+    api_server_share,
+    at_api_servers,
+    request_times,
+    result_since,
+    snapshot,
+)
 from simulator.simulation import Simulation
 from simulator.study.loads import WARMUP_SHARE, Load, replication_seed
 from simulator.study.slo import SLO
@@ -86,6 +95,7 @@ class Replication:
     host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
     tenants: tuple[TenantFigures, ...] = ()
     held: float = 0.0  # of the waiting requests, those in the gateway's queue
+    api_server_share: float = 0.0  # of the TTFT of requests that missed its limit, or of all: at API servers
     loading_share: float = 0.0  # of the TTFT of requests that missed its limit: loads of KV from outside of the GPUs
 
     def under(self, slo: SLO) -> "Replication":
@@ -158,6 +168,7 @@ def _judge(
     after = samples[samples["time_s"] > warmup_s]
     blocks = simulation.fleet.num_usable_blocks
     means = {name: float(after[name].mean()) if len(after) else 0.0 for name in ("running", "waiting", "used_blocks")}
+    queued = max(means["waiting"], at_api_servers(counted, horizon_s) / window_s)
     totals = _steady_totals(before.totals, simulation.totals)
     queried, blocked_s = float(totals["queried_tokens"][0]), totals["blocked_s"][0]
     return Replication(
@@ -165,7 +176,7 @@ def _judge(
         surplus=surplus,
         **_judged(waits, slo),
         queue_slope_per_s=slope(after["time_s"], after["waiting"].astype(float)),
-        is_stuck=slo.ttft_s is None and users is not None and means["waiting"] > users / 2,
+        is_stuck=slo.ttft_s is None and users is not None and queued > users / 2,
         warmup_s=warmup_s,
         horizon_s=horizon_s,
         requests_per_s=len(finished) / window_s,
@@ -186,6 +197,7 @@ def _judge(
         if simulation.fleet.has_host_tier
         else None,
         held=((simulation.held_s or 0.0) - before.held_s) / window_s,
+        api_server_share=api_server_share(counted[ttft_missed] if ttft_missed.any() else counted, horizon_s),
         loading_share=_loading_share(simulation, np.flatnonzero(is_counted)[ttft_missed], horizon_s),
         tenants=tenant_figures(simulation.table, requests, is_counted, ttft_missed | tpot_missed, decided),
     )

@@ -110,6 +110,7 @@ def pools(draw: st.DrawFn, rng: np.random.Generator, table: RequestTable, *, max
         step_times=random_step_times(rng, engine.max_num_batched_tokens, engine.max_num_seqs),
         num_servers=draw(st.integers(1, max_replicas)),
         data_parallel_size=draw(st.sampled_from([1, 1, 1, 2, 3])) if has_ranks else 1,
+        api_servers=draw(st.sampled_from([1, 1, 2, 4])),
     )
 
 

@@ -1,6 +1,6 @@
 """What our own servers showed: lone prompts, and a chat load, on one H100 with vLLM 0.26.0 (`measured/h100_served`).
 
-Prompts were sent as token ids, so no text was tokenized: an id takes DETOKENIZER_S of the API server's time, whose
+Prompts were sent as token ids, so no text was tokenized: an id takes TOKEN_ID_S of the API server's time, whose
 detokenizer decodes the whole prompt before the first token of the answer.
 """
 
@@ -14,6 +14,7 @@ import pandas as pd
 
 from calibrate.measured_run import MeasuredRun
 from simulator.latency.gpu_constants import Constants
+from simulator.latency.step_time import TOKEN_ID_S
 
 FOLDER = Path("measured") / "h100_served"
 SERVER = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100-sxm", "vllm_version": "0.26.0"}
@@ -23,7 +24,6 @@ FORMATS = {
     "lone_prompts_fp8_weights_and_kv.json": {"quantization": "fp8", "kv_cache_dtype": "fp8"},
 }
 TOKEN_IDS = "a client that sends token ids"
-DETOKENIZER_S = 0.75e-6  # the answer's first token came 0.7 to 0.9 µs per prompt token after the step that made it
 LATE = 1024  # prompt tokens: beyond, that moves TPOT over 16 tokens by more than 1 %
 APART_S = 10.0  # of a lone prompt to the next
 
@@ -62,4 +62,4 @@ def is_late(run: MeasuredRun) -> bool:
 
 def without_text(constants: Constants) -> Constants:
     """The constants where prompts are sent as token ids."""
-    return replace(constants, ingress_token_s=DETOKENIZER_S)
+    return replace(constants, ingress_token_s=TOKEN_ID_S)

@@ -17,6 +17,7 @@ from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, r
 from headcount.inputs.reading.variations import STEP_TIMES, Axis, Choice, choice_text
 from headcount.inputs.run import RunInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.front_end import api_server_facts
 from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch
 from headcount.queries.sweeps.layout import Layout
 from kvcache.models.catalog import load_model
@@ -239,6 +240,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
             for each in dict.fromkeys([*led, *larger])
             if each.row and each.row.is_near_ttft_limit
         ],
+        **api_server_facts((each.name, each.row) for each in led if each.row),
         "traffic": cut.traffic if cut else None,
         "traffic_of": cut.name if cut and len({each.traffic for each in led}) > 1 else "",
         "trace": next((trace_notes(each.looked.question.workload) for each in layouts if each.looked), ()),

@@ -18,41 +18,22 @@ from kvcache.releases import (
     SORTS_TO_SAMPLE,
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument, arguments_of
-from simulator.engines.values import (
-    COUNT,
-    LARGEST_TEXT,
-    Gibibytes,
-    Number,
-    Switch,
-    Text,
-    TokenCount,
-    WholeNumber,
-)
-from simulator.engines.vllm.compilation import (
-    FULL_AND_PIECEWISE,
-    NONE,
-    PIECEWISE,
-    Compilation,
-    CompilationConfig,
-)
+from simulator.engines.values import COUNT, LARGEST_TEXT, Gibibytes, Number, Switch, Text, TokenCount, WholeNumber
+from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, NONE, PIECEWISE, Compilation, CompilationConfig
 from simulator.engines.vllm.defaults import (
     AUTO,
     ENCODER_MODES,
     GIB,
     MOE_BACKENDS,
+    MOST_API_SERVERS,
+    default_api_servers,
     default_async_scheduling,
     default_batched_tokens,
     default_memory_share,
     default_retention_interval,
     default_sequences,
 )
-from simulator.engines.vllm.environment import (
-    Variables,
-    allows_tf32,
-    check_environment,
-    not_modelled,
-    routes_evenly,
-)
+from simulator.engines.vllm.environment import Variables, allows_tf32, check_environment, not_modelled, routes_evenly
 from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
 from simulator.engines.vllm.modalities import LimitPerPrompt, ModalityLimits
@@ -89,6 +70,14 @@ class EngineArgs(SimulatedArgs):
         decides=MEMORY,
         default=1,
         short="dp",
+    )
+    api_server_count: int = argument(
+        WholeNumber(1, most=MOST_API_SERVERS),
+        "API servers: processes that tokenize prompts and stream answers side by side.",
+        decides=SCHEDULER,
+        default_of=lambda args, *_: default_api_servers(args.vllm_version, args.data_parallel_size),
+        default_text="1; since 0.15 one for each DP rank",
+        short="asc",
     )
     enable_expert_parallel: bool = argument(
         Switch(),

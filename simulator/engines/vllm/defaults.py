@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kvcache.releases import (
+    API_SERVER_PER_RANK,
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
     ASYNC_SCHEDULING_WITH_NGRAM,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 AUTO = "auto"
+MOST_API_SERVERS = 64  # processes of one server
 ENCODER_MODES = ("weights", "data")
 # vLLM's MoEBackend, config/kernel.py, of 0.17 to 0.33.
 MOE_BACKENDS = (
@@ -57,6 +59,11 @@ def default_async_scheduling(vllm_version: str, speculation: Speculation | None 
     """`async_scheduling` where the user gives none."""
     by_method = {"draft_model": ASYNC_SCHEDULING_WITH_DRAFT_MODEL, "ngram": ASYNC_SCHEDULING_WITH_NGRAM}
     return by_method.get(speculation.method if speculation else "", ASYNC_SCHEDULING).holds_in(vllm_version)
+
+
+def default_api_servers(vllm_version: str, data_parallel_size: int) -> int:
+    """`api_server_count` where the user gives none."""
+    return data_parallel_size if API_SERVER_PER_RANK.holds_in(vllm_version) else 1
 
 
 def default_retention_interval(vllm_version: str) -> int | None:

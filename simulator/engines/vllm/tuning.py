@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvcache.memory.budget import MemoryBudget
-from simulator.engines.tuning import Change, Tuning, Words
+from simulator.engines.tuning import API_SERVER, Change, Tuning, Words
 from simulator.engines.vllm.arguments import EngineArgs
+from simulator.engines.vllm.defaults import MOST_API_SERVERS
 
 MOST_MEMORY: Final = 0.95  # of a GPU; beyond it vLLM often runs out of memory
 WORDS: Final = Words(
@@ -22,6 +23,8 @@ def changes(args: EngineArgs, budget: MemoryBudget, binding: str) -> Iterator[Ch
         yield "kv_cache_dtype", "fp8"
     if budget.quantization == "none":
         yield "quantization", "fp8"
+    if API_SERVER in binding and args.api_server_count < MOST_API_SERVERS:
+        yield "api_server_count", min(4 * args.api_server_count, MOST_API_SERVERS)
     yield "max_num_batched_tokens", 2 * args.max_num_batched_tokens
     yield "max_num_batched_tokens", args.max_num_batched_tokens // 2
     if WORDS.kv in binding and args.gpu_memory_utilization < MOST_MEMORY:

@@ -293,7 +293,7 @@ class Server:
         self.world, self.env, self.pool = world, world.env, pool
         self.ranks = [Engine(first + rank, Scheduler(pool.engine)) for rank in range(pool.data_parallel_size)]
         self.is_woken = self.env.event()
-        self.frontend_free_s = 0.0
+        self.api_server_free_s = [0.0] * pool.api_servers
         self.stage_free_s = 0.0  # when the first pipeline stage can take the next step
         self.last_end_s = 0.0  # of the steps given to the GPU
         self.previous_end_s = 0.0
@@ -302,11 +302,12 @@ class Server:
         self.env.process(self.serve())
 
     def pass_front_end(self, prompt_tokens: int) -> float:
-        """When a request that arrives now comes to its scheduler: the front end takes one after the other."""
-        times = self.pool.step_times
-        start_s = max(self.frontend_free_s, self.env.now)
-        self.frontend_free_s = start_s + times.ingress_request_s + times.ingress_token_s * prompt_tokens
-        return self.frontend_free_s + times.ingress_s
+        """When a request that arrives now comes to its scheduler: each API server takes one after the other."""
+        times, free_s = self.pool.step_times, min(self.api_server_free_s)
+        start_s = max(free_s, self.env.now)
+        is_free_s = start_s + times.ingress_request_s + times.ingress_token_s * prompt_tokens
+        self.api_server_free_s[self.api_server_free_s.index(free_s)] = is_free_s
+        return is_free_s + times.ingress_s
 
     def enqueue(self, engine: Engine, request: Request) -> None:
         engine.scheduler.add_request(request)
