@@ -64,7 +64,7 @@ class SimulationResult:
     host_hit_rate: float | None = None  # in host memory; None where no engine keeps KV there
     cancelled: Cancellations | None = None  # None: all clients wait for ever
     api_server_mean: float = 0.0  # requests in the queues of API servers, and in work there
-    api_server_share: float = 0.0  # of the mean TTFT
+    api_server_queue_share: float = 0.0  # of the mean TTFT: in the queues alone
     held_mean: float | None = None  # requests in the gateway's queue; None without one
 
     def to_json(self) -> Json:
@@ -152,7 +152,7 @@ def result_since(simulation: Simulation, start: Snapshot, *, users: float | None
         host_hit_rate=since["host_hit_tokens"] / queried if simulation.fleet.has_host_tier else None,
         cancelled=simulation.cancellations(since["tokens"], since_s=start.time_s),
         api_server_mean=at_api_servers(arrived, end_s) / span_s,
-        api_server_share=api_server_share(arrived, end_s),
+        api_server_queue_share=ttft_share(arrived, end_s, "api_server_queue_s"),
         held_mean=None if simulation.held_s is None else (simulation.held_s - start.held_s) / span_s,
     )
 
@@ -162,11 +162,11 @@ def at_api_servers(requests: NDArray[np.void], now_s: float) -> float:
     return float(np.minimum(requests["api_server_s"], now_s - requests["arrival_s"]).sum())
 
 
-def api_server_share(requests: NDArray[np.void], now_s: float) -> float:
-    """Of the TTFT of these requests, so far where it is not over."""
+def ttft_share(requests: NDArray[np.void], now_s: float, name: str) -> float:
+    """A time's share of the TTFT of these requests, so far where it is not over."""
     first_s = np.where(np.isnan(requests["first_token_s"]), now_s, requests["first_token_s"])
     ttft_s = first_s - requests["arrival_s"]
-    return float(np.minimum(requests["api_server_s"], ttft_s).sum() / (ttft_s.sum() or 1.0))
+    return float(np.minimum(requests[name], ttft_s).sum() / (ttft_s.sum() or 1.0))
 
 
 _SUMMED = (

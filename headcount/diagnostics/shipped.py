@@ -55,11 +55,10 @@ def api_servers_bind(facts: Facts) -> Found:
     for whose, plan in facts.api_servers_bind:
         times = plan.latency.step_times
         rate = f"{1 / times.ingress_token_s:,.0f} prompt tokens/s" if times.ingress_token_s else "requests one by one"
-        count = f"{plan.args.api_server_count} of" if engine_of(plan.args) == VLLM else "1 of"
         more = "raise --api-server-count" if engine_of(plan.args) == VLLM else "send shorter prompts, or add replicas"
         yield (
-            f"{f'{whose}: ' if whose else ''}the API server is the bottleneck: each ({count} a server) takes {rate}, "
-            f"tokens of cached prefixes too; {more}",
+            f"{f'{whose}: ' if whose else ''}the API server is the bottleneck: each ({plan.api_servers} a server) "
+            f"takes {rate}, tokens of cached prefixes too; {more}, which shortens the queue before it",
             "docs/explanation/step-times.md, the front end",
         )
 

@@ -29,13 +29,13 @@ def api_server_facts_of_load(
     replicas: int,
     disaggregated: DisaggregatedDeployment | None,
     *,
-    share: float,
+    queue_share: float,
     tokens_per_s: float,
 ) -> dict[str, Any]:
-    """The same of one load, which spends a `share` of its TTFT at API servers and gets so many tokens/s."""
+    """The same of one load, which waits for API servers in a share of its TTFT and gets so many tokens/s."""
     count = num_api_servers(plan, replicas, disaggregated)
     return {
-        "api_servers_bind": [("", plan)] if share > API_SERVER_SHARE else [],
+        "api_servers_bind": [("", plan)] if queue_share > API_SERVER_SHARE else [],
         "streamed": [("", tokens_per_s / count)] if engine_of(plan.args) == VLLM else [],
     }
 

@@ -178,7 +178,7 @@ def simulate(
             plan,
             replicas,
             disaggregated,
-            share=served.result.api_server_share,
+            queue_share=served.result.api_server_queue_share,
             tokens_per_s=served.result.output_tokens_per_s,
         ),
     )

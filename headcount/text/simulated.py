@@ -6,6 +6,8 @@ from files.names import one_line, shortened
 from headcount.text.blocks import Column
 from headcount.text.units import percent, seconds
 from headcount.text.words import cancelled_text
+from simulator.engines.tuning import API_SERVER
+from simulator.study.bottleneck import API_SERVER_SHARE
 
 if TYPE_CHECKING:
     from simulator.results import SimulationResult
@@ -25,12 +27,13 @@ TENANTS: "tuple[Column[TenantFigures], ...]" = (
 def rates(result: "SimulationResult", preempted: str) -> list[tuple[str, str]]:
     """What a run did, a name and a figure for each; `preempted` is the engine's word."""
     running, waiting = f"running {result.running_mean:,.1f}", f"waiting {result.waiting_mean:,.1f}"
+    before = f", {API_SERVER} {result.api_server_mean:,.1f}" if result.api_server_queue_share > API_SERVER_SHARE else ""
     offloaded = "" if (host := result.host_hit_rate) is None else f" in GPU memory, {host:.1%} offloaded"
     ended = f"{result.num_finished:,} finished in {result.end_s - result.start_s:,.1f} s"
     rows = [
         ("requests", f"{result.num_requests:,} arrived, {ended}"),
         ("throughput", f"{result.requests_per_s:,.2f} requests/s, {result.output_tokens_per_s:,.0f} output tokens/s"),
-        ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting})"),
+        ("in flight", f"{result.in_flight_mean:,.1f} ({running}, {waiting}{before})"),
         ("KV cache", f"{result.kv_usage_mean:.1%} used on average, {result.kv_usage_max:.1%} at the peak"),
         ("prefix hits", f"{result.prefix_hit_rate:.1%} of prompt tokens{offloaded}"),
         (preempted, f"{result.num_preemptions:,}"),

@@ -138,10 +138,9 @@ def give(a: Arrays, request: int, replica: int, now_s: float) -> bool:
 
 @kernel
 def send(a: Arrays, request: int, replica: int, now_s: float) -> None:
-    """A request comes to an engine's front end: of its API servers the one that is free first takes it.
+    """A request comes to an engine's front end: the API server that is free first takes it.
 
-    They accept from one socket, so that a busy one leaves a new connection to the others (vLLM 0.32, `cli/serve.py`).
-    """
+    All accept from one socket, so that busy ones leave a new connection to the others (vLLM 0.32, `cli/serve.py`)."""
     p = a.pools[a.replicas[replica].pool]
     a.requests[request].replica = replica
     a.requests[request].status = SENT
@@ -157,6 +156,7 @@ def send(a: Arrays, request: int, replica: int, now_s: float) -> None:
     a.api_server_free_s[leader, free] = is_free_s
     enters_s = is_free_s + p.ingress_s
     a.requests[request].api_server_s += is_free_s - now_s
+    a.requests[request].api_server_queue_s += begins_s - now_s
     if enters_s <= now_s:
         enter(a, request, now_s)
     else:

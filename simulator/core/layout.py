@@ -81,6 +81,7 @@ REQUEST = record(
         ("first_token_s", "f8"),
         ("finish_s", "f8"),  # when it ended, however it did
         ("api_server_s", "f8"),  # in the queues of its engines' API servers, and for their work on its prompt
+        ("api_server_queue_s", "f8"),  # of that, in the queues
     ]
 )
 

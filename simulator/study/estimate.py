@@ -320,7 +320,7 @@ class _Engine:
         """At the front end: its own work, the mean wait behind that of others (M/G/c), the way to the scheduler."""
         arrivals, count = rate * self.mean.ranks, self.api_servers
         busy = min(arrivals * self._front_mean_s / count, 0.99)
-        of_several = busy ** (math.sqrt(2 * (count + 1)) - 2) / count**2  # Sakasegawa; 1 for one API server
+        of_several: float = busy ** (math.sqrt(2 * (count + 1)) - 2) / count**2  # Sakasegawa; 1 for one API server
         return self._front_s + arrivals * self._front_square / (2 * (1 - busy)) * of_several + self.times.ingress_s
 
     def _spread_s(self, flow: _Flow) -> FloatArray:

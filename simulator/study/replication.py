@@ -15,11 +15,11 @@ from simulator.results import (
     RequestTimes,
     SimulationResult,
     Snapshot,
-    api_server_share,
     at_api_servers,
     request_times,
     result_since,
     snapshot,
+    ttft_share,
 )
 from simulator.simulation import Simulation
 from simulator.study.loads import WARMUP_SHARE, Load, replication_seed
@@ -197,7 +197,7 @@ def _judge(
         if simulation.fleet.has_host_tier
         else None,
         held=((simulation.held_s or 0.0) - before.held_s) / window_s,
-        api_server_share=api_server_share(counted[ttft_missed] if ttft_missed.any() else counted, horizon_s),
+        api_server_share=ttft_share(counted[ttft_missed] if ttft_missed.any() else counted, horizon_s, "api_server_s"),
         loading_share=_loading_share(simulation, np.flatnonzero(is_counted)[ttft_missed], horizon_s),
         tenants=tenant_figures(simulation.table, requests, is_counted, ttft_missed | tpot_missed, decided),
     )
