@@ -107,7 +107,8 @@ def test_simulate_answers_with_the_agreed_keys(headcount: Run) -> None:
     found = answer(headcount, *SERVE)
     single = (
         "num_requests", "num_finished", "num_preemptions", "requests_per_s", "output_tokens_per_s", "users_mean",
-        "in_flight_mean", "running_mean", "waiting_mean", "kv_usage_mean", "kv_usage_max", "prefix_hit_rate",
+        "in_flight_mean", "running_mean", "waiting_mean", "api_server_mean", "kv_usage_mean", "kv_usage_max",
+        "prefix_hit_rate",
     )  # fmt: skip
     assert set(single) <= set(found)
     for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):

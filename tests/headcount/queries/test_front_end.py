@@ -78,7 +78,7 @@ def test_capacity_names_the_api_server_and_users_do_not_fall_with_more_of_them()
     rows = [
         hc.capacity(
             "llama-3.1-8b", "h200-sxm", gpus=[1], api_server_count=count, traffic={"system-prompt": "64K"},
-            replications=4, precision=0.9, store=False,
+            ttft_s=0.5, tpot_s=1.0, replications=2, precision=0.9, store=False,
         ).best
         for count in (1, 2, 4)
     ]  # fmt: skip
