@@ -64,7 +64,7 @@ class PoolsSearch(Inputs, heading="Search"):
 
     precision: float = _precision(PRECISION)
     replications: int | None = _replications()
-    router: str | RouterFactory | None = router_field()
+    router: str | RouterFactory | None = router_field(default_text=BETTER_ROUTER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,9 @@ class HeterogeneousSearch(Inputs, heading="Search"):
 
     precision: float = _precision(PRECISION)
     replications: int | None = _replications()
-    router: str | RouterFactory = router_field(default="shortest-expected-delay")
+    router: str | RouterFactory | None = router_field(
+        default_text="the better of shortest-expected-delay and session-affinity"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

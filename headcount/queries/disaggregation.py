@@ -20,9 +20,8 @@ from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
 from simulator.fleet.router import check_router, router_name
 from simulator.study.candidate import RunContext
 from simulator.study.capacity import Capacity
-from simulator.study.capacity_interval import interval_of
 from simulator.study.capacity_question import CapacityQuestion
-from simulator.study.fleets.disaggregation import capacity_of_disaggregated, evaluator_of_disaggregated
+from simulator.study.fleets.disaggregation import PairTable
 from simulator.study.points import Evaluator
 from simulator.study.replication import simulate_users
 from simulator.study.served import served_json
@@ -96,9 +95,8 @@ def disaggregated_capacity(
     with run.simulations() as simulations:
         progress(Progress(done=0, total=1))
         how = RunContext(simulations=simulations, watcher=noted(progress, 0, 1))
-        evaluator = evaluator_of_disaggregated(question, disaggregated, how)
-        capacity = capacity_of_disaggregated(question, disaggregated, evaluator)
-        interval = interval_of(disaggregated.plans, evaluator, capacity)
+        best = PairTable(question=question, disaggregated=disaggregated, how=how).best(disaggregated.counts)
+        capacity, interval = best.found(), best.interval()
     effects, point = effects_of(found, disaggregated.plans), capacity.point
     known = facts_of(
         asked, question, capacity, gpus=disaggregated.gpus, plans=disaggregated.plans, traffic=effects,
@@ -113,8 +111,8 @@ def disaggregated_capacity(
         disaggregated=disaggregated,
         found=capacity,
         interval=interval,
-        router=router_name(router or DEFAULT_ROUTER),
-        served=_served(disaggregated, evaluator, capacity),
+        router=router_name(best.router),
+        served=_served(disaggregated, best.evaluator, capacity),
         workload=traffic.named(workload),
         traffic=effects,
         simulations=simulations,

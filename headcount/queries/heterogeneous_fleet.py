@@ -125,7 +125,7 @@ def fleet(
         plans=plans,
         found=together.found,
         interval=together.figures,
-        router=router_name(router),
+        router=router_name(together.router),
         together=together,
         workload=traffic.named(workload),
         traffic=traffic_found,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 from files.documents import ReadJson
 from simulator.deployment import Deployment, default_router
@@ -68,15 +68,42 @@ class RunContext:
             self.watcher(point, unit)
 
 
+class Known(Protocol):
+    """What a search chooses from: its users, as far as they are known."""
+
+    level: Level
+
+    @property
+    def plan(self) -> Deployment:
+        """The fewer GPUs it takes, the better, of those that serve as many."""
+
+    @property
+    def users(self) -> int:
+        """Expected."""
+
+    @property
+    def users_low(self) -> int:
+        """At 95 % confidence."""
+
+    @property
+    def at_most(self) -> float:
+        """Users at 95 % confidence that it may turn out to serve."""
+
+
 def routers_for(question: CapacityQuestion, plan: Deployment, replicas: int) -> tuple[str | RouterFactory, ...]:
     """The router that is asked for; else the usual one, and session affinity where it keeps prefixes together."""
     if question.router is not None:
         return (question.router,)
     usual = default_router(plan.data_parallel_size, replicas, engine_of(plan.args))
+    return (usual, AFFINITY) if replicas > 1 and keeps_prefixes(question, plan) else (usual,)
+
+
+def keeps_prefixes(question: CapacityQuestion, plan: Deployment) -> bool:
+    """Whether a conversation's next turn finds its last one in the cache of the server that computed it alone."""
     load, engine = question.workload, plan.engine
     is_talk = isinstance(load, Population) and load.turns.mean() > 1
     has_caching = not engine.disable_radix_cache if isinstance(engine, SGLangConfig) else engine.enable_prefix_caching
-    return (usual, AFFINITY) if replicas > 1 and is_talk and has_caching and not plan.shares_kv_store else (usual,)
+    return is_talk and has_caching and not plan.shares_kv_store
 
 
 def is_large(replicas: int, users: float) -> bool:
@@ -152,7 +179,7 @@ class Simulated:
         exact = replace(found, low=found.mean, high=found.mean)
 
         def within(users: int) -> dict[str, object]:
-            return located_within_errors(self.plan, self._evaluator, found, self.estimate, users)
+            return located_within_errors([self.plan], [self.replicas], self._evaluator, found, users)
 
         return replace(self._row_of(exact, within), evidence=Level.COARSE.word)
 

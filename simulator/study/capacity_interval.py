@@ -48,12 +48,10 @@ def _together(users: int, ends: Iterable[int]) -> float:
     return users * math.exp(math.copysign(distance, others[0] - users))
 
 
-def interval_of(plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity) -> dict[str, object]:
-    """`users` of a fleet with the interval of all that is not known of them; all 0 where nobody is served."""
+def users_by_sampling(load: Load, found: Capacity) -> dict[str, int]:
+    """`low`, `mean` and `high` of what replications say; all 0 where nobody is served."""
     point, sizes = found.point, {"low": found.low, "mean": found.mean, "high": found.high}
-    users = {name: users_at(evaluator.load, replace(point, size=size)) if point else 0 for name, size in sizes.items()}
-    within = users_within_errors(plans, evaluator, found, users["mean"])
-    return {"users": users["mean"], **interval_of_users(users, within)}
+    return {name: users_at(load, replace(point, size=size)) if point else 0 for name, size in sizes.items()}
 
 
 def users_within_errors(
@@ -180,49 +178,68 @@ def safe_share(
 
 
 def located_within_errors(
-    plan: Deployment, evaluator: Evaluator, found: Capacity, estimate: Estimate, users: int
+    plans: Sequence[Deployment], counts: Sequence[int], evaluator: Evaluator, found: Capacity, users: int
 ) -> dict[str, object]:
-    """The same from what was simulated to locate the users; what fewer KV blocks leave is estimated."""
-    changes = _Changes(plans=(plan,), evaluator=evaluator, found=found, users=users)
-    within: dict[str, object] = {}
+    """The same from what was simulated to locate the users; what fewer KV blocks leave is estimated.
 
-    slo, budget = evaluator.slo, plan.budget
-    if not plan.latency.is_given:
-        error = changes.step_error(plan)
+    `counts` has the servers of each pool.
+    """
+    if not users:
+        return {}
+    changes = _Changes(plans=tuple(plans), evaluator=evaluator, found=found, users=users)
+    within: dict[str, object] = {}
+    slo = evaluator.slo
+    if not all(plan.latency.is_given for plan in plans):
+        error = max(map(changes.step_error, plans))
         slower, faster = (changes.users_near(*scaled_limits(slo, (1 + error) ** sign)) for sign in (1, -1))
         within |= {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
-    if slo.ttft_s is not None and (error := plan.latency.ttft_error_at(changes.sequences)):
+    error = max(plan.latency.ttft_error_at(changes.sequences) for plan in plans)
+    if slo.ttft_s is not None and error:
         later, sooner = (changes.users_near(limits) for limits in ttft_limits(slo, error))
         within |= {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
-    if budget.num_gpu_blocks_high - budget.num_gpu_blocks_low >= 2 * POOL_MATTERS * budget.num_gpu_blocks:
-        engines = evaluator.fleet.num_engines // plan.data_parallel_size
+    if _pool_matters(plans):
+        served = estimated_size(plans, counts, evaluator.load, slo)
 
-        def users_on(other: Deployment) -> int:
-            load = load_on([other], evaluator.load)
-            size = estimate_users(other, engines, load, slo).size if load else 0.0
-            return math.floor(users * size / estimate.size)
+        def users_on(changed: Sequence[Deployment]) -> int:
+            load = load_on(changed, evaluator.load)
+            return math.floor(users * estimated_size(changed, counts, load, slo) / served) if load else 0
 
-        smaller = users_on(with_fewest(plan)) if starts_with_fewest(plan) else 0
-        larger = users_on(plan.with_kv_blocks(budget.num_gpu_blocks_high))
+        smaller = users_on([*map(with_fewest, plans)]) if all(map(starts_with_fewest, plans)) else 0
+        larger = users_on([*map(with_most, plans)])
         within |= {SMALLER: min(smaller, users), LARGER: max(larger, users)}
     return within
 
 
-def _within_pool(changes: _Changes) -> dict[str, object]:
-    budgets, users = [plan.budget for plan in changes.plans], changes.users
+def estimated_size(plans: Sequence[Deployment], counts: Sequence[int], load: Load, slo: SLO) -> float:
+    """As large a load as all servers of all pools should serve, each of them by itself."""
+    return sum(estimate_users(plan, count, load, slo).size for plan, count in zip(plans, counts, strict=True))
+
+
+def _pool_matters(plans: Sequence[Deployment]) -> bool:
+    budgets = [plan.budget for plan in plans]
     widths = [(each.num_gpu_blocks_high - each.num_gpu_blocks_low) / each.num_gpu_blocks for each in budgets]
-    if max(widths) < 2 * POOL_MATTERS:
+    return max(widths) >= 2 * POOL_MATTERS
+
+
+def _within_pool(changes: _Changes) -> dict[str, object]:
+    users = changes.users
+    if not _pool_matters(changes.plans):
         return {}
     starts = all(map(starts_with_fewest, changes.plans))
     slo = changes.evaluator.slo
     smaller = changes.users_on(with_fewest, slo) if starts else 0
-    larger = changes.users_on(lambda plan: plan.with_kv_blocks(plan.budget.num_gpu_blocks_high), slo)
+    larger = changes.users_on(with_most, slo)
     return {SMALLER: min(smaller, users), LARGER: max(larger, users)}
 
 
 def with_fewest(plan: Deployment) -> Deployment:
     """With the fewest KV blocks that its server may have."""
     return plan.with_kv_blocks(plan.budget.num_gpu_blocks_low)
+
+
+def with_most(plan: Deployment) -> Deployment:
+    """With the most KV blocks that its server may have."""
+    return plan.with_kv_blocks(plan.budget.num_gpu_blocks_high)
 
 
 def starts_with_fewest(plan: Deployment) -> bool:

@@ -10,7 +10,7 @@ from simulator.disaggregation import DisaggregatedDeployment
 from simulator.fleet.router import RouterFactory, router_name
 from simulator.study.bottleneck import not_served, step_causes, what_binds
 from simulator.study.capacity import Capacity
-from simulator.study.capacity_interval import interval_of_users, users_at
+from simulator.study.capacity_interval import interval_of_users, users_at, users_by_sampling
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.points import Evaluator, Point
 from simulator.study.served import served_json
@@ -187,8 +187,7 @@ def row_of(
 ) -> CapacityRow:
     """What was found of one layout; `within_errors` says what its users are where step times and KV pool differ."""
     curve, point = tuple(evaluator.points()), found.point
-    ends = {"low": found.low, "mean": found.mean, "high": found.high}
-    users = {name: users_at(evaluator.load, replace(point, size=size)) if point else 0 for name, size in ends.items()}
+    users = users_by_sampling(evaluator.load, found)
     return CapacityRow(
         gpus=gpus,
         tp=plan.tensor_parallel_size,

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from simulator.deployment import Deployment, layouts
 from simulator.fleet.router import RouterFactory
 from simulator.study.candidate import (
     Candidate,
+    Known,
     Level,
     RunContext,
     Simulated,
@@ -23,6 +24,7 @@ from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
 
 TTFT_FACTORS: Final = (2.0, 4.0)
+Choice = TypeVar("Choice", bound=Known)
 
 
 def capacity_rows(
@@ -129,7 +131,7 @@ def _is_prime(number: int) -> bool:
     return all(number % each for each in range(2, math.isqrt(number) + 1))
 
 
-def search(candidates: Sequence[Candidate], level: Level = Level.CONFIRMED) -> Candidate:
+def search(candidates: Sequence[Choice], level: Level = Level.CONFIRMED) -> Choice:
     """The one that serves the most users at 95 % confidence: no other may turn out to serve more.
 
     The most promising is looked at more closely, one step at a time, until the most promising is confirmed, or as well

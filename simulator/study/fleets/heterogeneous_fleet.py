@@ -2,24 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from files.documents import Json
 from files.errors import HeadcountError
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.router import RouterFactory
 from simulator.results import RequestTimes, request_times
-from simulator.study.candidate import RunContext
-from simulator.study.capacity import Capacity, find_capacity
-from simulator.study.capacity_interval import interval_of
+from simulator.study.candidate import AFFINITY, RunContext, keeps_prefixes
+from simulator.study.capacity import Capacity
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import search
 from simulator.study.estimate import stationary_load
+from simulator.study.fleets.joint import Joint
 from simulator.study.points import Evaluator
 from simulator.study.replication import simulate_users, waits_of
 from simulator.study.slo import SLO
+
+DEFAULT_ROUTER: Final = "shortest-expected-delay"  # it knows how fast each engine is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,29 +70,53 @@ class Together:
     pools: tuple[PoolAlone, ...]
     in_fleet: tuple[InFleet, ...]  # none where nobody is served
     found: Capacity
-    figures: dict[str, object]  # users, users_low …, as a row of capacity has them
+    figures: Json  # users, users_low …, as a row of capacity has them
+    router: str | RouterFactory
 
 
 def serve_together(pools: Sequence[PoolAlone], how: RunContext) -> Together:
-    """Search the users of the fleet; all pools have been asked the same. Raises ValueError where one serves nobody."""
+    """The users of the fleet behind the router that serves the most; all pools have been asked the same.
+
+    Raises ValueError where one serves nobody.
+    """
     for pool in pools:
         pool.check()
-    asked = pools[0].question
-    evaluator = _evaluator(pools, how)
-    guess = sum(pool.size for pool in pools)
-    found = find_capacity(evaluator, guess, precision=asked.precision, replications=asked.replications)
+    best = search([_joint(pools, router, how) for router in _routers(pools)])
+    found = best.found()
     return Together(
         pools=tuple(pools),
-        in_fleet=_in_fleet(pools, evaluator, found.mean) if found.mean else (),
+        in_fleet=_in_fleet(pools, best.evaluator, found.mean) if found.mean else (),
         found=found,
-        figures=interval_of([pool.plan for pool in pools], evaluator, found),
+        figures=best.interval(),
+        router=best.router,
     )
 
 
-def _evaluator(pools: Sequence[PoolAlone], how: RunContext) -> Evaluator:
+def _routers(pools: Sequence[PoolAlone]) -> Sequence[str | RouterFactory]:
+    """The one that is asked for; else the usual one, and session affinity where it keeps prefixes together."""
+    asked = pools[0].question
+    if asked.router is not None:
+        return (asked.router,)
+    keeps = all(keeps_prefixes(pool.question, pool.plan) for pool in pools)
+    return (DEFAULT_ROUTER, AFFINITY) if keeps else (DEFAULT_ROUTER,)
+
+
+def _joint(pools: Sequence[PoolAlone], router: str | RouterFactory, how: RunContext) -> Joint:
+    return Joint(
+        question=replace(pools[0].question, router=router),
+        plans=tuple(pool.plan for pool in pools),
+        counts=tuple(pool.row.replicas for pool in pools),
+        router=router,
+        evaluator=_evaluator(pools, router, how),
+        guess=sum(pool.size for pool in pools),
+        estimated=sum(pool.row.users_low for pool in pools),
+    )
+
+
+def _evaluator(pools: Sequence[PoolAlone], router: str | RouterFactory, how: RunContext) -> Evaluator:
     """The load is as long as every pool allows, and met as the largest pool answers."""
     asked = pools[0].question
-    fleets = [pool.plan.fleet(pool.row.replicas, asked.router) for pool in pools]
+    fleets = [pool.plan.fleet(pool.row.replicas, router) for pool in pools]
     parts = [
         replace(part, weight=pool.size / fleet.num_engines)
         for pool, fleet in zip(pools, fleets, strict=True)

@@ -79,9 +79,11 @@ def estimate_pair(disaggregated: DisaggregatedDeployment, load: Load, slo: SLO, 
     )
 
 
-def estimated_users_of_pair(disaggregated: DisaggregatedDeployment, load: Load, slo: SLO, think_time_s: float) -> int:
+def estimated_users_of_pair(
+    disaggregated: DisaggregatedDeployment, load: Load, slo: SLO, think_time_s: float, *, stays: bool = False
+) -> int:
     """About how many users both pools serve, to sign; 0 where one of them serves nobody."""
-    found = estimate_pair(disaggregated, load, slo)
+    found = estimate_pair(disaggregated, load, slo, stays=stays)
     if any(pool.refusal for pool in found.pools):
         return 0
     rate = min(pool.rate * count for pool, count in zip(found.pools, disaggregated.counts, strict=True))

@@ -2,31 +2,32 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment, disaggregated_deployment
 from simulator.fleet.pool_sizes import DECODE, PREFILL
-from simulator.study.candidate import AFFINITY, RunContext
+from simulator.study.candidate import AFFINITY, Level
 from simulator.study.capacity_row import CapacityRow
-from simulator.study.capacity_screening import SCREENING_REPLICATIONS
-from simulator.study.fleets.disaggregation import (
-    capacity_of_disaggregated,
-    disaggregated_row,
-    evaluator_of_disaggregated,
-)
+from simulator.study.fleets.disaggregation import Pair, PairTable, evaluator_of_disaggregated
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
 from simulator.study.fleets.screening import PROMISES_NOBODY, Screened
-from simulator.study.fleets.sizing import MOST_BOUGHT, MOST_SERVERS, MOST_USERS, SERVED_REPLICATIONS, Sized, kept
-from simulator.study.points import Evaluator
+from simulator.study.fleets.sizing import (
+    COARSE_USERS,
+    MOST_BOUGHT,
+    MOST_SERVERS,
+    MOST_USERS,
+    SERVED_REPLICATIONS,
+    Sized,
+    kept,
+)
+from simulator.study.points import Point
 from workloads.populations.population import Population
-
-Pair = tuple[int, int]  # engines that compute prompts, engines that compute answers
 
 CLEAR_COST_RATIO: Final = 0.9  # of the cost: below it a router is taken for its estimate
 OFF: Final = 1.5  # by what a pool may serve more than estimated: pairs with still fewer engines are not tried
-MAX_MISS_RATIO: Final = 2.0  # times the misses that the target allows: two runs show that a pair does not serve
 _ROUNDS: Final = 6
 
 
@@ -127,23 +128,21 @@ class RatioSizing:
 
     question: FleetQuestion
     screened: Screened
-    replications: int
-    most_users: int
-    how: RunContext
+    level: Level
+    table: PairTable
     rows: dict[Pair, CapacityRow] = field(default_factory=dict)
     failed: list[Pair] = field(default_factory=list)
-    evaluators: dict[Pair, Evaluator] = field(default_factory=dict)
     users: float = 0.0  # that the simulated pairs have to serve: all, or a part
 
     def run(self, first: Pair) -> Sized:
         """The cheapest pair whose number to sign reaches the users; `first` is where the search begins."""
-        share = min(1.0, self.most_users / self.question.users, MOST_SERVERS / sum(first))
+        share = min(1.0, self._most_users / self.question.users, MOST_SERVERS / sum(first))
         self.users = share * self.question.users
         best = self._serving((math.ceil(first[0] * share), math.ceil(first[1] * share)))
         if best is None:
             return self._sized((0, 0), max(self.rows))
         while (following := self._next(best)) is not None:
-            if self._serves(following, best):
+            if self._serves(following):
                 best = following
             else:
                 self.failed.append(following)
@@ -156,33 +155,22 @@ class RatioSizing:
     def _gpus(self, pair: Pair) -> int:
         return self._disaggregated.sized(*pair).gpus
 
-    def _evaluator(self, pair: Pair) -> Evaluator:
-        if pair not in self.evaluators:
-            asked = self.question.capacity_of(self.screened.layout, 1, replications=self.replications)
-            self.evaluators[pair] = evaluator_of_disaggregated(asked, self._disaggregated.sized(*pair), self.how)
-        return self.evaluators[pair]
+    @property
+    def _most_users(self) -> int:
+        """Pairs that are compared with others are smaller ones of the same ratio."""
+        return MOST_USERS if self.level is Level.CONFIRMED else COARSE_USERS
 
-    def _row(self, pair: Pair, guess: float = 0.0) -> CapacityRow:
+    def _row(self, pair: Pair) -> CapacityRow:
         if pair not in self.rows:
-            asked = self.question.capacity_of(self.screened.layout, 1, replications=self.replications)
-            disaggregated, evaluator = self._disaggregated.sized(*pair), self._evaluator(pair)
-            self.rows[pair] = disaggregated_row(
-                asked, disaggregated, evaluator, capacity_of_disaggregated(asked, disaggregated, evaluator, guess)
-            )
+            self.rows[pair] = self.table.row(pair, self.level)
         return self.rows[pair]
-
-    def _size(self, users: float, row: CapacityRow) -> float:
-        """So many users in the unit of the load, as a row has them."""
-        assert row.point is not None, "a row with users has a point"
-        return users / row.users * row.point.size
 
     def _serving(self, pair: Pair) -> Pair | None:
         """The first pair that serves, with more of both until one does; None where a pair serves nobody."""
-        guess = self.users if self._evaluator(pair).load.unit == "users" else 0.0
-        while (row := self._row(pair, guess)).users_low < self.users:
+        while (row := self._row(pair)).users_low < self.users:
             if row.users_low < sum(pair):
                 return None
-            factor, guess = self.users / row.users_low, self._size(self.users, row)
+            factor = self.users / row.users_low
             following = math.ceil(pair[0] * factor), math.ceil(pair[1] * factor)
             if sum(following) > MOST_SERVERS:
                 self.users = row.users_low  # a smaller part of all
@@ -191,13 +179,8 @@ class RatioSizing:
             pair = following
         return pair
 
-    def _serves(self, pair: Pair, best: Pair) -> bool:
-        evaluator, size = self._evaluator(pair), self._size(self.users, self.rows[best])
-        size = max(evaluator.load.round(size), evaluator.load.smallest)
-        few = evaluator.point(size, SCREENING_REPLICATIONS).shown().share
-        if few > MAX_MISS_RATIO * (1 - self.question.slo.attainment):
-            return False
-        return self._row(pair, size).users_low >= self.users
+    def _serves(self, pair: Pair) -> bool:
+        return self.table.serves(pair, self.users, self.level) and self._row(pair).users_low >= self.users
 
     def _next(self, best: Pair) -> Pair | None:
         """Of the pairs that may serve and cost less, the one that should serve most: none has room for an engine."""
@@ -238,16 +221,16 @@ class RatioSizing:
                 pair = larger
                 break
             pair = larger
-            each = kept(self._prefill_rate, best[0], pair[0])
+            each = kept(partial(self._prefill_rate, stays=row.router == AFFINITY), best[0], pair[0])
             if not each or sum(pair) > MOST_BOUGHT:
                 reason = "spread over more prefill engines, conversations lose too many prefix hits"
                 self.rows[best] = replace(row, reason=reason)
                 return self._sized((0, 0), best)
         return self._sized(pair, best, each)
 
-    def _prefill_rate(self, engines: int) -> float:
+    def _prefill_rate(self, engines: int, *, stays: bool) -> float:
         """Requests/s that a prefill engine serves among so many, by the estimate."""
-        load, stays = self.question.load(self.screened.layout), self.screened.layout.router == AFFINITY
+        load = self.question.load(self.screened.layout)
         return estimate_pair(self._disaggregated.sized(engines, 1), load, self.question.slo, stays=stays).prefill.rate
 
     def _sized(self, bought: Pair, simulated: Pair, each: float = 1.0) -> Sized:
@@ -259,10 +242,16 @@ class RatioSizing:
             row=row,
             served=None,
             each=each,
-            is_confirmed=bought == simulated or self.most_users >= MOST_USERS,
+            is_confirmed=row.evidence == Level.CONFIRMED.word,
         )
-        if not found.servers:
-            return found
-        evaluator = self._evaluator(simulated)
-        size = evaluator.load.round(self._size(self.question.users / (found.scale * each), row))
-        return replace(found, served=evaluator.point(max(size, evaluator.load.smallest), SERVED_REPLICATIONS))
+        return replace(found, served=self._served(found)) if found.servers else found
+
+    def _served(self, found: Sized) -> Point:
+        """The simulated pair under its part of the users to serve."""
+        row = found.row
+        assert row.point is not None and row.disaggregated is not None, "pools with users were simulated"
+        asked = replace(self.table.question, router=row.router)
+        evaluator = evaluator_of_disaggregated(asked, row.disaggregated, self.table.how)
+        share = self.question.users / (found.scale * found.each) / row.users
+        size = max(evaluator.load.round(row.point.size * share), evaluator.load.smallest)
+        return evaluator.point(size, SERVED_REPLICATIONS)

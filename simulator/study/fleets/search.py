@@ -9,15 +9,12 @@ from simulator.engines.engines import AnyArgs
 from simulator.study.candidate import Level, RunContext, is_large, routers_for
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import CapacityTable
+from simulator.study.fleets.disaggregation import PairTable
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout, Offer, every_layout
 from simulator.study.fleets.ratio import RatioSizing, disaggregated_layouts, screened_disaggregated
 from simulator.study.fleets.screening import Screened, screened
 from simulator.study.fleets.sizing import (
-    COARSE_REPLICATIONS,
-    COARSE_USERS,
-    MOST_REPLICATIONS,
     MOST_SERVERS,
-    MOST_USERS,
     Sized,
     Sizing,
 )
@@ -203,6 +200,7 @@ class Tables:
     def __init__(self, question: FleetQuestion, how: RunContext) -> None:
         self.question, self.how = question, how
         self._known: dict[tuple[str, AnyArgs], CapacityTable] = {}
+        self._pairs: dict[tuple[str, AnyArgs, AnyArgs], PairTable] = {}
 
     def add(self, offer: Offer, args: AnyArgs, table: CapacityTable) -> None:
         """Take one that is known already."""
@@ -216,17 +214,23 @@ class Tables:
             self._known[key] = CapacityTable(question=asked, how=self.how)
         return self._known[key]
 
+    def of_pairs(self, layout: Layout) -> PairTable:
+        """The one of a disaggregated layout."""
+        assert layout.disaggregated is not None, "a layout of two pools"
+        prefill, decode = (plan.given for plan in layout.disaggregated.plans)
+        key = layout.offer.gpu.name, prefill, decode
+        if key not in self._pairs:
+            asked = self.question.capacity_on(layout.offer, decode)
+            self._pairs[key] = PairTable(question=asked, disaggregated=layout.disaggregated, how=self.how)
+        return self._pairs[key]
+
 
 def sized(tables: Tables, screened: Screened, level: Level, first: Sized | None = None) -> Sized:
     """The fewest servers of a layout that serve the users; the search begins with the `first`, or as screened."""
     question, start = tables.question, first or screened
     if screened.layout.disaggregated is not None:
         pair = start.prefill_servers, start.servers - start.prefill_servers
-        is_coarse = level is Level.COARSE
-        most = question.replications or MOST_REPLICATIONS
-        few = min(COARSE_REPLICATIONS, most)
-        replications, users = (few, COARSE_USERS) if is_coarse else (most, MOST_USERS)
-        return RatioSizing(question, screened, replications, users, tables.how).run(pair)
+        return RatioSizing(question, screened, level, tables.of_pairs(screened.layout)).run(pair)
     table = tables.of(screened.layout)
     return Sizing(question=question, screened=screened, level=level, table=table).run(start.servers)
 
@@ -272,7 +276,7 @@ def _next(race: FleetSearch) -> Screened | None:
     """What should be found out more of; None where the answer is known.
 
     First the layout that may cost the least of all, until it is confirmed; then the best of each other kind of GPU
-    that is not far dearer, coarsely.
+    that is not far dearer, coarsely; then the best disaggregated ones, since the headline has what they cost.
     """
     leader = min(race.screened, key=race.at_least, default=None)
     if leader is None:
@@ -285,4 +289,7 @@ def _next(race: FleetSearch) -> Screened | None:
         sized_already = race.sized_of(kind)
         if race.at_least(first)[0] <= most and not race.is_sized(first) and len(sized_already) < MOST_OF_A_GPU:
             return first
-    return None
+    leaders = (race.best_of(kind) for kind in race.kinds)
+    return next(
+        (each.screened for each in leaders if each and each.layout.disaggregated and not each.is_confirmed), None
+    )

@@ -23,7 +23,6 @@ MOST_BOUGHT: Final = 10_000_000  # servers
 CLEARLY_MORE: Final = 1.2  # times as many servers serve more users, unless they lose too much: less may be chance
 LOSES_TOO_MUCH: Final = "spread over more servers, conversations lose too many prefix hits"
 SERVED_REPLICATIONS = 3  # of the users to serve
-COARSE_REPLICATIONS, MOST_REPLICATIONS = 8, 24  # of two pools: compared with others, or the best of all
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +39,9 @@ class Sized:
 
     @property
     def layout(self) -> Layout:
-        return self.screened.layout
+        """Behind the router that was found; of two pools, it need not be the one that was screened."""
+        layout = self.screened.layout
+        return layout if self.row.router is None else replace(layout, router=self.row.router)
 
     @property
     def scale(self) -> float:

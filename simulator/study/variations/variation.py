@@ -9,12 +9,7 @@ from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, empty_row
 from simulator.study.capacity_table import CapacityTable, plans_of
 from simulator.study.estimate import Estimate
-from simulator.study.fleets.disaggregation import (
-    capacity_of_disaggregated,
-    disaggregated_row,
-    evaluator_of_disaggregated,
-)
-from simulator.study.fleets.pair_estimate import estimated_users_of_pair
+from simulator.study.fleets.disaggregation import PairTable
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,6 +26,7 @@ class Variation:
     disaggregated: DisaggregatedDeployment | None = None  # whose answers `plan` computes
     how: RunContext = field(default_factory=RunContext)
     table: CapacityTable | None = None  # what is simulated of it; None where nothing runs, or disaggregated
+    pairs: PairTable | None = None  # the same where disaggregated
 
 
 def screen(question: CapacityQuestion, how: RunContext | None = None) -> Variation:
@@ -59,28 +55,26 @@ def screen_disaggregated(
     question: CapacityQuestion, disaggregated: DisaggregatedDeployment, how: RunContext | None = None
 ) -> Variation:
     """The same where disaggregated."""
-    users = estimated_users_of_pair(
-        disaggregated, question.load(*disaggregated.plans), question.slo, question.think_time_s
-    )
+    how = how or RunContext()
+    pairs = PairTable(question=question, disaggregated=disaggregated, how=how)
     tp = disaggregated.decode.tensor_parallel_size
     return Variation(
         question=question,
         gpus=disaggregated.gpus,
-        users=users,
+        users=max(each.estimated for each in pairs.candidates(disaggregated.counts)),
         plan=disaggregated.decode,
         tp=tp,
         disaggregated=disaggregated,
-        how=how or RunContext(),
+        how=how,
+        pairs=pairs,
     )
 
 
 def simulated(variation: Variation, level: Level = Level.CONFIRMED) -> CapacityRow:
-    """The row of a variation, as `capacity` has it, or coarse; disaggregated ones are always confirmed."""
+    """The row of a variation, as `capacity` has it, or coarse."""
     question, table = variation.question, variation.table
-    if variation.disaggregated is not None:
-        evaluator = evaluator_of_disaggregated(question, variation.disaggregated, variation.how)
-        found = capacity_of_disaggregated(question, variation.disaggregated, evaluator)
-        return disaggregated_row(question, variation.disaggregated, evaluator, found)
+    if variation.disaggregated is not None and variation.pairs is not None:
+        return variation.pairs.row(variation.disaggregated.counts, level)
     if table is None:
         return empty_row(question, variation.gpus, variation.tp, variation.reason or "it does not run")
     return table.row(variation.gpus, level)

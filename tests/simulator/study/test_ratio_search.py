@@ -4,29 +4,22 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.disaggregation import DisaggregatedDeployment, PoolLink
+from simulator.disaggregation import PoolLink
 from simulator.fleet.deciders import read_decider
-from simulator.study.candidate import RunContext
-from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.candidate import Level, RunContext
 from simulator.study.capacity_row import CapacityRow
-from simulator.study.fleets import ratio
-from simulator.study.fleets.disaggregation import (
-    capacity_of_disaggregated,
-    disaggregated_row,
-    evaluator_of_disaggregated,
-)
+from simulator.study.fleets.disaggregation import Pair, PairTable
 from simulator.study.fleets.layouts import DisaggregationSearch, FleetQuestion
-from simulator.study.fleets.ratio import OFF, Pair, RatioSizing, screened_disaggregated
+from simulator.study.fleets.ratio import OFF, RatioSizing, screened_disaggregated
 from simulator.study.fleets.screening import Screened
-from simulator.study.fleets.search import search_fleets
-from simulator.study.fleets.sizing import MOST_SERVERS, MOST_USERS
+from simulator.study.fleets.search import Tables, search_fleets
+from simulator.study.fleets.sizing import MOST_SERVERS, Sized
 from tests.simulator.study.made_up_fleets import Served, fleet_question
 
 Law = Callable[[int, int], int]  # users to sign for, of so many prefill and so many decode engines
@@ -51,30 +44,27 @@ def simulate_as(monkeypatch: pytest.MonkeyPatch, law: Law) -> list[Pair]:
     """Lets a formula stand in for simulations; the list fills with the pairs whose capacity was searched."""
     searched: list[Pair] = []
 
-    def evaluator(_: CapacityQuestion, disaggregated: DisaggregatedDeployment, __: RunContext) -> Any:
-        def point(size: float, _: int) -> Any:
-            served: Any = Served()
-            served.size = size
-            served.shown = lambda: SimpleNamespace(share=0.01 if law(*disaggregated.counts) >= size else 0.5)
-            return served
-
-        load = SimpleNamespace(unit="users", smallest=1.0, round=lambda size: float(math.floor(size)))
-        return SimpleNamespace(load=load, point=point)
-
-    def row(question: CapacityQuestion, disaggregated: DisaggregatedDeployment, fake: Any, _: Any) -> CapacityRow:
-        searched.append(disaggregated.counts)
-        low = law(*disaggregated.counts)
+    def row(table: PairTable, pair: Pair, level: Level) -> CapacityRow:
+        searched.append(pair)
+        low, sized = law(*pair), table.disaggregated.sized(*pair)
+        served: Any = Served()
         return CapacityRow(
-            gpus=disaggregated.gpus, tp=1, replicas=sum(disaggregated.counts), users=low, users_low=low, users_high=low,
-            disaggregated=disaggregated, plan=disaggregated.decode, point=fake.point(low, 1),
-            precision=0.02, replications=8,
+            gpus=sized.gpus, tp=1, replicas=sum(pair), users=low, users_low=low, users_high=low,
+            disaggregated=sized, plan=sized.decode, point=served, precision=0.02, replications=8,
             reason=None if low else "not even 1 user meets the SLO", binding="TTFT: prefill compute",
+            evidence=level.word,
         )  # fmt: skip
 
-    monkeypatch.setattr(ratio, "evaluator_of_disaggregated", evaluator)
-    monkeypatch.setattr(ratio, "capacity_of_disaggregated", lambda *_: None)
-    monkeypatch.setattr(ratio, "disaggregated_row", row)
+    monkeypatch.setattr(PairTable, "row", row)
+    monkeypatch.setattr(PairTable, "serves", lambda _, pair, users, __: law(*pair) >= users)
+    monkeypatch.setattr(RatioSizing, "_served", lambda *_: Served())
     return searched
+
+
+def sized_from(question: FleetQuestion, screened: Screened, first: Pair) -> Sized:
+    """What the search for the cheapest pair finds, beginning with the first."""
+    table = Tables(question, RunContext()).of_pairs(screened.layout)
+    return RatioSizing(question, screened, Level.CONFIRMED, table).run(first)
 
 
 @pytest.mark.slow
@@ -98,7 +88,7 @@ def test_no_pair_that_costs_less_serves_the_users(
     first = math.ceil(screened.needed[0]), math.ceil(screened.needed[1])
     if sum(first) > MOST_SERVERS:
         return
-    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run(first)
+    found = sized_from(question, screened, first)
     assert found.users() >= users
     if found.is_whole:
         fewest = min(p + d for p, d in product(range(1, 20), repeat=2) if law(p, d) >= users)
@@ -112,7 +102,7 @@ def test_with_a_decider_pairs_with_far_fewer_prefill_engines_than_estimated_are_
     simulate_as(monkeypatch, lambda prefill, decode: min(1000 * prefill, 100 * decode))
     question = asked(500, DisaggregationSearch(between=PoolLink(decider=read_decider("isl_bounding"))))
     screened = replace(pair_of(question), needed=(6.0, 5.0))
-    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((6, 5))
+    found = sized_from(question, screened, (6, 5))
     assert (found.prefill_servers, found.servers) == (1, 6)
 
 
@@ -135,7 +125,7 @@ def test_a_pair_with_fewer_of_both_than_one_that_fails_is_never_searched(monkeyp
     searched = simulate_as(monkeypatch, lambda prefill, decode: min(110 * prefill, 70 * decode))
     question = asked(500)
     screened = replace(pair_of(question), needed=(4.0, 6.0))
-    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((4, 6))
+    found = sized_from(question, screened, (4, 6))
     assert (found.prefill_servers, found.servers) == (5, 13)
     assert len(searched) == len(set(searched)) <= 4
 
@@ -145,7 +135,7 @@ def test_large_fleets_are_scaled_from_a_part_of_the_same_ratio(monkeypatch: pyte
     simulate_as(monkeypatch, lambda prefill, decode: min(200 * prefill, 100 * decode))
     question = asked(20_000)
     screened = replace(pair_of(question), needed=(100.0, 200.0))
-    found = RatioSizing(question, screened, 8, MOST_USERS, RunContext()).run((100, 200))
+    found = sized_from(question, screened, (100, 200))
     assert not found.is_whole
     assert found.row.replicas <= MOST_SERVERS + 1
     assert found.users() >= 20_000
@@ -171,20 +161,12 @@ def test_the_ratio_is_that_of_all_pairs_simulated_one_by_one(users: int) -> None
     question = asked(users, replications=4, router="least-outstanding")
     screened = pair_of(question)
     layout = screened.layout
-    disaggregated = layout.disaggregated
-    assert disaggregated is not None
     first = screened.prefill_servers, screened.servers - screened.prefill_servers
-    found = RatioSizing(question, screened, 4, MOST_USERS, RunContext()).run(first)
-    capacity = question.capacity_of(layout, 1, replications=4)
-
-    def serves(pair: Pair) -> bool:
-        evaluator = evaluator_of_disaggregated(capacity, disaggregated.sized(*pair), RunContext())
-        searched = capacity_of_disaggregated(capacity, disaggregated.sized(*pair), evaluator, users)
-        return disaggregated_row(capacity, disaggregated.sized(*pair), evaluator, searched).users_low >= users
-
+    found = sized_from(question, screened, first)
+    table = Tables(question, RunContext()).of_pairs(layout)
     cheaper = [(p, d) for p, d in product(range(1, found.servers), repeat=2) if p + d < found.servers]
     assert found.users() >= users
-    assert not [pair for pair in cheaper if serves(pair)]
+    assert not [pair for pair in cheaper if table.row(pair).users_low >= users]
 
 
 def test_engines_that_compute_prompts_alone_are_estimated_to_serve_more_requests_than_those_that_do_both() -> None:
