@@ -94,8 +94,10 @@ def fleet(
     """
     _check_pools(pools)
     router, progress = search.router, run.progress
-    check_router(router)
+    if router is not None:
+        check_router(router)
     run.check()
+    pools = dict(sorted(pools.items(), key=lambda pool: find_gpu(pool[0]).name))  # engines have ids in this order
     asked = [engine.on(model, gpu) for gpu in pools]
     found, mean_s = traffic.load(workload)
     questions = [
