@@ -37,7 +37,11 @@ def request_times(requests: NDArray[np.void]) -> RequestTimes:
     tpot_s = np.full(len(requests), math.nan)
     np.divide(e2e_s - ttft_s, gaps, out=tpot_s, where=gaps > 0)
     return RequestTimes(
-        arrival_s=requests["arrival_s"], ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s, output_tokens=requests["output"]
+        arrival_s=requests["arrival_s"].copy(),
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        e2e_s=e2e_s,
+        output_tokens=requests["output"].copy(),  # views would keep all other fields of every request
     )
 
 
