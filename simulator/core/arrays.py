@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from files.errors import HeadcountError
 from kvcache.layout.kv_layout import group_kinds
-from simulator.core import layout, types
+from simulator.core import layout, sparse, types
 from simulator.core.gateway.arrays import gateway_arrays
 from simulator.core.gateway.layout import CLIENT
 from simulator.core.routing.arrays import has_index, routing_arrays
@@ -65,7 +65,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         decode_fast_forward=np.full((engines, layout.CALENDAR_STEPS), layout.NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
         last_steps=np.zeros((engines, rows), np.int32),
-        tables=(np.empty if in_segments else np.zeros)((engines * rows, max(of.row_words for of in pools)), np.int32),
+        tables=sparse.zeros((engines * rows, max(of.row_words for of in pools)), np.int32),
         table_starts=np.zeros((engines * rows, groups), np.int32),
         skip_at=np.zeros(engines * rows, np.int32),
         groups=np.concatenate([_groups(pool) for pool in pools]),
