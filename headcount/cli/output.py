@@ -50,9 +50,7 @@ def show_with_report(found: Shown, show: Callable[..., int], report: Path | None
         return show(as_json=as_json)
     finally:
         if report is not None and found.whole is not None:
-            answer = json.loads(found.whole)
-            answer["report"]["asked"] = command_line()
-            document.write(report, answer)
+            document.write(report, json.loads(found.whole))
             click.echo(f"report: {report}", err=as_json)
 
 
@@ -76,6 +74,7 @@ def ask(question: Callable[..., Result], given: Given, *, counts: str, **more: o
     if RunInput in input_groups(question).values() and not given.is_on("no_store") and listener() is None:
         saved = repeatable(click.get_current_context(), question.__name__, given)
     if saved and (known := saved.find()) and (known.whole is not None or not is_whole):
+        known = known.asked_by(command_line())
         return show_with_report(known, known.show_again, report, as_json=as_json)
     interrupted = partial(show_interrupted, as_json=as_json)
     with watched(counts, interrupted=interrupted, told=told) as progress, saved.watched() if saved else nullcontext():

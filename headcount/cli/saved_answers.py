@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -54,6 +54,14 @@ class Shown:
         for alert in self.alerts:
             click.echo(alert, err=True)
         return self.code
+
+    def asked_by(self, command: str) -> "Shown":
+        """The same as the answer to another command that asks the same: its JSON and its report tell that one."""
+        if self.whole is None:
+            return self
+        answer = json.loads(self.whole)
+        answer["report"]["asked"] = command
+        return replace(self, whole=json_text(answer))
 
     def show_again(self, *, as_json: bool) -> int:
         """Print it with what was told on the way; the exit code."""

@@ -82,7 +82,7 @@ class Facts:
     cancelled: "Cancellations | None" = None  # by clients that do not wait for ever, at the capacity
     trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
     imprecise: Sequence[tuple[str, float, int]] = ()  # whose users, precision reached, replications that it took
-    near_limit: Sequence[tuple[str, "CapacityRow"]] = ()  # whose users, where TTFT's own error takes most of them
+    near_limit: Sequence[tuple[str, "CapacityRow"]] = ()  # whose users, where an error takes most of them
     api_servers_bind: Sequence[tuple[str, "Deployment"]] = ()  # whose bottleneck they are
     streamed: Sequence[tuple[str, float]] = ()  # whose tokens/s each API server streams
     scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for

@@ -150,6 +150,20 @@ def inconclusive(facts: Facts) -> Found:
 
 
 @diagnostic(Severity.WARNING)
+def kv_cache_near_limit(facts: Facts) -> Found:
+    """The error of the KV cache's size takes more than half of the users: with a little less, caches lose prefixes."""
+    for whose, row in facts.near_limit:
+        if row.is_near_kv_limit and row.plan is not None:
+            unit, _, fewest, most = words.kv_pool(row.plan.budget)
+            yield (
+                f"{whose}: capacity is {row.users_at_kv_cache_low:,} users with {fewest:,} KV {unit}, the low end of "
+                f"their interval, and {row.users_at_kv_cache_high:,} with {most:,}, the high end; narrow the interval "
+                "with --startup-log",
+                "",
+            )
+
+
+@diagnostic(Severity.WARNING)
 def log_contradicted(facts: Facts) -> Found:
     """A start-up log says two things of one server, or is not of the model that is asked about."""
     yield from ((text, "") for text in facts.log_contradictions)
@@ -301,11 +315,12 @@ def traffic_rarely_cut(facts: Facts) -> Found:
 def ttft_near_limit(facts: Facts) -> Found:
     """TTFT's own error takes more than half of the users, because its limit is near at any load."""
     for whose, row in facts.near_limit:
-        yield (
-            f"{whose}: if TTFT is {row.ttft_error:.0%} longer than simulated, which is within its error, capacity "
-            f"falls from {row.users:,} to {row.users_at_ttft_error_high:,} users; relax --ttft",
-            "",
-        )
+        if row.is_near_ttft_limit:
+            yield (
+                f"{whose}: if TTFT is {row.ttft_error:.0%} longer than simulated, which is within its error, capacity "
+                f"falls from {row.users:,} to {row.users_at_ttft_error_high:,} users; relax --ttft",
+                "",
+            )
 
 
 @diagnostic(

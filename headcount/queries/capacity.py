@@ -328,7 +328,7 @@ def _facts_of(asked: ModelOnGPU, rows: Sequence[CapacityRow], traffic: TrafficEf
         traffic=traffic,
         cancelled=best.point.cancelled if best.point else None,
         imprecise=[(counted(row.gpus, "GPU"), row.precision, row.replications) for row in rows if row.is_rough],
-        near_limit=[(counted(row.gpus, "GPU"), row) for row in rows if row.is_near_ttft_limit],
+        near_limit=[(counted(row.gpus, "GPU"), row) for row in rows if row.is_near_limit],
         **api_server_facts((counted(row.gpus, "GPU"), row) for row in rows),
         why_unfit=rows[-1].reason if verdict is Verdict.BAD_INPUT else None,
         why_missed=missed,

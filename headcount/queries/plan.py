@@ -354,7 +354,7 @@ def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
     matters = best.users() < AMPLE * race.question.users  # else the lower end is enough by far
     is_rough = row.is_rough and race.is_over and matters
     imprecise = [(counted(row.gpus, "GPU"), row.precision, row.replications)] if is_rough else []
-    near_limit = [(counted(row.gpus, "GPU"), row)] if row.is_near_ttft_limit else []
+    near_limit = [(counted(row.gpus, "GPU"), row)] if row.is_near_limit else []
     scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
     cancelled = row.point.cancelled if row.point else None
     return _facts(

@@ -101,6 +101,16 @@ class CapacityRow:
         """Whether TTFT's own error takes more than half of the users, as where a lone prompt takes what is allowed."""
         return self.users_at_ttft_error_high is not None and 2 * self.users_at_ttft_error_high < self.users
 
+    @property
+    def is_near_kv_limit(self) -> bool:
+        """Whether the fewest KV blocks that a server may have take more than half of the users, but not all."""
+        return 0 < 2 * (self.users_at_kv_cache_low or 0) < self.users
+
+    @property
+    def is_near_limit(self) -> bool:
+        """Whether something that is not known well takes most of the users."""
+        return self.is_near_ttft_limit or self.is_near_kv_limit
+
     def to_json(self) -> Json:
         """The keys of `headcount capacity --json`, units in each."""
         point, budget = self.point, self.plan.budget if self.plan else None

@@ -238,7 +238,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
         "near_limit": [
             (", ".join(filter(None, (each.layout, each.name))), each.row)
             for each in dict.fromkeys([*led, *larger])
-            if each.row and each.row.is_near_ttft_limit
+            if each.row and each.row.is_near_limit
         ],
         **api_server_facts((each.name, each.row) for each in led if each.row),
         "traffic": cut.traffic if cut else None,

@@ -117,6 +117,7 @@ def test_an_answer_that_was_worked_out_whole_is_shown_in_every_form(
     printed, written = json.loads(shown["json"].out), json.loads((tmp_path / "report.json").read_text())
     assert printed | {"report": {}} == written | {"report": {}}
     assert str(tmp_path / "report.json") in written["report"]["asked"]  # its own command, whichever was first
+    assert printed["report"]["asked"].endswith(" --json")
 
 
 @pytest.mark.parametrize("changed", [

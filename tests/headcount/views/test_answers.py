@@ -139,6 +139,20 @@ def test_a_limit_on_ttft_within_its_error_is_told() -> None:
     assert note.text.startswith("8 GPUs: if TTFT is 31% longer than simulated")
 
 
+def test_a_fleet_that_serves_most_users_only_with_the_larger_kv_cache_says_both_ends() -> None:
+    plan = resolve("llama-3.1-8b", "h100-sxm")
+    row = CapacityRow(
+        gpus=1, tp=1, replicas=1, users=470, users_low=160, users_high=520, plan=plan,
+        users_at_kv_cache_low=200, users_at_kv_cache_high=490,
+    )  # fmt: skip
+    (note,) = find_diagnostics(Facts(near_limit=[("1 GPU", row)]))
+    low, high = plan.budget.num_gpu_blocks_low, plan.budget.num_gpu_blocks_high
+    assert (note.code, note.severity) == ("kv-cache-near-limit", hc.Severity.WARNING)
+    assert f"200 users with {low:,} KV blocks" in note.text and f"490 with {high:,}" in note.text
+    for serves in (235, 0, None):  # little is lost; none starts, which the row's reason says; not known
+        assert not replace(row, users_at_kv_cache_low=serves).is_near_limit
+
+
 @pytest.mark.slow
 def test_a_longer_limit_on_ttft_takes_that_note_away() -> None:
     def codes(ttft_s: float) -> set[str]:
