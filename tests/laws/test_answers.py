@@ -116,7 +116,7 @@ DEPLOYMENTS = list(itertools.product(MODELS, GPUS))
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "model", "gpu"), [(n, *each) for n, each in enumerate(DEPLOYMENTS)][::8])
 def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str) -> None:
-    """On each GPU once; each asks 13 questions, in three minutes of a processor. `python -m validation.laws` asks more."""
+    """On each GPU once; each asks 13 questions in three minutes. `python -m validation.laws` asks more."""
     asked = Question(model=model, gpu=gpu, workload=WORKLOADS[number % len(WORKLOADS)], seed=number)
     assert not breaks_of(asked)
 
