@@ -68,7 +68,7 @@ def resolve_kv_cache_dtype(
     """
     _check_float(kv_cache_dtype, architecture, vllm_version)
     found = _of_format(kv_cache_dtype, architecture, scheme, vllm_version)
-    if not (architecture.is_sparse and architecture.is_mla):
+    if not (architecture.is_compressed or (architecture.is_sparse and architecture.is_mla)):
         return found
     name = sparse_kv_cache_dtype(architecture, gpu, found.name)
     if name == found.name:

@@ -56,6 +56,8 @@ _FLASHINFER_MLA_SPARSE = AttentionBackend(name="FLASHINFER_MLA_SPARSE", block_si
 _FLASHINFER_MLA_SPARSE_SM120 = AttentionBackend(name="FLASHINFER_MLA_SPARSE_SM120", block_sizes=(64,))
 _ROCM_AITER_MLA_SPARSE = AttentionBackend(name="ROCM_AITER_MLA_SPARSE", block_sizes=(16,), multiples=True)
 _BLOCK_SPARSE = AttentionBackend(name="MINIMAX_M3_SPARSE", block_sizes=(128,))  # a page is what is chosen
+_FLASHMLA_COMPRESSED = AttentionBackend(name="FLASHMLA_SPARSE_DSV4", block_sizes=(256,))
+_FLASHINFER_COMPRESSED = AttentionBackend(name="FLASHINFER_MLA_SPARSE_DSV4", block_sizes=(256,))
 PACKED = "_ds_mla"  # the end of the names of formats that pack a token's latent with its scales
 _PLAIN = ("auto", "bfloat16", "float16")
 
@@ -66,6 +68,8 @@ def attention_backend(arch: Architecture, gpu: GPU | None = None, kv_cache_dtype
     Raises `ValueError` where vLLM has no kernels for that KV-cache format.
     """
     generation = "hopper" if gpu is None else _generation(gpu)
+    if arch.is_compressed:
+        return _compressed_backend(arch, generation, kv_cache_dtype)
     if arch.is_sparse:
         find = _sparse_backend if arch.is_mla else _block_sparse_backend
         return find(arch, generation, kv_cache_dtype)
@@ -128,6 +132,8 @@ def sparse_kv_cache_dtype(arch: Architecture, gpu: GPU | None, kv_cache_dtype: s
     (`DeepseekV32ForCausalLM`, `GlmMoeDsaForCausalLM`).
     """
     generation = "hopper" if gpu is None else _generation(gpu)
+    if arch.is_compressed:  # nothing else, on the GPUs that have kernels (models/deepseek_v4/attention.py)
+        return "fp8_ds_mla" if kv_cache_dtype in ("auto", *_PER_TENSOR_FP8) else kv_cache_dtype
     asked = "auto" if kv_cache_dtype == "bfloat16" else kv_cache_dtype
     if asked == "auto" and generation == "blackwell" and arch.model_type == "glm_moe_dsa":
         return "fp8_e4m3"
@@ -154,6 +160,16 @@ def _sparse_backend(arch: Architecture, generation: str, kv_cache_dtype: str) ->
             f"kv_cache_dtype {kv_cache_dtype!r}; take 'auto' or 'fp8' on a Hopper or Blackwell GPU"
         )
     return found
+
+
+def _compressed_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:
+    """vLLM 0.33 models/deepseek_v4/nvidia/model.py (`_select_dsv4_attn_cls`); AMD's own layers were not read."""
+    if generation not in ("hopper", "blackwell", "blackwell-12") or kv_cache_dtype != "fp8_ds_mla":
+        raise HeadcountError(
+            f"vLLM has no kernels that are modelled on {generation} GPUs for the compressed attention of {arch.name!r} "
+            f"with kv_cache_dtype {kv_cache_dtype!r}; take 'fp8' on a Hopper or Blackwell GPU"
+        )
+    return _FLASHINFER_COMPRESSED if generation == "blackwell-12" else _FLASHMLA_COMPRESSED
 
 
 def _block_sparse_backend(arch: Architecture, generation: str, kv_cache_dtype: str) -> AttentionBackend:

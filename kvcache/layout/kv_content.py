@@ -80,7 +80,7 @@ def _check_dtype(arch: Architecture, kv_cache_dtype: str) -> None:
         raise HeadcountError(
             f"no kv_cache_dtype {shortened(repr(kv_cache_dtype))}; allowed: {', '.join(KV_CACHE_DTYPES)}"
         )
-    if kv_cache_dtype in PACKED_LATENTS and not arch.is_mla:
+    if kv_cache_dtype in PACKED_LATENTS and not (arch.is_mla or arch.is_compressed):
         raise HeadcountError(
             f"kv_cache_dtype {kv_cache_dtype!r} needs latent attention, which {arch.name!r} lacks; use 'fp8'"
         )

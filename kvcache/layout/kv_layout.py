@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import attention_backend
+from kvcache.layout.compressed_caches import compressed_caches, entry_bytes_per_token, packed_groups
 from kvcache.layout.kv_content import cache_bytes_per_token
 from kvcache.layout.layer_caches import (
     CacheSettings,
@@ -79,6 +81,7 @@ class KVLayout:
     groups: tuple[KVGroup, ...]
     block_size: int
     bytes_per_token: int  # on one rank while every layer still attends to it, over all stages; states are apart
+    compresses: bool = False  # then what stays of it in compressed entries, windows apart
     mamba_cache_mode: str | None = None
     stage_starts: tuple[int, ...] = (0,)  # first layer of each pipeline stage
     draft_block_bytes: int = 0  # what a drafter's layers store under each block id
@@ -130,9 +133,9 @@ def has_unequal_blocks(groups: Sequence[KVGroup]) -> bool:
 
 def group_kinds(groups: Sequence[KVGroup]) -> tuple[tuple[int, ...], ...]:
     """Groups that are looked up together in the prefix cache, by index: full attention first, as vLLM's coordinator."""
-    kinds: dict[tuple[int | None, bool, bool], list[int]] = {}
+    kinds: dict[tuple[int | None, bool, bool, int | None], list[int]] = {}
     for index, group in enumerate(groups):
-        kinds.setdefault((group.window, group.chunked, group.is_state), []).append(index)
+        kinds.setdefault((group.window, group.chunked, group.is_state, group.block_size), []).append(index)
     return tuple(tuple(kinds[kind]) for kind in sorted(kinds, key=lambda kind: kind[0] is not None))
 
 
@@ -140,6 +143,9 @@ def kv_bytes_per_token(
     arch: Architecture, tp: int = 1, kv_cache_dtype: str = "auto", layers: Sequence[int] | None = None
 ) -> int:
     """What one token costs on one rank while every attention layer still attends to it, in these layers or in all."""
+    if arch.is_compressed:  # what stays of it once it has left the window
+        held = (layer.attention for index, layer in enumerate(arch.layers) if layers is None or index in layers)
+        return ceil(sum(entry_bytes_per_token(attention) for attention in held if attention is not None))
     return sum(
         sum(cache_bytes_per_token(arch, layer.attention, tp, kv_cache_dtype))
         for index, layer in enumerate(arch.layers)
@@ -184,11 +190,12 @@ def kv_layout(
     )
     size = kv_block_size(settings, block_size)
     layout = KVLayout(
-        groups=cache_groups(layer_caches(settings, size), size),
+        groups=_groups(settings, size),
         block_size=size,
         bytes_per_token=kv_bytes_per_token(arch, tensor_parallel_size, kv_cache_dtype),
         mamba_cache_mode=settings.cache_mode,
         stage_starts=starts,
+        compresses=arch.is_compressed,
     )
     empty = [stage for stage in range(pipeline_parallel_size) if not layout.block_bytes(stage)]
     if empty:
@@ -197,6 +204,13 @@ def kv_layout(
             "request, which vLLM cannot serve; take fewer stages"
         )
     return layout
+
+
+def _groups(settings: CacheSettings, block_size: int) -> tuple[KVGroup, ...]:
+    if not settings.arch.is_compressed:
+        return cache_groups(layer_caches(settings, block_size), block_size)
+    packed = packed_groups(list(compressed_caches(settings.arch, block_size)))
+    return tuple(_group(caches, block_size) for caches in packed)
 
 
 def cache_groups(caches: Sequence[LayerCache], block_size: int) -> tuple[KVGroup, ...]:

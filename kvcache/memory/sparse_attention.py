@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from kvcache.layout.attention_backend import PACKED
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
-from kvcache.shape.layer import Attention
+from kvcache.shape.layer import CHOSEN_RATIO, Attention
 
 _LONG_CONTEXT, _CONTEXTS, _LONG_CONTEXTS = 256 * 1024, 5, 2  # that prompts gather; of contexts beyond that length
 _KEYS_PER_LATENT = 8  # so many keys of an indexer are gathered in the place of one 16-bit latent
+_GATHERED_PROMPTS = 4  # at a time (DeepSeek-V4, PREFILL_CHUNK_SIZE)
 _INDEX_BYTES = 4
 _LOGITS_BYTES = 512 * 2**20  # VLLM_SPARSE_INDEXER_MAX_LOGITS_MB
 _TOPK_WORKSPACE_BYTES = 2**20  # RADIX_TOPK_WORKSPACE_SIZE
@@ -41,6 +42,8 @@ def sparse_attention_memory(
     kv_cache_dtype: str,
 ) -> SparseAttentionMemory:
     """All zero for a model whose queries attend to everything."""
+    if arch.is_compressed:
+        return _compressed(arch, max_num_batched_tokens, max_model_len)
     attention, indexer = arch.attention, arch.indexer
     if attention is None or attention.topk is None or indexer is None:  # blocks are chosen in little memory
         return NONE
@@ -51,6 +54,31 @@ def sparse_attention_memory(
         workspace = max(workspace, _unpacked(attention, parallelism, max_num_batched_tokens, gathered))
     is_split = parallelism.tensor_parallel_size > 1  # ranks choose for a part of a prompt each, then exchange
     return SparseAttentionMemory(kept=indices, workspace=workspace, transient=_LOGITS_BYTES + 2 * indices * is_split)
+
+
+def _compressed(arch: Architecture, tokens: int, max_model_len: int) -> SparseAttentionMemory:
+    """The same of DeepSeek-V4: prompts gather entries of a few contexts at a time, with the window, in 16 bits.
+
+    Source: vLLM 0.33, models/deepseek_v4/nvidia/flashmla.py (`forward_mqa`), model.py, attention.py (indexer).
+    """
+    shapes = [layer.attention for layer in arch.layers if layer.attention is not None]
+    gathers = max(_prompts_gather(shape, tokens, max_model_len) for shape in shapes)
+    chosen = next((shape for shape in shapes if shape.topk is not None), None)
+    if chosen is None or chosen.indexer is None or chosen.topk is None:
+        return SparseAttentionMemory(workspace=gathers)
+    contexts = max_model_len * (_CONTEXTS if max_model_len <= _LONG_CONTEXT else _LONG_CONTEXTS)
+    keys = contexts // CHOSEN_RATIO * _KEYS_PER_LATENT * chosen.indexer.cached_bytes + _TOPK_WORKSPACE_BYTES
+    indices = tokens * (chosen.topk // CHOSEN_RATIO) * _INDEX_BYTES
+    return SparseAttentionMemory(kept=indices, workspace=max(gathers, keys), transient=_LOGITS_BYTES)
+
+
+def _prompts_gather(shape: Attention, tokens: int, max_model_len: int) -> int:
+    compressed, window = shape.compressed, shape.window or 0
+    assert compressed is not None, "all layers are alike in this"
+    entries = -(-max_model_len // compressed.ratio) if compressed.ratio else 0
+    read = -(-((shape.topk or 0) // CHOSEN_RATIO + window) // 128) * 128
+    rows = _GATHERED_PROMPTS * (entries + window + tokens)
+    return rows * shape.head_dim * 2 + tokens * (read + 1) * _INDEX_BYTES
 
 
 def _unpacked(attention: Attention, parallelism: Parallelism, tokens: int, gathered: int) -> int:

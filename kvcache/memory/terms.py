@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvcache.gpus.gpu import GPU
-from kvcache.memory.sparse_attention import NONE, SparseAttentionMemory
+from kvcache.memory.sparse_attention import NONE, PADDED_HEADS, SparseAttentionMemory
 from kvcache.parallelism import Parallelism
 from kvcache.releases import (
     CUDA_GRAPHS_IN_BUDGET,
@@ -120,7 +120,8 @@ def activation_peak_bytes(
     sampler += logits * bytes_per_logit(arch, parallelism, vllm_version, constants)
     sampler += constants.vision_activation_bytes * sees
     widest = max(tokens * widest_layer_bytes_per_token(arch, parallelism, eight_bit=eight_bit), sparse.transient)
-    widest += hidden * constants.widest_copies_of_hidden_states
+    more_streams = 2 * (arch.residual_streams - 1)  # hyper-connections: the residual as it comes, and as it goes on
+    widest += hidden * (constants.widest_copies_of_hidden_states + more_streams)
     widest += hidden * constants.widest_copies_of_8_bit_hidden_states * eight_bit
     # What stays of the encoder's pass beside the text model's: of an encoder that is not read, its output.
     widest += (encoder_pass_bytes(arch, parallelism) or hidden) * sees
@@ -161,7 +162,10 @@ def widest_layer_bytes_per_token(arch: Architecture, parallelism: Parallelism, *
     shared = arch.experts.shared_expert_intermediate_size if arch.experts else 0
     width = arch.intermediate_size or shared
     mlp = width / tp * (2 * (3 if arch.gated_mlp else 2) + eight_bit)
-    queries = arch.num_attention_heads * arch.head_dim / tp
+    heads = arch.num_attention_heads / tp
+    if arch.is_compressed:  # FlashMLA's kernels take 64 heads or 128 (vLLM models/deepseek_v4/nvidia/flashmla.py)
+        heads = PADDED_HEADS if heads <= PADDED_HEADS else 2 * PADDED_HEADS
+    queries = heads * arch.head_dim
     keys = 0 if arch.is_mla else arch.num_key_value_heads * arch.head_dim / tp
     return max(mlp, 2 * (2 * queries + 2 * keys))
 

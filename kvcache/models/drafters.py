@@ -77,6 +77,11 @@ def find_drafter(
         return None
     if kind == "draft_model":
         return _draft_model(target, model)
+    if target.is_compressed:
+        raise HeadcountError(
+            f"speculative decoding of {target.name} by its own {NAMES[kind]}: it keeps a window of its own "
+            "beside compressed attention, which is not modelled; leave speculative decoding out, or take ngram"
+        )
     if kind == "mtp":
         return _mtp_module(target, quantization)
     if model is not None:

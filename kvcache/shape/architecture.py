@@ -57,6 +57,7 @@ class Architecture:
     router_fp32: bool = False  # whatever the model's dtype
     shared_expert_gate: bool = False
     shared_experts_always_split: bool = False  # vLLM's model code has no sequence-parallel form of them
+    residual_streams: int = 1  # copies of the hidden state that layers mix (DeepSeek-V4's hyper-connections)
     extra_tensors: tuple[ExtraTensor, ...] = ()
     lm_head_bias: bool = False
     vision_parameters: int = 0  # encoder with its projector; loaded by vLLM beside the text model
@@ -143,6 +144,11 @@ class Architecture:
     def is_mla(self) -> bool:
         """Whether attention caches one latent per token instead of keys with values."""
         return self.attention is not None and self.attention.latent is not None
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether attention reads a window, and entries that stand for several tokens each (DeepSeek-V4)."""
+        return self.attention is not None and self.attention.compressed is not None
 
     @property
     def is_moe(self) -> bool:

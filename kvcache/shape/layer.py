@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+CHOSEN_RATIO, SUMMED_RATIO = 4, 128  # tokens in an entry of DeepSeek-V4 (vLLM 0.33 models/deepseek_v4)
 KINDS = ("mamba1", "mamba2", "gated_delta_net", "kimi_delta", "short_conv")
 
 
@@ -42,6 +43,32 @@ class Indexer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompressedAttention:
+    """DeepSeek-V4's: one vector of a token is key and value of all heads; far ones are summed up `ratio` by `ratio`."""
+
+    ratio: int | None = None  # tokens in an entry of the compressed cache; None: the window alone
+    q_lora_rank: int
+    o_lora_rank: int  # of each group of heads, on the way out
+    o_groups: int
+
+    @property
+    def is_chosen_from(self) -> bool:
+        """Whether queries read what an indexer chooses; else all entries, of so many tokens that they are few."""
+        return self.ratio == CHOSEN_RATIO
+
+    @property
+    def state_tokens(self) -> int:
+        """The last tokens whose sums are kept; entries of CHOSEN_RATIO tokens overlap with the one before."""
+        assert self.ratio is not None, "asked of a layer without a compressed cache"
+        return self.ratio * self.overlap
+
+    @property
+    def overlap(self) -> int:
+        """Entries that a token is summed up in."""
+        return 2 if self.is_chosen_from else 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """One layer's attention. Windows count tokens; `head_dim` is the width of a query, under MLA of both its parts."""
 
@@ -55,6 +82,7 @@ class Attention:
     latent: LatentAttention | None = None
     v_head_dim: int | None = None  # of its values where keys are wider (MiMo-V2); None: `head_dim`
     topk: int | None = None  # the most tokens that a query attends to, chosen by an indexer; None: all
+    compressed: CompressedAttention | None = None  # beside a window
     indexer: Indexer | None = None  # None beside a `topk`: it takes what an earlier layer's indexer chose (GLM-5.2)
 
     @property
@@ -82,6 +110,10 @@ class Attention:
             found.append(f"v_head_dim is {v_head_dim}, must be positive")
         if self.topk is not None and self.topk <= 0:
             found.append(f"index_topk is {self.topk}, must be positive")
+        if self.compressed is not None and self.num_heads % self.compressed.o_groups:
+            found.append(
+                f"num_attention_heads {self.num_heads} is not a multiple of o_groups {self.compressed.o_groups}"
+            )
         if self.indexer is not None:
             sizes = {"index_n_heads": self.indexer.num_heads, "index_head_dim": self.indexer.head_dim}
             found += [f"{name} is {size}, must be positive" for name, size in sizes.items() if size <= 0]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kvcache.parallelism import Parallelism, pad_vocabulary, split
 from kvcache.shape.architecture import Architecture
+from kvcache.shape.compressed_tensors import compressed_attention_tensors
 from kvcache.shape.layer import Attention, Experts, Indexer, LatentAttention, Layer
 from kvcache.shape.state_tensors import state_space_tensors
 from kvcache.shape.tensors import ExtraTensor, Tensor
@@ -37,6 +38,8 @@ def _tensors_of(arch: Architecture, parallelism: Parallelism, layer: Layer) -> I
     attention = layer.attention
     if attention is not None and attention.latent is not None:
         yield from _latent_attention(arch, attention, attention.latent, parallelism)
+    elif attention is not None and attention.compressed is not None:
+        yield from compressed_attention_tensors(arch, attention, attention.compressed, parallelism)
     elif attention is not None:
         yield from _attention(arch, attention, parallelism)
     if layer.state is not None:

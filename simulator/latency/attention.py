@@ -8,6 +8,7 @@ from kvcache.layout.kv_content import kv_bytes_per_token_per_layer
 from kvcache.releases import SLOWER_8_BIT_DECODE
 from kvcache.shape.layer import Attention
 from simulator.latency.attention_cost import NO_ATTENTION, AttentionCost, add_attention, times_attention
+from simulator.latency.compressed_attention import compressed_over
 from simulator.latency.gpu_constants import cached_bits
 from simulator.latency.sparse_attention import blocks_cost, chosen_cost, scoring_cost
 from simulator.latency.terms import Rank
@@ -61,6 +62,8 @@ def attention_over(rank: Rank, *, windowed: bool) -> AttentionCost:
 
     A part: a window, or what an indexer chooses. An indexer itself reads a key of every token.
     """
+    if rank.arch.is_compressed:
+        return compressed_over(rank, windowed=windowed)
     found = [held.attention for held in rank.arch.layers if held.attention is not None]
     shapes = [shape for shape in found if ((shape.window or shape.topk) is not None) is windowed]
     scored = NO_ATTENTION if windowed else _scored(rank, found)

@@ -9,6 +9,7 @@ from kvcache.shape.layer import Layer
 from kvcache.shape.parameters import extra_shape
 from kvcache.shape.tensors import Tensor
 from simulator.engines.vllm.compilation import NONE
+from simulator.latency.compressed_attention import hyper_connections
 from simulator.latency.model import COMMUNICATION, ServedModel
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import Causes, Rank, add, gemm, handover_s, layer, layer_kind, times
@@ -44,7 +45,7 @@ def pass_over(rank: Rank, tokens: FloatArray, *, places: Collection[str] = ONCE_
         kinds.setdefault(kind_of(held), []).append(held)
     alike = [times(rank.layer_weight * len(layers), layer(rank, tokens, layers[0])) for layers in kinds.values()]
     handed_on: Causes = {COMMUNICATION: handover_s(rank, tokens)} if rank.stages > 1 else {}
-    return add(*alike, *_beside_layers(rank, tokens, places), handed_on)
+    return add(*alike, hyper_connections(rank, tokens), *_beside_layers(rank, tokens, places), handed_on)
 
 
 def _beside_layers(rank: Rank, tokens: FloatArray, places: Collection[str]) -> Iterator[Causes]:

@@ -236,7 +236,12 @@ def norm_kernels(rank: Rank, held: Layer) -> int:
 
 
 def is_multiply(tensor: Tensor) -> bool:
-    """Whether tokens are multiplied by it, rather than scaled, biased or convolved with it."""
+    """Whether tokens are multiplied by it, rather than scaled, biased or convolved with it.
+
+    What mixes streams of the residual, in fp32, is a part of kernels of its own (`hyper_connections`).
+    """
+    if tensor.component == "residual" and tensor.element_bytes == FP32_BYTES:
+        return False
     return tensor.cols > (_LONGEST_CONVOLUTION if tensor.component == "state_space" else 1)
 
 

@@ -13,7 +13,7 @@ from kvcache.memory.settings import batches_in_flight
 from kvcache.parallelism import Parallelism
 from kvcache.releases import DEFAULT_RELEASE, NEWEST_RELEASE
 from kvcache.shape.architecture import Architecture
-from kvcache.shape.layer import KINDS, Attention, Indexer, LatentAttention, Layer, StateSpace
+from kvcache.shape.layer import KINDS, Attention, CompressedAttention, Indexer, LatentAttention, Layer, StateSpace
 
 GPUS = ("h100-sxm", "a100-80gb", "b200-sxm", "rtx-pro-6000", "mi300x")
 _KV_DTYPES = (
@@ -24,7 +24,7 @@ _LATENT_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8", "fp8_e4m3")
 _SPARSE_KV_DTYPES = ("auto", "auto", "bfloat16", "fp8_e4m3", "fp8_ds_mla", "nvfp4_ds_mla")
 _MIXES = (
     "full", "windows", "windows", "two windows", "all windows", "chunks", "latent", "unequal", "all unequal", "states",
-    "both", "sparse", "blocks",
+    "both", "sparse", "blocks", "compressed",
 )  # fmt: skip
 _BATCHED_TOKENS = (512, 2048, 8192, 16384)
 
@@ -118,6 +118,7 @@ def _attention(attention: Attention) -> dict[str, Any]:
         "shared_with": attention.kv_owner,
         "topk": attention.topk,
         "indexer": asdict(attention.indexer) if attention.indexer else None,
+        "compressed": asdict(attention.compressed) if attention.compressed else None,
     }
 
 
@@ -128,6 +129,7 @@ def random_case(seed: int, number: int) -> KVCacheCase:
     architecture = _architecture(rng, f"random #{number}", max(rng.choice((2, 7, 12, 24, 30, 48, 61)), pp))
     dtypes = _LATENT_KV_DTYPES if architecture.is_mla else _KV_DTYPES
     dtypes = _SPARSE_KV_DTYPES if architecture.is_sparse and architecture.is_mla else dtypes
+    dtypes = ("fp8_ds_mla",) if architecture.is_compressed else dtypes
     served = {gpu: [dtype for dtype in dtypes if _has_kernels(architecture, gpu, dtype)] for gpu in GPUS}
     gpu = rng.choice([gpu for gpu in GPUS if served[gpu]])
     kv_cache_dtype = rng.choice(served[gpu])
@@ -175,9 +177,11 @@ def _architecture(rng: Random, name: str, num_layers: int) -> Architecture:
         layers = [Layer(attention=rng.choice((usual, full)), intermediate_size=1024) for _ in windows]
     if mix in ("sparse", "blocks"):
         layers = _choosing(rng, usual, num_layers)
+    if mix == "compressed":
+        layers = _compressing(rng, num_layers)
     if mix in ("states", "both") or (mix in ("latent", "windows") and rng.random() < 0.4):
         layers = _with_states(rng, mix, layers)
-    elif mix not in ("sparse", "blocks") and rng.random() < 0.2:
+    elif mix not in ("sparse", "blocks", "compressed") and rng.random() < 0.2:
         layers = _sharing(rng, layers)
     return Architecture(
         name=name,
@@ -211,6 +215,27 @@ def _choosing(rng: Random, latent: Attention, num_layers: int) -> list[Layer]:
     every = rng.choice((1, 1, 2, 4))
     shapes = [
         replace(latent, topk=2048, indexer=indexer if layer % every == 0 else None) for layer in range(num_layers)
+    ]
+    return [Layer(attention=shape, intermediate_size=1024) for shape in shapes]
+
+
+def _compressing(rng: Random, num_layers: int) -> list[Layer]:
+    """DeepSeek-V4's ways, in turn as it has them or in any order, one of them now and then alone."""
+    indexer = Indexer(num_heads=64, head_dim=128)
+    window, kinds = rng.choice((128, 128, 64, 512)), rng.choice(((4, 128), (4, 128), (None, 4, 128), (4,), (128,)))
+    first = [None] * rng.choice((0, 2)) + [128] * rng.choice((0, 1))
+    ratios = [*first, *(kinds * num_layers)] if rng.random() < 0.7 else rng.choices(kinds, k=num_layers)
+    shapes = [
+        Attention(
+            num_heads=64,
+            num_kv_heads=1,
+            head_dim=512,
+            window=window,
+            compressed=CompressedAttention(ratio=ratio, q_lora_rank=1024, o_lora_rank=1024, o_groups=8),
+            topk=2048 if ratio == 4 else None,
+            indexer=indexer if ratio == 4 else None,
+        )
+        for ratio in ratios[:num_layers]
     ]
     return [Layer(attention=shape, intermediate_size=1024) for shape in shapes]
 

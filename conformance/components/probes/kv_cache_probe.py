@@ -42,6 +42,7 @@ from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.model_executor.models import ModelRegistry
 from vllm.platforms.interface import Platform
 from vllm.utils.torch_utils import resolve_kv_cache_dtype_string
+from vllm.v1.attention.backends.mla.indexer import DeepseekV4IndexerBackend
 from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend
 from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout
 from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_kv_cache_capacity
@@ -170,6 +171,14 @@ def group_json(group, config):
     }
 
 
+class PackedKernels(Kernels):
+    """Of DeepSeek-V4's indexer, as vLLM says of them."""
+
+    @classmethod
+    def supported_kv_cache_layouts(cls):
+        return DeepseekV4IndexerBackend.supported_kv_cache_layouts()
+
+
 def measure(case):
     """One line of the output."""
     line = {"name": case["name"], "vllm_version": vllm.__version__}
@@ -179,7 +188,8 @@ def measure(case):
     NUM_LAYERS[0] = case["num_layers"]
     try:
         config, specs = lay_out_layers(case) if "layers" in case else lay_out_model(case)
-        layouts = get_supported_kv_cache_layouts([Kernels])
+        is_packed = any(layer["attention"] and layer["attention"]["compressed"] for layer in case.get("layers", ()))
+        layouts = get_supported_kv_cache_layouts([PackedKernels if is_packed else Kernels])
         resolve_kv_cache_layout(
             config,
             [[layout.name for layout in layouts]],
@@ -209,11 +219,12 @@ def measure(case):
 
 def merged(configs, config):
     """The groups with the layers of all pipeline stages."""
-    found = [group_json(group, config) for group in configs[0].kv_cache_groups]
-    for stage in configs[1:]:
-        for group, more in zip(found, stage.kv_cache_groups, strict=True):
-            group["layers"] += [number_of(name) for name in more.layer_names]
-            group["page_bytes"] += [spec.page_size_bytes for spec in specs_of(more)]
+    found = []
+    for held in zip(*(stage.kv_cache_groups for stage in configs), strict=True):
+        whole = group_json(max(held, key=lambda group: len(group.layer_names) > 0), config)
+        whole["layers"] = [number_of(name) for part in held for name in part.layer_names]
+        whole["page_bytes"] = [spec.page_size_bytes for part in held for spec in specs_of(part)]
+        found.append(whole)
     return found
 
 

@@ -173,6 +173,57 @@ def indexer_cache(indexer, config):
     return make(Cache, head_dim=width, dtype=dtype, cache_config=config.cache_config)
 
 
+def compressed_layers(number, attention, config):
+    """The caches of a layer of DeepSeek-V4, in the order in which vLLM's DeepseekV4Attention makes them."""
+    model = without_kernels("vllm.models.deepseek_v4.attention")
+    sums = without_kernels("vllm.models.deepseek_v4.compressor").CompressorStateCache
+    window = without_kernels("vllm.v1.attention.backends.mla.sparse_swa").DeepseekV4SWACache
+    name, ratio, width = f"layers.{number}.attn", attention["compressed"]["ratio"], attention["head_size"]
+    config.cache_config.cache_dtype = "fp8_ds_mla"
+    entries = (2 if ratio == 4 else 1) * 2  # values with weights, of the entries that a token is in
+    with set_current_vllm_config(config):
+        if attention["indexer"]:
+            keys = attention["indexer"]["head_dim"]
+            yield (
+                f"{name}.indexer.k_cache",
+                model.DeepseekV4IndexerCache(
+                    head_dim=keys + keys // 128 * 4,
+                    dtype=torch.uint8,
+                    prefix=f"{name}.indexer.k_cache",
+                    cache_config=config.cache_config,
+                    compress_ratio=ratio,
+                ),
+            )
+            part = f"{name}.indexer.compressor.state_cache"
+            yield part, sums(state_dim=entries * keys, dtype=torch.float32, compress_ratio=ratio, prefix=part)
+        part = f"{name}.swa_cache"
+        yield (
+            part,
+            window(
+                head_dim=width,
+                window_size=attention["window"],
+                dtype=torch.uint8,
+                prefix=part,
+                cache_config=config.cache_config,
+            ),
+        )
+        if ratio:
+            fields = {"compress_ratio": ratio, "head_dim": width, "kv_cache_dtype": "fp8_ds_mla"}
+            yield name, make_compressed(model.DeepseekV4Attention, fields)
+            part = f"{name}.compressor.state_cache"
+            yield part, sums(state_dim=entries * width, dtype=torch.float32, compress_ratio=ratio, prefix=part)
+
+
+def make_compressed(base, fields):
+    """vLLM's layer without what it computes."""
+
+    class Layer(base):
+        pass
+
+    Layer.__abstractmethods__ = frozenset()
+    return make(Layer, **fields, backend_cls=LatentKernels)
+
+
 class Configured(SimpleNamespace):
     """As much of a VllmConfig as the cache asks for; how many tokens are in flight is vLLM's own word."""
 
@@ -232,6 +283,9 @@ def layers_of(case, config):
     tp, spec, dtype = case["tensor_parallel_size"], case["num_speculative_tokens"], config.model_config.dtype
     found = {}
     for number, layer in enumerate(case["layers"]):
+        if layer["attention"] and layer["attention"]["compressed"]:
+            found |= dict(compressed_layers(number, layer["attention"], config))
+            continue
         if layer["attention"] and layer["attention"]["indexer"]:
             found[f"layers.{number}.indexer"] = indexer_cache(layer["attention"]["indexer"], config)
         if layer["attention"]:

@@ -155,6 +155,7 @@ def _bytes_per_token(budget: MemoryBudget) -> str:
     fixed = f" and {state * budget.tp / 2**20:,.1f} MiB of state per request" if state else ""
     windows = any(group.window is not None for group in budget.layout.groups)
     until = " while all layers attend to it" if windows else ""
+    until = " in compressed entries" if budget.layout.compresses else until
     gpus = budget.tensor_parallel_size * budget.pipeline_parallel_size
     over = f", over {gpus} GPUs together{copies_of_kv(budget)}" if gpus > 1 else ""
     return f" at {kv_bytes_held(budget) / 1024:,.1f} KiB each{until}{fixed}{over}"

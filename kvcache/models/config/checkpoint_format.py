@@ -17,6 +17,9 @@ Spared = Annotated[list[str], Meta(max_length=200_000, description="a list of na
 Group = Annotated[int, Meta(ge=-1, le=99_999, description="a whole number from 1 to 99,999, or -1")]
 
 
+DEEPSEEK_V4 = "deepseek_v4_fp8"  # vLLM's name for its own reading of that model's config
+
+
 class _Weights(Lenient, frozen=True, kw_only=True):
     num_bits: Size | None = None
     type: Word | None = None
@@ -70,11 +73,26 @@ def quantization_config(config: ReadJson) -> ReadJson | None:
     if found is None:
         return None
     typed(found, _Quantization, "quantization_config")
+    if config.get("model_type") == "deepseek_v4" and found.get("quant_method") == "fp8":
+        return _deepseek_v4(found, config.get("expert_dtype", "fp4"))
     inner, producer = found.get("quantization") or {}, found.get("producer") or {}
     names_algorithm = any("quant_algo" in level for level in (inner, found))
     if not found.get("quant_method") and (producer.get("name") == "modelopt" or names_algorithm):
         return {**inner, **found, "quant_method": "modelopt"}
     return {**inner, **found}
+
+
+def _deepseek_v4(quantization: ReadJson, expert_dtype: object) -> ReadJson:
+    """FP8 in blocks of all but the experts, whose format has a word of its own, whatever else the config lists.
+
+    Source: vLLM 0.33, models/deepseek_v4/quant_config.py.
+    """
+    four_bits = "nvfp4" if str(quantization.get("moe_quant_algo")).upper() == "NVFP4" else "mxfp4"
+    formats = {"fp4": four_bits, "fp8": "fp8-block"}
+    if expert_dtype not in formats:
+        raise HeadcountError(f"expert_dtype is {str(expert_dtype)[:40]!r}; it must be one of {', '.join(formats)}")
+    spared = {key: quantization[key] for key in ("ignored_layers", "modules_to_not_convert") if key in quantization}
+    return {**spared, "quant_method": DEEPSEEK_V4, "experts": formats[str(expert_dtype)], "others": _fp8(quantization)}
 
 
 def native_quantization(quantization: Mapping[str, object] | None) -> str | None:
@@ -114,6 +132,8 @@ def mixed_formats(quantization: ReadJson) -> dict[str, str]:
     Modules are names, wildcards, or expressions after `re:`; `*` stands for all that no other names.
     """
     method = str(quantization.get("quant_method", "")).lower()
+    if method == DEEPSEEK_V4:
+        return {"*.ffn.experts.*": str(quantization["experts"]), "*": str(quantization["others"])}
     if method.startswith("modelopt") and "MIXED" in str(quantization.get("quant_algo")).upper():
         return _mixed_modelopt(quantization)
     if method == "compressed-tensors" and len(packed := _packed_groups(quantization)) > 1:

@@ -10,7 +10,7 @@ RESIDUAL = "residual"  # what Gemma adds around the residual stream
 
 
 def read_extra_tensors(fields: Fields, num_layers: int) -> tuple[ExtraTensor, ...]:
-    """Of Gemma 3n, Gemma 4, Nemotron-H, Kimi-K3; splits as vLLM 0.32 models/gemma3n, models/gemma4."""
+    """Of Gemma 3n, Gemma 4, Nemotron-H, Kimi-K3, DeepSeek-V4; splits as vLLM 0.32 models/gemma3n, models/gemma4."""
     reader = _READERS.get(fields.model_type)
     return () if reader is None else tuple(reader(fields, num_layers))
 
@@ -83,9 +83,26 @@ def _kimi(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
             yield ExtraTensor(component=RESIDUAL, rows=1, cols=hidden, count=count, place=place)
 
 
+def _hyper_connections(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
+    """DeepSeek-V4's residuals in several streams, which each half of a layer mixes; in fp32, whole on every rank.
+
+    Beside them, the experts that its first layers give each word. Source: vLLM 0.33, models/deepseek_v4/nvidia.
+    """
+    streams = fields.integer("hc_mult")
+    mixed, width = (2 + streams) * streams, streams * fields.hidden_size
+    for rows, cols in ((mixed, width), (mixed, 1), (3, 1)):
+        yield ExtraTensor(component=RESIDUAL, rows=rows, cols=cols, count=2, element_bytes=4)
+    for rows, cols in ((streams, width), (streams, 1), (1, 1)):
+        yield ExtraTensor(component=RESIDUAL, rows=rows, cols=cols, place="every", element_bytes=4)
+    by_word = min(fields.integer("num_hash_layers"), num_layers)
+    words, chosen = fields.integer("vocab_size"), fields.integer("num_experts_per_tok")
+    yield ExtraTensor(component="router", rows=words, cols=chosen, count=by_word, place="first", element_bytes=4)
+
+
 _READERS: Mapping[str, Callable[[Fields, int], Iterator[ExtraTensor]]] = {
     "gemma3n_text": _gemma3n,
     "gemma4_text": _gemma4,
     "nemotron_h": _latent_experts,
     "kimi_linear": _kimi,
+    "deepseek_v4": _hyper_connections,
 }

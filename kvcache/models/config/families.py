@@ -21,6 +21,7 @@ class Family:
     wide_keys: bool = False  # keys may be wider than values, and layers with a window have widths of their own
     has_indexer: bool = False  # its latent attention is sparse where the config has index_topk (DeepSeek-V3.2)
     has_block_indexer: bool = False  # it is sparse by blocks, as sparse_attention_config says (MiniMax-M3)
+    compresses: bool = False  # what lies before a window (DeepSeek-V4)
     has_mlp: bool = True  # False: states alone (Mamba)
     gated_mlp: bool = True
     qkv_bias: bool | None = None  # None: where the config's attention_bias says so

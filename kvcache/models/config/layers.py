@@ -6,6 +6,7 @@ from typing import Any
 
 from files.errors import HeadcountError
 from kvcache.models.config.blocks import read_blocks
+from kvcache.models.config.compressed import read_compressed
 from kvcache.models.config.fields import Fields, Names, Numbers
 from kvcache.models.config.layer_kinds import FULL, PARALLEL, STATE, WINDOW, chunk_of, layer_kinds, window_of
 from kvcache.models.config.mlps import read_mlps
@@ -17,6 +18,11 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
     """Every layer. Raises `ValueError` on missing or contradictory fields."""
     if fields.family.kinds == "blocks":
         return read_blocks(fields)
+    if fields.family.compresses:
+        compressed = read_compressed(fields)
+        widths = read_mlps(fields, (WINDOW,) * len(compressed), (False,) * len(compressed))
+        pairs = zip(compressed, widths, strict=True)
+        return tuple(Layer(attention=own, intermediate_size=width, experts=experts) for own, (width, experts) in pairs)
     kinds = layer_kinds(fields)
     owners = _kv_owners(fields, kinds)
     attends = {kind: _attention(fields, kind) for kind in dict.fromkeys(kinds) if kind in (FULL, WINDOW, PARALLEL)}

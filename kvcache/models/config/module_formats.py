@@ -14,7 +14,7 @@ from kvcache.models.config.families import entries
 from kvcache.shape.layer import Layer
 
 PLAIN = "none"
-_ROOTS = ("model.layers", "model.language_model.layers", "language_model.model.layers", "backbone.layers")
+_ROOTS = ("model.layers", "layers", "model.language_model.layers", "language_model.model.layers", "backbone.layers")
 _ORDER = ("attention", "state_space", "mlp", "shared_experts", "experts")
 _MLA = ("kv_a", "kv_b", "o")
 Formats = tuple[tuple[str, str], ...]
@@ -57,9 +57,12 @@ def _parts(layer: Layer) -> Iterator[tuple[str, str]]:
         queries = ("q_a", "q_b") if layer.attention.latent.q_lora_rank else ("q",)
         chooses = ("index_q",) if layer.attention.indexer else ()
         yield from (("attention", part) for part in (*queries, *_MLA, *chooses))
+    if layer.attention and layer.attention.compressed:
+        chooses = ("index_q",) if layer.attention.indexer else ()
+        yield from (("attention", part) for part in ("in", "q_b", "o_a", "out", *chooses))
     shared = layer.experts and layer.experts.shared_expert_intermediate_size
     has = {
-        "attention": layer.attention and not layer.attention.latent,
+        "attention": layer.attention and not (layer.attention.latent or layer.attention.compressed),
         "state_space": layer.state,
         "mlp": layer.intermediate_size,
         "shared_experts": shared,

@@ -1,6 +1,6 @@
 """From a Hugging Face `config.json` to the shape of a model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from kvcache.models.config.module_formats import module_formats
 from kvcache.models.config.refusals import refuse_unread
 from kvcache.models.config.vision import encoder_pass, knows_encoder, modalities, vision_parameters
 from kvcache.shape.architecture import Architecture
+from kvcache.shape.layer import Layer
 
 Assumption = tuple[str, str, str]
 Part = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
@@ -56,7 +57,8 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         tie_word_embeddings=_tied(outer, fields),
         **_attention_traits(fields),
         **_mlp_traits(fields),
-        **_positions(fields),
+        **_positions(fields, layers),
+        residual_streams=fields.integer("hc_mult") if fields.family.compresses else 1,
         extra_tensors=read_extra_tensors(fields, len(layers)),
         dtype=_dtype(fields),
         native_quantization=native_quantization(quantization),
@@ -122,9 +124,19 @@ def _norms_per_layer(fields: Fields) -> int:
     return fields.integer("num_ln_in_parallel_attn", default=2 if new else fields.family.norms_per_layer)
 
 
-def _positions(fields: Fields) -> Json:
+def _positions(fields: Fields, layers: Sequence[Layer]) -> Json:
     """The tables of positions that vLLM holds."""
     tables = fields.family.num_rotary_tables
+    if (
+        fields.family.compresses
+    ):  # one for layers with entries, one for those without (models/deepseek_v4/common/rope.py)
+        tables = len(
+            {
+                bool(layer.attention.compressed.ratio)
+                for layer in layers
+                if layer.attention and layer.attention.compressed
+            }
+        )
     # Granite 4: only "rope" builds one (vLLM models/granitemoehybrid.py).
     if fields.model_type == "granitemoehybrid" and fields.raw("position_embedding_type") != "rope":
         tables = 0
@@ -140,6 +152,8 @@ def _rotary_width(fields: Fields) -> int:
     """Columns of a rotary table where only a part of each head turns; 0 where all of it does."""
     if fields.model_type == "gemma4_text":  # the mean of its two tables
         return (fields.integer("head_dim") + fields.integer("global_head_dim")) // 2
+    if fields.family.compresses:  # in fp32
+        return 2 * fields.integer("qk_rope_head_dim")
     if fields.optional("rotary_dim"):
         return fields.integer("rotary_dim")
     nested = fields.raw("rope_parameters", "rope_scaling")

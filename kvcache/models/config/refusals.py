@@ -32,9 +32,11 @@ def refuse_unread(fields: Fields, outer_type: str = "") -> None:
 
 def _refuse_sparse(fields: Fields) -> None:
     sparse = entries("refusals.toml")["sparse"]
-    read = () if fields.family.has_indexer else sparse["signs"]
+    compresses = fields.family.compresses
+    read = () if fields.family.has_indexer or compresses else sparse["signs"]
     blocks = () if fields.family.has_block_indexer else sparse["of_blocks"]
-    signs = [key for key in (*read, *blocks, *sparse["always"]) if fields.config.get(key) is not None]
+    compressed = () if compresses else sparse["of_compression"]
+    signs = [key for key in (*read, *blocks, *compressed) if fields.config.get(key) is not None]
     if signs or fields.model_type.startswith(tuple(sparse["beginnings"])):
         told = f" ({', '.join(signs)})" if signs else ""
         raise HeadcountError(
@@ -53,7 +55,9 @@ def _refuse_others(fields: Fields, model_types: tuple[str, str]) -> None:
 
 def _refuse_states(fields: Fields) -> None:
     kinds = set(fields.value(Names, "layer_types", "layers_block_type") or ())
-    strange = sorted(kinds - _LAYER_NAMES - ({"deepseek_sparse_attention"} if fields.family.has_indexer else set()))
+    own = {"deepseek_sparse_attention"} if fields.family.has_indexer else set()
+    own |= {"compressed_sparse_attention", "heavily_compressed_attention"} if fields.family.compresses else set()
+    strange = sorted(kinds - _LAYER_NAMES - own)
     signs = [key for key in entries("refusals.toml")["states"]["signs"] if fields.config.get(key) is not None]
     if set(fields.value(Numbers, "attn_type_list") or ()) == {1}:  # MiniMax: 1 is softmax attention, 0 lightning
         signs.remove("attn_type_list")

@@ -299,12 +299,22 @@ def engine_config(args: EngineArgs, budget: MemoryBudget) -> EngineConfig:
     own = {item.name: getattr(args, item.name) for item in fields(EngineConfig) if hasattr(args, item.name)}
     pool = {
         "num_gpu_blocks": max(budget.num_gpu_blocks, 2),
-        "block_size": budget.block_size,
-        "kv_groups": budget.layout.groups,
+        **_in_smallest_blocks(budget.layout),
         "enable_prefix_caching": has_caching,
         "host_tier": _host_tier(args, budget),
     }
     return with_release_rules(EngineConfig(**{**own, **pool}), args.vllm_version)
+
+
+def _in_smallest_blocks(layout: KVLayout) -> dict[str, Any]:
+    """The block size of the group with the smallest, as vLLM's scheduler counts, and the groups beside it."""
+    held = [group.block_size or layout.block_size for group in layout.groups if not group.is_state]
+    smallest = min(held, default=layout.block_size)
+    if smallest == layout.block_size:
+        return {"block_size": layout.block_size, "kv_groups": layout.groups}
+    sizes = [None if group.block_size == smallest else group.block_size or layout.block_size for group in layout.groups]
+    groups = tuple(replace(group, block_size=size) for group, size in zip(layout.groups, sizes, strict=True))
+    return {"block_size": smallest, "kv_groups": groups}
 
 
 def _host_tier(args: EngineArgs, budget: MemoryBudget) -> HostTier | None:

@@ -282,9 +282,8 @@ def _give_or_take(constants: Constants, name: str) -> str:
 
 def window_class(arch: Architecture) -> tuple[int, int]:
     """How many layers read a part of the context, with its most tokens: the mean of windows that differ."""
-    windows = arch.windows or tuple(
-        layer.attention.topk for layer in arch.layers if layer.attention and layer.attention.topk
-    )
+    chosen = tuple(layer.attention.topk for layer in arch.layers if layer.attention and layer.attention.topk)
+    windows = chosen if arch.is_compressed else arch.windows or chosen
     return len(windows), round(float(np.mean(windows))) if windows else FULL_ATTENTION_WINDOW
 
 
@@ -299,7 +298,10 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if arch.state_space is not None:
         why = "kernel times of gated delta net and KDA; no measured run of a model with linear attention exists"
         rows.append(("SSM / linear-attention layers", f"{arch.state_space.kind}: not measured in a server", why))
-    if arch.indexer is not None:
+    if arch.is_compressed:
+        why = "kernel times of DeepSeek-V4 on H200 and B200; no measured run of compressed attention exists"
+        rows.append(("compressed attention", "not measured in a server", why))
+    elif arch.indexer is not None:
         why = "kernel times of DeepSeek-V3.2 and GLM-5 on H200 and B200; no measured run of sparse attention exists"
         rows.append(("sparse attention", "not measured in a server", why))
     if rank.stages > 1:

@@ -20,13 +20,13 @@ def write(folder: Path, name: str, config: dict[str, Any]) -> None:
 
 def test_what_is_refused_or_assumed_is_listed_with_the_reason(tmp_path: Path) -> None:
     write(tmp_path, "acme--known", {"model_type": "llama"})
-    write(tmp_path, "acme--compressed", {"model_type": "deepseek_v4", "compress_ratios": [1, 4]})
+    write(tmp_path, "acme--compressed", {"model_type": "deepseek_v41", "compress_ratios": [1, 4]})
     write(tmp_path, "others/acme--new", {"model_type": "brand_new"})
     write(tmp_path, "acme--broken", {"model_type": "llama", "num_attention_heads": 0})
     found = {model.name: model for model in missing_models(tmp_path)}
     assert set(found) == {"acme/compressed", "others/acme/new", "acme/broken"}
     assert found["acme/compressed"].is_refused
-    assert found["acme/compressed"].why.startswith("the sparse attention of model_type 'deepseek_v4'")
+    assert found["acme/compressed"].why.startswith("the sparse attention of model_type 'deepseek_v41'")
     assert not found["others/acme/new"].is_refused
     assert "'brand_new' is not known; read like a Llama" in found["others/acme/new"].why
     assert found["acme/broken"].why.startswith("num_attention_heads is 0")

@@ -29,7 +29,7 @@ HOPPER, BLACKWELL = find_gpu("h200-sxm"), find_gpu("b200-sxm")
 @pytest.mark.parametrize(
     ("model_type", "more"),
     [
-        ("deepseek_v4", {"compress_ratios": [1, 4]}),
+        ("deepseek_v41", {"compress_ratios": [1, 4]}),
         ("llama", {"sparse_attention_config": {}}),
         ("llama", INDEXER),  # whose indexer no reader knows
         ("deepseek_v3", {"compress_ratios": [1, 4]}),
