@@ -9,13 +9,21 @@ from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import Speculation
 from workloads.requests import RequestTable
 
+SUM_BLOCK = 4  # tokens in the smallest block of compressed attention
+
 
 def random_engine(
-    rng: np.random.Generator, table: RequestTable, block_size: int, *, is_storm: bool, caches_states: bool = False
+    rng: np.random.Generator,
+    table: RequestTable,
+    block_size: int,
+    *,
+    is_storm: bool,
+    caches_states: bool = False,
+    groups: tuple[KVGroup, ...] = (),
 ) -> EngineConfig:
     """Settings of any kind, with a pool for the table's longest request; a storm's has hardly more.
 
-    `caches_states`: with states, which the prefix cache keeps.
+    `caches_states`: with states, which the prefix cache keeps. `groups`: those of the layers, random ones where empty.
     """
     longest = int((table.prompt_tokens + table.output_tokens).max())
     max_model_len = longest + int(rng.integers(1, 20))
@@ -24,7 +32,7 @@ def random_engine(
     chunked_prefill = bool(rng.random() < 0.75)
     budget = int(rng.choice([64, 256, 2048] if is_storm else [16, 32, 64, 256, 2048]))
     prefix_caching = bool(rng.random() < 0.7)
-    groups = _groups(rng, block_size)
+    is_given, groups = bool(groups), groups or _groups(rng, block_size)
     stages = int(rng.choice([2, 3, 4])) if rng.random() < 0.25 else 1
     speculation = _speculation(rng, groups) if stages == 1 and rng.random() < 0.35 else None
     slides = any(group.window is not None and not group.chunked for group in groups)
@@ -46,13 +54,16 @@ def random_engine(
         scheduler_reserve_full_isl=bool(rng.random() < 0.7),
         watermark=float(rng.choice([0.0, 0.0, 0.02, 0.1])),
         kv_groups=groups,
-        prefix_cache_retention_interval=_retention_interval(rng, block_size) if slides else 0,
+        prefix_cache_retention_interval=_retention_interval(rng, block_size) if slides and not is_given else 0,
         pipeline_parallel_size=stages,
         speculation=speculation,
     )
+    if is_given and slides and prefix_caching:
+        interval = _retention_interval(rng, engine.block_size * engine.cache_unit)
+        engine = replace(engine, prefix_cache_retention_interval=interval)
     if caches_states:
         engine = _with_cached_states(rng, engine)
-    elif not prefix_caching and rng.random() < 0.6:
+    elif not is_given and not prefix_caching and rng.random() < 0.6:
         engine = replace(engine, kv_groups=_unequal(rng, engine), prefix_cache_retention_interval=0)
     return replace(engine, num_gpu_blocks=1 + _pool(rng, engine, longest, is_storm=is_storm))
 
@@ -84,6 +95,20 @@ def _unequal(rng: np.random.Generator, engine: EngineConfig) -> tuple[KVGroup, .
         states = (KVGroup(None, is_state=True),) * int(rng.integers(1, 4))
         groups = (*states, *groups) if rng.random() < 0.5 else (*groups, *states)
     return groups
+
+
+def compressed_groups(rng: np.random.Generator) -> tuple[KVGroup, ...]:
+    """DeepSeek-V4's groups with smaller blocks and windows, or Gemma 4's two, with the smaller blocks in either."""
+    large, middle = (SUM_BLOCK * int(rng.choice(sizes)) for sizes in ([2, 4, 8, 16], [1, 2, 4]))
+    window = int(rng.integers(2, 6 * middle + 2))
+    slides = KVGroup(window, block_size=None if middle == SUM_BLOCK else middle)
+    if rng.random() < 0.2:
+        pair = [KVGroup(None), replace(slides, block_size=max(middle, 2 * SUM_BLOCK))]
+        return tuple(pair) if rng.random() < 0.5 else tuple(pair[::-1])
+    groups = [KVGroup(None, block_size=large), KVGroup(int(rng.choice([4, 8, 9])))]
+    groups += [slides] * int(rng.integers(0, 3)) + [replace(slides, block_size=2 * SUM_BLOCK)] * int(rng.integers(0, 2))
+    order = rng.permutation(len(groups))
+    return tuple(groups[place] for place in order)
 
 
 def _groups(rng: np.random.Generator, block_size: int) -> tuple[KVGroup, ...]:

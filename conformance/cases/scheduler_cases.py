@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.interpreters.recipe import find_recipe, recipe_lines
-from conformance.cases.engine_settings import random_engine
+from conformance.cases.engine_settings import SUM_BLOCK, compressed_groups, random_engine
 from conformance.cases.request_tables import cancellations, random_table
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
@@ -24,7 +24,12 @@ STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
 TEN, WATERMARK_ALONE, REFUND = 10, 3, 8  # which of each ten cases is about one rule
 TWENTY, EAGLE, SELF_PREEMPTION = 20, 1, 6
-DERIVED = ("group_block_sizes", "caches_states", "keeps_state_checkpoints")  # beside an engine's given settings
+DERIVED = (
+    "group_block_sizes",
+    "cache_unit",
+    "caches_states",
+    "keeps_state_checkpoints",
+)  # beside an engine's given settings
 MAX_STEPS = 8_000  # of a case; without `scheduler_reserve_full_isl` two requests may preempt each other for ever
 
 
@@ -166,7 +171,23 @@ def sparse_case(seed: int, number: int) -> SchedulerCase:
     return replace(case, engine=engine, has_latent_attention=True)
 
 
-CASES = {"all": random_case, "states": states_case, "cancelled": cancelled_case, "sparse": sparse_case}  # by topic
+def compressed_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed with compressed attention: entries, windows, sums, in blocks of unequal size."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 4]))
+    groups = compressed_groups(rng)
+    largest = max(group.block_size or 1 for group in groups)
+    table = random_table(rng, num_requests=int(rng.integers(4, 60)), block_size=max(largest, 8))
+    engine = random_engine(rng, table, SUM_BLOCK, is_storm=bool(rng.random() < 0.3), groups=groups)
+    return SchedulerCase(engine=engine, table=table)
+
+
+CASES = {
+    "all": random_case,
+    "states": states_case,
+    "cancelled": cancelled_case,
+    "sparse": sparse_case,
+    "compressed": compressed_case,
+}  # by topic
 ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case, "store": store_case}
 
 

@@ -93,6 +93,7 @@ class Engine:
             vllm_config=self.config,
             kv_cache_config=self._pool(engine, case["has_latent_attention"]),
             block_size=math.lcm(*engine["group_block_sizes"]),
+            **({"hash_block_size": engine["block_size"]} if engine["cache_unit"] > 1 else {}),
             log_stats=False,
             structured_output_manager=StructuredOutputManager(self.config),
         )

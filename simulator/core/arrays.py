@@ -276,7 +276,7 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
         "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
         "skipped_victim_shifts_scan", "passed_over_keep_place", "threshold_spares_lone_request", "watermark_blocks",
         "scan_goes_past_self_preemption", "hash_lookahead_tokens", "caches_on_delivery",
-        "states_are_fresh_once",
+        "states_are_fresh_once", "cache_unit",
     ):  # fmt: skip
         values[name] = getattr(engine, name)
     values["num_groups"] = len(engine.kv_groups)

@@ -248,6 +248,7 @@ POOL = record(
         ("passed_over_keep_place", "i4"),
         ("takes_quiet_steps", "i4"),  # 1: one token a step, delivered before or with the next
         ("prefix_caching", "i4"),
+        ("cache_unit", "i4"),  # blocks of `block_size` at whose multiples prefix hits end: a whole one of every group
         ("asynchronous", "i4"),
         ("bucket_mask", "i4"),
         ("queue_mask", "i4"),

@@ -290,6 +290,16 @@ def _minimax_m3(rng: Random) -> Config:
     return {**config, "use_qk_norm": True, "use_routing_bias": True, "sparse_attention_config": sparse}
 
 
+def _deepseek_v4(rng: Random) -> Config:
+    config = {**_base(rng), **_one(rng, n_routed_experts=(4, 8), num_experts_per_tok=(1, 2), n_shared_experts=(1,))}
+    config |= _one(rng, head_dim=(16, 32), moe_intermediate_size=_WIDTH, q_lora_rank=(12, 16), o_lora_rank=(8, 12))
+    config |= _one(rng, index_n_heads=(2, 4), index_head_dim=(8, 16), index_topk=(16,), hc_mult=(2, 4))
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 1, "o_groups": rng.choice((1, 2)), "num_hash_layers": 0}
+    ratios = [rng.choice((0, 4, 128)) for _ in range(config["num_hidden_layers"])]
+    del config["intermediate_size"]  # transformers takes it for that of the experts
+    return {**config, "compress_ratios": ratios, "qk_rope_head_dim": 8, "topk_method": "noaux_tc"}
+
+
 _CASES: Mapping[str, Callable[[Random], Config]] = {
     "qwen3_next": lambda rng: _qwen(rng, experts=True, dense=True),
     "qwen3_5_text": lambda rng: _qwen(rng, experts=False, dense=True),
@@ -308,4 +318,5 @@ _CASES: Mapping[str, Callable[[Random], Config]] = {
     "gemma3n_text": _gemma3n,
     "gemma4_text": _gemma4,
     "minimax_m3_vl_text": _minimax_m3,
+    "deepseek_v4": _deepseek_v4,
 }

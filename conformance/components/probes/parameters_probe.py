@@ -24,7 +24,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 COMPONENTS = (
     ("vision_head", r"vision\w*\.head\."),
     ("vision", r"vision|projector|visual|audio|image_newline"),
-    ("residual", r"altup|laurel|per_layer_(input|projection|model)|layer_scalar"),
+    ("residual", r"altup|laurel|per_layer_(input|projection|model)|layer_scalar|\b(attn_|ffn_)?hc(_head)?\."),
     ("lm_head", r"lm_head|embed_out"),
     ("embedding", r"embed(?!ding_norm)|\bwte\b|\bwpe\b"),
     ("norms", r"norm|\bln_\w+"),

@@ -51,7 +51,8 @@ class KVCacheManager:
         self.config = config
         self.pool = BlockPool(config.num_gpu_blocks, enable_prefix_caching=config.enable_prefix_caching)
         self.groups = config.table_groups
-        self.block_sizes = config.group_block_sizes  # unequal only without prefix caching
+        self.block_sizes = config.group_block_sizes
+        self.unit_tokens = config.block_size * config.cache_unit  # where hits end: a whole block of every group
         self.kinds = group_kinds(self.groups)
         self.fresh_states: set[BlockKey] = set()  # cached in this step: computed when it is over
         self.caps = [
@@ -78,8 +79,8 @@ class KVCacheManager:
                 length -= self.config.block_size
         else:
             length = self._find_in_all(table, num_tokens - 1, found)
-        for blocks in found:
-            del blocks[length // self.config.block_size :]
+        for blocks, size in zip(found, self.block_sizes, strict=True):
+            del blocks[length // size :]
         return PrefixHit(found, length)
 
     def _find_in_all(self, table: BlockTables, max_length: int, found: list[list[int]]) -> int:
@@ -107,16 +108,17 @@ class KVCacheManager:
 
     def _find_in_kind(self, table: BlockTables, kind: tuple[int, ...], max_length: int, found: list[list[int]]) -> int:
         """Look groups of one kind up together; enters their blocks in `found`. Returns the hit's length in tokens."""
-        group = self.groups[kind[0]]
-        limit = max_length // self.config.block_size
+        group, size = self.groups[kind[0]], self.block_sizes[kind[0]]
+        limit = max_length // size
         if group.window is None or group.chunked:
-            start = group.skipped_tokens(max_length) // self.config.block_size
+            start = group.skipped_tokens(max_length) // size
             columns = self._run_from(table, kind, start, limit)
         else:
-            columns = self._last_window(table, kind, limit, -(-(group.window - 1) // self.config.block_size))
+            columns = self._last_window(table, kind, limit, -(-(group.window - 1) // size))
+        length = len(columns) * size // self.unit_tokens * self.unit_tokens
         for place, number in enumerate(kind):
-            found[number] = [column[place] for column in columns]
-        return len(columns) * self.config.block_size
+            found[number] = [column[place] for column in columns[: length // size]]
+        return length
 
     def _run_from(self, table: BlockTables, kind: tuple[int, ...], start: int, limit: int) -> list[tuple[int, ...]]:
         columns = [(NULL,) * len(kind)] * start
@@ -134,6 +136,8 @@ class KVCacheManager:
         columns = [(NULL,) * len(kind)] * limit
         num_contiguous = 0
         for index in reversed(range(limit)):
+            if num_contiguous == 0 and (index + 1) * self.block_sizes[kind[0]] % self.unit_tokens:
+                continue
             blocks = self._cached(table, kind, index)
             if blocks is None:
                 num_contiguous = 0
@@ -212,11 +216,12 @@ class KVCacheManager:
         """Make the blocks that `num_tokens` tokens fill findable."""
         if not self.config.enable_prefix_caching:
             return
-        num_full_blocks = num_tokens // self.config.block_size
-        for index in range(table.num_cached_blocks, num_full_blocks):
-            for number, group in enumerate(self.groups):
+        num_full_blocks = num_tokens // self.unit_tokens * self.config.cache_unit
+        for number, (group, size) in enumerate(zip(self.groups, self.block_sizes, strict=True)):
+            ratio = size // self.config.block_size
+            for index in range(table.num_cached_blocks // ratio, num_full_blocks // ratio):
                 block = table.blocks[number][index]
-                if block != NULL and self._is_retained(table, group, index):
+                if block != NULL and self._is_retained(table, group, size, index):
                     key = self._key(table, number, index)
                     self.pool.cache(block, key)
                     self.fresh_states.update([key] if group.is_state else [])
@@ -238,17 +243,17 @@ class KVCacheManager:
         states = [number for number, group in enumerate(self.groups) if group.is_state]
         return last >= 0 and any(self._key(table, number, last) in self.fresh_states for number in states)
 
-    def _is_retained(self, table: BlockTables, group: KVGroup, index: int) -> bool:
+    def _is_retained(self, table: BlockTables, group: KVGroup, size: int, index: int) -> bool:
         """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
         interval = self.config.prefix_cache_retention_interval
-        if group.window is None or group.chunked or interval is None:
+        if group.window is None or group.chunked:
             return True
-        num_needed = -(-(group.window - 1) // self.config.block_size)
-        per_segment = interval // self.config.block_size
+        num_needed = -(-(group.window - 1) // size)
+        per_segment = (self.unit_tokens if interval is None else interval) // size
         if per_segment and (num_needed >= per_segment or index % per_segment >= per_segment - num_needed):
             return True
         boundaries = [table.num_prompt_tokens - 1, table.shared_prefix_boundary]
-        ends = [boundary // self.config.block_size for boundary in boundaries if boundary]
+        ends = [boundary // self.unit_tokens * self.unit_tokens // size for boundary in boundaries if boundary]
         return any(end - num_needed <= index < end for end in ends)
 
     def _num_required(self, table: BlockTables, hit: PrefixHit, num_tokens: int, *, is_capped: bool) -> int:
@@ -283,5 +288,5 @@ class KVCacheManager:
         ]
 
     def _key(self, table: BlockTables, group: int, index: int) -> BlockKey:
-        last_position = (index + 1) * self.config.block_size - 1 + self.config.hash_lookahead_tokens
+        last_position = (index + 1) * self.block_sizes[group] - 1 + self.config.hash_lookahead_tokens
         return table.content(last_position), index, group

@@ -83,7 +83,9 @@ def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:
         return periodic(fields, "expert", len(kinds))
     if fields.model_type == "gemma4_text":
         return [fields.flag("enable_moe_block")] * len(kinds)
-    if fields.family.kinds == "kimi" and (listed := fields.value(Names, "mlp_layer_types")):
+    if (fields.family.kinds == "kimi" or fields.model_type == "beam") and (
+        listed := fields.value(Names, "mlp_layer_types")
+    ):
         return [kind == "sparse" for kind in listed]
     return _sparse_by_step(fields, layers)
 

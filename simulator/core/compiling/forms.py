@@ -27,6 +27,7 @@ _FULL_ATTENTION = {
     "num_windows": 0,
     "num_states": 0,
     "block_ratio": 1,
+    "cache_unit": 1,
     "is_state": 0,
     "in_segments": 1,
 }

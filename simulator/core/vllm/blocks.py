@@ -154,11 +154,13 @@ def cache_known(a: Arrays, replica: int, request: int, num_tokens: int) -> None:
     """The same where so many tokens are known that the hashes cover."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
-    if p.prefix_caching == 0 or num_tokens < (req.cached_blocks + 1) * p.block_size:  # divisions are slow here
+    if p.prefix_caching == 0 or num_tokens < (req.cached_blocks + p.cache_unit) * p.block_size:  # divisions are slow
         return
-    num_full = num_tokens // p.block_size
+    num_full = num_tokens // (p.block_size * p.cache_unit) * p.cache_unit
     if p.in_segments == 1:
         cache_segments(a, replica, req, num_full)
+    elif p.cache_unit > 1:
+        cache_unequal_blocks(a, replica, req, num_full)
     else:
         cache_blocks(a, replica, request, num_full)
     req.cached_blocks = num_full
@@ -190,11 +192,29 @@ def cache_blocks(a: Arrays, replica: int, request: int, num_full: int) -> None:
             pool.cache_block(a.blocks, a.buckets, replica, a.tables[req.row, index], content, index, p.bucket_mask)
             continue
         for group in range(p.num_groups):
-            if index >= a.table_starts[req.row, group] and is_retained(a, p, request, group, index):
+            if index >= a.table_starts[req.row, group] and is_retained(a, p, req, group, index):
                 block = a.tables[req.row, group * p.row_blocks + index]
                 place = index * p.num_groups + group
                 if block != NONE:  # a gap between states
                     pool.cache_block(a.blocks, a.buckets, replica, block, content, place, p.bucket_mask)
+
+
+@kernel
+def cache_unequal_blocks(a: Arrays, replica: int, req: Request, num_full: int) -> None:
+    """The same where groups have blocks of their own size: up to the end of a whole one of every group."""
+    p = a.pools[a.replicas[replica].pool]
+    for group in range(p.num_groups):
+        ratio = a.groups[p.first_group + group].block_ratio
+        span = req.span_start
+        for index in range(max(req.cached_blocks // ratio, a.table_starts[req.row, group]), num_full // ratio):
+            if not is_retained(a, p, req, group, index):
+                continue
+            last_position = (index + 1) * ratio * p.block_size - 1 + p.hash_lookahead_tokens
+            while a.spans[span].end <= last_position:
+                span += 1
+            block = a.tables[req.row, group * p.row_blocks + index]
+            place = index * p.num_groups + group
+            pool.cache_block(a.blocks, a.buckets, replica, block, a.spans[span].content, place, p.bucket_mask)
 
 
 @kernel
@@ -214,18 +234,22 @@ def look_ahead(a: Arrays, replica: int, request: int, num_tokens: int) -> None:
 
 
 @kernel
-def is_retained(a: Arrays, p: Pool, request: int, group: int, index: int) -> bool:
+def is_retained(a: Arrays, p: Pool, req: Request, group: int, index: int) -> bool:
     """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
-    tail = a.groups[p.first_group + group].tail
-    if tail == 0 or p.retention_interval == NONE:  # full or chunked attention keeps everything
+    of = a.groups[p.first_group + group]
+    tail = of.tail
+    if tail == 0:  # full or chunked attention keeps everything
         return True
-    if p.retention_interval > 0:
-        segment = p.retention_interval // p.block_size
+    if p.retention_interval == NONE and p.cache_unit == 1:
+        return True
+    unit = p.cache_unit // of.block_ratio  # blocks of this group between two ends of hits
+    if p.retention_interval != 0:
+        segment = unit if p.retention_interval == NONE else p.retention_interval // (p.block_size * of.block_ratio)
         if tail >= segment or index % segment >= segment - tail:
             return True
-    req = a.requests[request]
-    end = (req.prompt - 1) // p.block_size
-    junction = req.shared_prefix_boundary // p.block_size
+    unit_tokens = p.block_size * p.cache_unit
+    end = (req.prompt - 1) // unit_tokens * unit
+    junction = req.shared_prefix_boundary // unit_tokens * unit
     return end - tail <= index < end or junction - tail <= index < junction
 
 

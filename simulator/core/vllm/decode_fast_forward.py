@@ -172,7 +172,7 @@ def pass_boundaries(a: Arrays, replica: int) -> None:
 def quiet_until(req: Request, p: Pool) -> int:
     """How far a request decodes one token a step without a block to fill or to take, or an end."""
     found = min(req.num_blocks * p.block_size, end_of_quiet(req, p))
-    return min(found, (req.cached_blocks + 1) * p.block_size - 1) if p.prefix_caching == 1 else found
+    return min(found, (req.cached_blocks + p.cache_unit) * p.block_size - 1) if p.prefix_caching == 1 else found
 
 
 @kernel

@@ -34,11 +34,12 @@ def begin_at(a: Arrays, p: Pool, row: int, kind: int, start: int) -> None:
 def run_from(a: Arrays, replica: int, request: int, row: int, kind: int, start: int, limit: int) -> int:
     """How many blocks a hit has whose blocks in [start, limit) must be cached in a row."""
     p = a.pools[a.replicas[replica].pool]
+    block_size = p.block_size * ratio_of_kind(a, p, kind)
     span = a.requests[request].span_start
     content = a.spans[span].content
     mix = pool.mixed(content)
     for index in range(start, limit):
-        last_position = (index + 1) * p.block_size - 1 + p.hash_lookahead_tokens
+        last_position = (index + 1) * block_size - 1 + p.hash_lookahead_tokens
         if a.spans[span].end <= last_position:
             while a.spans[span].end <= last_position:
                 span += 1
@@ -59,20 +60,26 @@ def run_from(a: Arrays, replica: int, request: int, row: int, kind: int, start: 
 def last_window(a: Arrays, replica: int, request: int, row: int, kind: int, limit: int) -> int:
     """How many blocks a hit has that ends in the last run of `tail` cached blocks, or in a shorter one at the start."""
     p = a.pools[a.replicas[replica].pool]
-    tail = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind + kind].first]].tail
+    tail, ratio = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind + kind].first]].tail, 1
+    if p.cache_unit > 1:
+        ratio = ratio_of_kind(a, p, kind)
+    block_size = p.block_size * ratio
     start = a.requests[request].span_start
     span = start
-    while limit > 0 and a.spans[span].end < limit * p.block_size:
+    while limit > 0 and a.spans[span].end < limit * block_size:
         span += 1
     run, index = 0, limit - 1
     content = a.spans[span].content
     mix = pool.mixed(content)
     while index >= 0:
-        if span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
-            while span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
+        if span > start and a.spans[span - 1].end >= (index + 1) * block_size:
+            while span > start and a.spans[span - 1].end >= (index + 1) * block_size:
                 span -= 1
             content = a.spans[span].content
             mix = pool.mixed(content)
+        if run == 0 and p.cache_unit > 1 and (index + 1) * ratio % p.cache_unit != 0:  # no hit ends here
+            index -= 1
+            continue
         run += 1
         if not cached_in_kind(a, replica, row, kind, mix, content, index):
             run = 0
@@ -86,9 +93,25 @@ def last_window(a: Arrays, replica: int, request: int, row: int, kind: int, limi
 
 @kernel
 def hit_of_kind(a: Arrays, replica: int, request: int, row: int, kind: int, max_tokens: int) -> int:
-    """The blocks of the longest hit of one kind of group within `max_tokens`."""
+    """The smallest blocks of the longest hit of one kind of group within `max_tokens`."""
     p = a.pools[a.replicas[replica].pool]
-    limit = max_tokens // p.block_size
+    if p.cache_unit == 1:
+        return own_hit_of_kind(a, replica, request, row, kind, max_tokens // p.block_size, max_tokens)
+    ratio = ratio_of_kind(a, p, kind)
+    own = own_hit_of_kind(a, replica, request, row, kind, max_tokens // (p.block_size * ratio), max_tokens)
+    return own * ratio // p.cache_unit * p.cache_unit
+
+
+@kernel
+def ratio_of_kind(a: Arrays, p: Pool, kind: int) -> int:
+    """How many times the tokens of the smallest block one of this kind holds."""
+    return int(a.groups[p.first_group + a.group_order[a.kinds[p.first_kind + kind].first]].block_ratio)
+
+
+@kernel
+def own_hit_of_kind(a: Arrays, replica: int, request: int, row: int, kind: int, limit: int, max_tokens: int) -> int:
+    """The same in blocks of the kind, of which `limit` lie within `max_tokens`."""
+    p = a.pools[a.replicas[replica].pool]
     group = a.group_order[a.kinds[p.first_kind + kind].first]
     of = a.groups[p.first_group + group]
     if p.num_windows > 0 and of.window > 0 and of.chunked == 0:
@@ -169,7 +192,7 @@ def deficit(a: Arrays, replica: int, request: int, row: int, hits: int, full_tok
     )
     full, chunk = 0, 0
     for group in range(p.num_groups):
-        held = max(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
+        held = max(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), own_blocks(a, p, group, hits))
         cap = a.groups[p.first_group + group].cap
         full_group = blocks.blocks_in(a.groups, p, group, full_blocks)
         if a.groups[p.first_group + group].is_state == 1:
@@ -187,14 +210,21 @@ def deficit(a: Arrays, replica: int, request: int, row: int, hits: int, full_tok
     if p.in_segments == 1:
         return missing + segments.num_held_free(a, row, hits)
     for group in range(p.num_groups):
-        missing += num_held_free(a, p, row, group, first_held(a, p, row, group, hits), hits)
+        own = own_blocks(a, p, group, hits)
+        missing += num_held_free(a, p, row, group, first_held(a, p, row, group, hits), own)
     return missing
+
+
+@kernel
+def own_blocks(a: Arrays, p: Pool, group: int, hits: int) -> int:
+    """How many blocks of a group as many of the smallest are, at the end of a hit."""
+    return hits if p.cache_unit == 1 else hits // a.groups[p.first_group + group].block_ratio
 
 
 @kernel
 def first_held(a: Arrays, p: Pool, row: int, group: int, hits: int) -> int:
     """Where the blocks begin that a hit of `hits` blocks holds: those before the window stay where they are."""
-    skipped = min(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), hits)
+    skipped = min(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), own_blocks(a, p, group, hits))
     return max(skipped, a.table_starts[row, group])
 
 
@@ -222,7 +252,7 @@ def hold_blocks(a: Arrays, replica: int, row: int, hits: int) -> None:
             start = first_held(a, p, row, group, hits)
         a.table_starts[row, group] = start
         first = group * p.row_blocks
-        for index in range(first + start, first + hits):
+        for index in range(first + start, first + own_blocks(a, p, group, hits)):
             was_free = pool.touch(a.blocks, a.free_queue, a.queue_places, replica, a.tables[row, index])
             a.replicas[replica].num_free_blocks -= was_free
             a.replicas[replica].num_cached_free_blocks -= was_free

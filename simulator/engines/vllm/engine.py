@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import lcm
 from typing import Any
 
 from files.errors import HeadcountError
@@ -14,6 +15,7 @@ from kvcache.releases import (
     KV_OFFLOADING_AS_READ,
     SCHEDULER_RULES,
     STATES_CACHED_AS_READ,
+    UNEQUAL_BLOCKS_CACHED_AS_READ,
     check_simulated,
 )
 from simulator.engines.vllm.arguments import EngineArgs
@@ -101,18 +103,18 @@ class EngineConfig:
             raise HeadcountError("layers that all attend to everything form one KV-cache group, as in vLLM")
         if any(size % self.block_size for size in self.group_block_sizes):
             raise HeadcountError(f"a KV-cache group's block size must be a multiple of the smallest, {self.block_size}")
-        if self.enable_prefix_caching and any(group.block_size for group in self.kv_groups):
+        if self.cache_unit > 1 and any(group.is_state or group.chunked for group in self.kv_groups):
             raise HeadcountError(
-                "prefix caching is not simulated for models with blocks of unequal size; give "
+                "prefix caching is not simulated for models with blocks of unequal size beside states or chunks; give "
                 "--no-enable-prefix-caching"
             )
         if self.caches_states:
             self._check_cached_states(attention)
         interval = self.prefix_cache_retention_interval or 0
-        if interval < 0 or interval % self.block_size:
+        unit = self.block_size * self.cache_unit
+        if interval < 0 or interval % unit:
             raise HeadcountError(
-                f"prefix_cache_retention_interval is {interval:,}; it must be 0 or a multiple of the block size, "
-                f"{self.block_size}"
+                f"prefix_cache_retention_interval is {interval:,}; it must be 0 or a multiple of the block size, {unit}"
             )
 
     def _check_cached_states(self, attention: Sequence[KVGroup]) -> None:
@@ -193,6 +195,13 @@ class EngineConfig:
         """Tokens in a block, group by group; a state that is not cached is one block, as long as any request."""
         whole = self.block_size if self.caches_states else -(-self.max_model_len // self.block_size) * self.block_size
         return tuple(whole if group.is_state else group.block_size or self.block_size for group in self.kv_groups)
+
+    @property
+    def cache_unit(self) -> int:
+        """Prefix hits end where a block of every group does: at multiples of so many of the smallest blocks."""
+        if not self.enable_prefix_caching:
+            return 1
+        return lcm(*self.group_block_sizes) // self.block_size
 
     @property
     def caches_states(self) -> bool:
@@ -287,7 +296,7 @@ def with_release_rules(engine: EngineConfig, vllm_version: str) -> EngineConfig:
 def caches_prefixes(layout: KVLayout, vllm_version: str) -> bool:
     """Whether prefix caching is simulated over this layout under a release's rules."""
     if any(group.block_size for group in layout.groups):
-        return False
+        return layout.compresses and UNEQUAL_BLOCKS_CACHED_AS_READ.holds_in(vllm_version)
     if layout.mamba_cache_mode is None:
         return True
     return layout.mamba_cache_mode == "align" and STATES_CACHED_AS_READ.holds_in(vllm_version)
