@@ -64,7 +64,7 @@ def _check_alone(given: Given) -> None:
     """Raise HeadcountError for what goes with a fleet that does not change."""
     outputs, link, pools = given.input(OutputsInput), given.input(LinkInput), given.input(DeployedInput).pools
     values = {**vars(outputs), "pools": pools, **vars(link)}
-    wrong = next((name for name, value in values.items() if value is not None), None)
+    wrong = next((name for name, value in values.items() if value not in (None, False)), None)
     if wrong is not None:
         each = next(
             found[wrong] for kind in (OutputsInput, DeployedInput, LinkInput) if wrong in (found := described(kind))

@@ -64,6 +64,8 @@ def test_what_helps_against_an_api_server_is_of_the_engine() -> None:
 
 
 def test_token_ids_are_forwarded_between_pools_alone(headcount: Run) -> None:
+    changing = headcount(*SERVER, "--users", "5", "--forward-token-ids", "--event", "crash@1min", "--duration", "2min")
+    assert (changing.code, "--forward-token-ids goes with one load" in changing.err) == (2, True)
     alone = headcount(*SERVER, "--rate", "1", "--forward-token-ids")
     assert (alone.code, "--forward-token-ids needs two pools" in alone.err) == (2, True)
     pushed = headcount(
