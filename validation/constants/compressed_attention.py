@@ -33,7 +33,7 @@ MOST_TOKENS, SHORTEST_PROMPTS_S = 32768, 5e-4
 
 
 @cache
-def _rank(gpu: str, model: str, heads: int, ratio: int) -> Rank:
+def attention_rank(gpu: str, model: str, heads: int, ratio: int) -> Rank:
     """A rank that holds one layer's attention alone, with so many heads."""
     arch = load_model(model)
     layer = next(
@@ -92,7 +92,7 @@ def _rows(data: Path) -> Iterator[tuple[object, ...]]:
                 table = table[is_served & (table["measured_s"] >= SHORTEST_PROMPTS_S)]
             for row in table.itertuples():
                 model = "deepseek-v4-flash" if "Flash" in row.model else "deepseek-v4-pro"
-                rank = _rank(gpu, model, row.num_heads, ratio)
+                rank = attention_rank(gpu, model, row.num_heads, ratio)
                 window = window_class(load_model(model))[1]
                 ours_s = module_s(rank, window, row.batch_size, row.isl if is_prompt else 1, row.step)
                 yield gpu, is_prompt, ratio, row.num_heads, row.measured_s, ours_s

@@ -1,4 +1,4 @@
-"""Step times of DeepSeek-V4: its attention modules beside measured ones, hyper-connections, what grows with contexts."""
+"""Step times of DeepSeek-V4: its attention modules beside measured ones, hyper-connections, growth with contexts."""
 
 import numpy as np
 import pytest
@@ -10,29 +10,34 @@ from simulator.latency.forms.physical import rank_of, window_class
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import served_model
 from simulator.latency.terms import Rank
-from validation.constants.compressed_attention import _rank, module_s
+from validation.constants.compressed_attention import attention_rank, module_s
 
 FLASH, PRO = "deepseek-v4-flash", "deepseek-v4-pro"
 
 
 @pytest.mark.parametrize(
-    ("gpu", "model", "heads", "ratio", "sequences", "tokens", "context", "measured_us"),
+    ("layer", "load", "measured_us"),
     [
-        ("h200-sxm", FLASH, 64, 4, 64, 1, 4096, 156),
-        ("h200-sxm", FLASH, 8, 4, 256, 1, 2048, 192),
-        ("h200-sxm", PRO, 128, 4, 256, 1, 4096, 539),
-        ("h200-sxm", FLASH, 64, 128, 128, 1, 2048, 116),
-        ("h200-sxm", FLASH, 64, 128, 1, 8192, 0, 3383),
-        ("b200-sxm", FLASH, 64, 4, 256, 1, 2048, 178),
-        ("b200-sxm", FLASH, 8, 128, 1, 8192, 0, 1008),
+        (("h200-sxm", FLASH, 64, 4), (64, 1, 4096), 156),
+        (("h200-sxm", FLASH, 8, 4), (256, 1, 2048), 192),
+        (("h200-sxm", PRO, 128, 4), (256, 1, 4096), 539),
+        (("h200-sxm", FLASH, 64, 128), (128, 1, 2048), 116),
+        (("h200-sxm", FLASH, 64, 128), (1, 8192, 0), 3383),
+        (("b200-sxm", FLASH, 64, 4), (256, 1, 2048), 178),
+        (("b200-sxm", FLASH, 8, 128), (1, 8192, 0), 1008),
     ],
 )
 def test_modules_take_as_long_as_they_were_measured(
-    gpu: str, model: str, heads: int, ratio: int, sequences: int, tokens: int, context: int, measured_us: float
+    layer: tuple[str, str, int, int], load: tuple[int, int, int], measured_us: float
 ) -> None:
-    """aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0): dsv4_csa and dsv4_hca modules with vLLM 0.24."""
+    """aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0): dsv4_csa and dsv4_hca modules with vLLM 0.24.
+
+    A layer: GPU, model, heads, tokens in an entry. A load: sequences, tokens of each, context before.
+    """
+    gpu, model, heads, ratio = layer
+    sequences, tokens, context = load
     window = window_class(load_model(model))[1]
-    ours_s = module_s(_rank(gpu, model, heads, ratio), window, sequences, tokens, context)
+    ours_s = module_s(attention_rank(gpu, model, heads, ratio), window, sequences, tokens, context)
     assert ours_s * 1e6 == pytest.approx(measured_us, rel=0.15)
 
 
