@@ -182,6 +182,7 @@ class Experts:
     moe_intermediate_size: int  # of each routed expert
     shared_expert_intermediate_size: int = 0  # of those that every token passes, together
     hidden_size: int = 0  # what experts read and write, where it is narrower (Nemotron-H); 0: the model's
+    by_word: bool = False  # a table gives each word its experts (DeepSeek-V4), so that no bias balances them
 
     @property
     def problems(self) -> list[str]:

@@ -240,7 +240,7 @@ def _experts(arch: Architecture, experts: Experts, parallelism: Parallelism) -> 
     if arch.shared_expert_gate:
         yield Tensor("shared_experts", 1, arch.hidden_size)
     yield Tensor("router", experts.num_experts, arch.hidden_size, element_bytes=4 if arch.router_fp32 else 0)
-    if arch.router_bias:
+    if arch.router_bias and not experts.by_word:
         # A bias that balances experts is fp32 in vLLM; gpt-oss's, which goes with biases of its experts, is not.
         yield Tensor("router", experts.num_experts, element_bytes=0 if arch.expert_bias else 4)
 

@@ -21,8 +21,15 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
     if fields.family.compresses:
         compressed = read_compressed(fields)
         widths = read_mlps(fields, (WINDOW,) * len(compressed), (False,) * len(compressed))
-        pairs = zip(compressed, widths, strict=True)
-        return tuple(Layer(attention=own, intermediate_size=width, experts=experts) for own, (width, experts) in pairs)
+        by_word = fields.integer("num_hash_layers")
+        return tuple(
+            Layer(
+                attention=own,
+                intermediate_size=width,
+                experts=experts and replace(experts, by_word=index < by_word),
+            )
+            for index, (own, (width, experts)) in enumerate(zip(compressed, widths, strict=True))
+        )
     kinds = layer_kinds(fields)
     owners = _kv_owners(fields, kinds)
     attends = {kind: _attention(fields, kind) for kind in dict.fromkeys(kinds) if kind in (FULL, WINDOW, PARALLEL)}
