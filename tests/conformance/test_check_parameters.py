@@ -182,6 +182,9 @@ def test_the_whole_catalog_has_transformers_parameters_to_the_last_one(vllm_pyth
         "zai-org/GLM-4.6": 89 * 160,
         "zai-org/GLM-5": 75 * 256,
         "zai-org/GLM-5.2": 75 * 256,
+        # The first three layers look their six experts up by the token.
+        "deepseek-ai/DeepSeek-V4-Flash": 40 * 256 + 3 * 6 * 129_280,
+        "deepseek-ai/DeepSeek-V4-Pro": 58 * 384 + 3 * 6 * 129_280,
         "XiaomiMiMo/MiMo-V2-Flash": 47 * 256,
         "moonshotai/Kimi-Linear-48B-A3B-Instruct": 26 * 256,
         "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 23 * 128,
