@@ -62,8 +62,8 @@ def default_async_scheduling(vllm_version: str, speculation: Speculation | None 
 
 
 def default_api_servers(vllm_version: str, data_parallel_size: int) -> int:
-    """`api_server_count` where the user gives none."""
-    return data_parallel_size if API_SERVER_PER_RANK.holds_in(vllm_version) else 1
+    """`api_server_count` where the user gives none; of more than MOST_API_SERVERS no more are simulated."""
+    return min(data_parallel_size, MOST_API_SERVERS) if API_SERVER_PER_RANK.holds_in(vllm_version) else 1
 
 
 def default_retention_interval(vllm_version: str) -> int | None:

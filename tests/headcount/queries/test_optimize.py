@@ -113,7 +113,7 @@ def test_sglang_s_own_arguments_are_searched() -> None:
     """Policies and conservativeness, which no estimate knows, are simulated on top of the best by their estimates."""
     sglang = {
         **QUICK, "engine": "sglang", "context_length": 4096, "mem_fraction_static": 0.05, "max_model_len": None,
-        "gpu_memory_utilization": None, "finalists": 2,
+        "gpu_memory_utilization": None, "vllm_version": None, "finalists": 2,
     }  # fmt: skip
     axes = [axis.name for axis in space(None, {"engine": "sglang", "chunked_prefill_size": 4096})]
     assert axes[:3] == ["max_running_requests", "enable_mixed_chunk", "kv_cache_dtype"]
@@ -189,7 +189,8 @@ def test_the_command_answers_as_python_does(
         "optimize", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--search", "kv-cache-dtype=fp8", "--search",
         "max-num-seqs=4,8", "--search", "block-size=32", "--finalists", "2", "--workload", SHORT_ANSWERS,
         "--latency-model", "constant", "--step-s", "0.4", "--ttft", "5s", "--tpot", "1s", "--no-store",
-        "--max-model-len", "4096", "--gpu-memory-utilization", "0.05", "-tp", "1", "--json", "--report", report,
+        "--max-model-len", "4096", "--gpu-memory-utilization", "0.05", "-tp", "1", "--vllm-version", QUICK["vllm_version"],
+        "--json", "--report", report,
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert figures(ran.out) == json.loads(json.dumps(answer.to_json()))
