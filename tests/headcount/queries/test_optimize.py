@@ -189,8 +189,8 @@ def test_the_command_answers_as_python_does(
         "optimize", "--model", "qwen3-0.6b", "--gpu", "h100-sxm", "--search", "kv-cache-dtype=fp8", "--search",
         "max-num-seqs=4,8", "--search", "block-size=32", "--finalists", "2", "--workload", SHORT_ANSWERS,
         "--latency-model", "constant", "--step-s", "0.4", "--ttft", "5s", "--tpot", "1s", "--no-store",
-        "--max-model-len", "4096", "--gpu-memory-utilization", "0.05", "-tp", "1", "--vllm-version", QUICK["vllm_version"],
-        "--json", "--report", report,
+        "--max-model-len", "4096", "--gpu-memory-utilization", "0.05", "-tp", "1",
+        "--vllm-version", QUICK["vllm_version"], "--json", "--report", report,
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert figures(ran.out) == json.loads(json.dumps(answer.to_json()))

@@ -27,6 +27,8 @@ def peak_bytes(replicas: int, ranks: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(("replicas", "ranks"), [(2000, 1), (1, 2048)])
 def test_an_engine_without_requests_takes_at_most_20_kb(replicas: int, ranks: int) -> None:
-    peak_bytes(1, 1)  # compiles what is not compiled yet
-    more = peak_bytes(replicas, ranks) - peak_bytes(1, 1)
+    """Beside two of them, which need the same kernels: those of ranks take 50 MB more than those of a plain engine."""
+    few = min(replicas, 2), min(ranks, 2)
+    peak_bytes(*few)  # compiles what is not compiled yet
+    more = peak_bytes(replicas, ranks) - peak_bytes(*few)
     assert more <= MOST_BYTES_EACH * replicas * ranks
