@@ -19,14 +19,7 @@ from simulator.engines.vllm.environment import peers_over_pcie
 from simulator.latency.expert_routing import ExpertLoad, assign_tokens, fullest_rank, tiles_at_least
 from simulator.latency.fp32 import FP32_BYTES, fp32_column_s, fp32_flops_per_s
 from simulator.latency.gpu_constants import Constants
-from simulator.latency.model import (
-    ACTIVATIONS,
-    COMMUNICATION,
-    COMPUTE,
-    FIXED_OVERHEAD,
-    WEIGHTS_READ,
-    ServedModel,
-)
+from simulator.latency.model import ACTIVATIONS, COMMUNICATION, COMPUTE, FIXED_OVERHEAD, WEIGHTS_READ, ServedModel
 from simulator.latency.step_time import FloatArray
 
 _LONGEST_CONVOLUTION = 16  # columns: taps of a state's convolution (3 or 4), decay rates (16); no multiply is as narrow
