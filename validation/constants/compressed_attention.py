@@ -6,7 +6,6 @@ For each GPU, ratio of compression and number of heads on a rank: the median of 
 that of nine in ten rows. Rows of prompts are those of 0.5 ms and more: shorter ones are the launches of kernels.
 """
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -24,6 +23,7 @@ from simulator.latency.model import served_model
 from simulator.latency.step_time import BatchSums
 from simulator.latency.terms import Rank, gemm, is_multiply
 from validation.constants.kernel_tables.tables import GPUS, read_table
+from validation.constants.sparse_attention import print_errors
 
 TABLES = {  # tokens in an entry, whether of prompts
     "dsv4_csa_generation_module": (4, False), "dsv4_csa_context_module": (4, True),
@@ -98,17 +98,5 @@ def _rows(data: Path) -> Iterator[tuple[object, ...]]:
                 yield gpu, is_prompt, ratio, row.num_heads, row.measured_s, ours_s
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder of public measurements")
-    table = compared(parser.parse_args().data)
-    table["off"] = np.log(table["ours_s"] / table["measured_s"])
-    kinds = table.groupby(["gpu", "is_prompt", "ratio", "heads"])["off"]
-    print(
-        kinds.agg(median="median", half=lambda x: x.abs().median(), most=lambda x: x.abs().quantile(0.9), rows="size")
-    )
-    print(f"all {len(table):,} rows: half within {table['off'].abs().median():.1%}")
-
-
 if __name__ == "__main__":
-    main()
+    print_errors(compared, __doc__, "ratio")

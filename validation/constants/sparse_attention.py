@@ -7,7 +7,7 @@ of nine in ten rows. Rows of prompts are those of 5 ms and more: shorter ones ar
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -90,12 +90,16 @@ def _rows(data: Path) -> Iterator[tuple[object, ...]]:
                 yield gpu, is_prompt, row.kv_cache_dtype, row.num_heads, row.measured_s, ours_s
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def print_errors(of: Callable[[Path], pd.DataFrame], described: str | None, kind: str) -> None:
+    """For the command line: errors of `of(DATA)` by GPU, `kind` and number of heads."""
+    parser = argparse.ArgumentParser(description=described, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of public measurements")
-    table = compared(parser.parse_args().data)
+    data = parser.parse_args().data
+    table = of(data)
+    if table.empty:
+        parser.error(f"{data} has no kernel tables of attention modules; give the folder that holds measured/")
     table["off"] = np.log(table["ours_s"] / table["measured_s"])
-    kinds = table.groupby(["gpu", "is_prompt", "kv_cache", "heads"])["off"]
+    kinds = table.groupby(["gpu", "is_prompt", kind, "heads"])["off"]
     print(
         kinds.agg(median="median", half=lambda x: x.abs().median(), most=lambda x: x.abs().quantile(0.9), rows="size")
     )
@@ -103,4 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    print_errors(compared, __doc__, "kv_cache")
