@@ -1,7 +1,9 @@
 """Real engines for the tests that need one; for each test a store of its own."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from hypothesis import settings
@@ -73,8 +75,11 @@ def _turn(item: pytest.Item) -> int:
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulations kept by no other test: many change constants that are code elsewhere."""
+def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Simulations kept by no other test, as many change constants that are code elsewhere, and not after it.
+
+    A test of a search keeps up to 2 GB of them.
+    """
     folder: list[Path] = []
 
     def cache_folder() -> Path:
@@ -82,3 +87,6 @@ def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         return folder[0]
 
     monkeypatch.setattr(row_store, "cache_folder", cache_folder)
+    yield
+    for path in folder:
+        rmtree(path)
