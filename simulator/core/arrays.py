@@ -33,7 +33,7 @@ LOG_WORDS = 1 << 20
 
 def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_steps: bool, seed: int) -> Arrays:
     """Allocate a run's state, as large as the largest pool needs; what a run does not touch costs no memory."""
-    in_segments = all(_has_one_table(pool.engine) for pool in fleet.pools)
+    in_segments = all(_is_in_segments(pool.engine) for pool in fleet.pools)
     pools, engines = [_sizes(pool, table, in_segments=in_segments) for pool in fleet.pools], fleet.num_engines
     seqs, plans = max(pool.max_num_seqs for pool in pools), max(pool.engine.plans_in_flight for pool in fleet.pools)
     rows, groups = max(pool.num_rows for pool in pools), max(pool.num_groups for pool in pools)
@@ -41,7 +41,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     if blocks >= 2**31 or table.num_spans >= 2**31:
         raise HeadcountError(f"{blocks:,} KV blocks over {engines:,} replicas are more than one run can hold (2**31)")
     words = sum(pool.num_engines * _words_per_instant(pool, of) for pool, of in zip(fleet.pools, pools, strict=True))
-    spans = _spans(table, are_dense=has_index(router))
+    spans = _spans(table, are_dense=has_index(router), groups=max(groups, 1))
     contents = int(spans["content"].max(initial=-1)) + 1 if has_index(router) else 0
     num_blocks = 0 if in_segments else blocks
     arrays = Arrays(
@@ -126,8 +126,8 @@ class _Sizes:
 
     @property
     def row_words(self) -> int:
-        """Of the block table: each block, or how many segments there are, then each of them and its end."""
-        return 1 + 2 * self.row_blocks if self.in_segments else self.num_groups * self.row_blocks
+        """Of the block table: each block of each group, or places as `vllm.segments` has them."""
+        return self.num_groups * (2 + 2 * self.row_blocks if self.in_segments else self.row_blocks)
 
     @property
     def num_blocks(self) -> int:
@@ -138,13 +138,14 @@ class _Sizes:
         return self.vllm is not None and self.vllm.caches_states
 
 
-def _has_one_table(engine: EngineConfig | SGLangConfig) -> bool:
-    """Whether all layers attend to everything, and no connector deals with single blocks."""
+def _is_in_segments(engine: EngineConfig | SGLangConfig) -> bool:
+    """Whether no connector deals with single blocks, and all groups have blocks of one size, without gaps."""
     if not isinstance(engine, EngineConfig):
         return True
-    if len(engine.kv_groups) > 1 or engine.host_tier is not None or engine.kv_role is not None:
+    if engine.host_tier is not None or engine.kv_role is not None or len(set(engine.group_block_sizes)) > 1:
         return False
-    return engine.kv_groups[0].window is None and not engine.kv_groups[0].is_state
+    has_windows = any(group.window is not None for group in engine.kv_groups)
+    return not (has_windows and engine.hash_lookahead_tokens) and not any(group.is_state for group in engine.kv_groups)
 
 
 def _sizes(pool: Pool, table: RequestTable, *, in_segments: bool) -> _Sizes:
@@ -234,6 +235,7 @@ def _groups(pool: _Sizes) -> NDArray[np.void]:
             most = group.blocks_per_request(engine.max_model_len, engine.max_in_flight_tokens, block_size)
             values[place]["cap"] = most
         values[place]["tail"] = 0 if group.chunked else math.ceil((group.window - 1) / block_size)
+    values["is_like_last"][1:] = values[1:] == values[:-1]
     return values
 
 
@@ -369,16 +371,17 @@ def _open_order(table: RequestTable) -> NDArray[np.int32]:
     return timed[np.argsort(table.arrival_s[timed], kind="stable")].astype(np.int32)
 
 
-def _spans(table: RequestTable, *, are_dense: bool) -> NDArray[np.void]:
+def _spans(table: RequestTable, *, are_dense: bool, groups: int) -> NDArray[np.void]:
+    """Content ids fit 32 bits with a group of layers; dense ones lie below the number of spans."""
     values = np.zeros(table.num_spans, layout.SPAN)
-    values["content"] = _short_ids(table.span_content, are_dense=are_dense)
+    values["content"] = _short_ids(table.span_content, below=max(table.num_spans, 1) if are_dense else 2**31 // groups)
     values["end"] = table.span_end
     return values
 
 
-def _short_ids(content: NDArray[np.int64], *, are_dense: bool) -> NDArray[np.int64]:
-    """Content ids of 32 bits, equal where the given ones are; dense: below the number of spans."""
-    if content.max(initial=0) < (max(len(content), 1) if are_dense else 2**31):
+def _short_ids(content: NDArray[np.int64], *, below: int) -> NDArray[np.int64]:
+    """Content ids equal where the given ones are, and in a row where one of those is not `below`."""
+    if content.max(initial=0) < below:
         return content
     return np.unique(content, return_inverse=True)[1]
 

@@ -87,15 +87,16 @@ def cases(draw: st.DrawFn, *, max_requests: int = 60, max_replicas: int = 3, min
     return Case(Fleet(pools=made, router=draw(st.sampled_from(ROUTERS))), table)
 
 
-def with_one_table(case: Case) -> Case:
-    """The same fleet of engines whose layers all attend to everything and keep prefixes, in as few blocks."""
+def in_segments(case: Case) -> Case:
+    """The same fleet of engines that keep prefixes, in blocks of one size and without states."""
     longest = int((case.table.prompt_tokens + case.table.output_tokens).max())
     made = []
     for pool in case.fleet.pools:
         engine = pool.engine
+        groups = tuple(replace(group, block_size=None) for group in engine.kv_groups if not group.is_state)
+        groups = groups or (KVGroup(None),)
         needed = -(-(longest + 1) // engine.block_size) + -(-(40 if engine.speculation else 0) // engine.block_size)
-        num_gpu_blocks = engine.num_gpu_blocks - (len(engine.kv_groups) - 1) * needed
-        groups = (KVGroup(None),)
+        num_gpu_blocks = engine.num_gpu_blocks - (len(engine.kv_groups) - len(groups)) * needed
         engine = replace(engine, kv_groups=groups, enable_prefix_caching=True, num_gpu_blocks=num_gpu_blocks)
         made.append(replace(pool, engine=engine))
     return replace(case, fleet=replace(case.fleet, pools=tuple(made)))

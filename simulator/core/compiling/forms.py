@@ -1,8 +1,9 @@
 """The forms in which the kernels are compiled: without what a fleet has no use for they compile sooner and run faster.
 
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
-sees its own requests alone. A routed one has any compiled router, a layered one any layers too. What a fleet needs is
-compiled when the first such fleet is simulated.
+sees its own requests alone. A routed one has any compiled router, a windowed one groups of layers with and without
+windows too, a layered one states and blocks of unequal size. What a fleet needs is compiled when the first such fleet
+is simulated.
 """
 
 from simulator.core.layout import SERVE, SGLANG, VLLM
@@ -21,16 +22,8 @@ _PLAIN_VLLM = {
     "by_priority": 0,
     "defers_frees": 0,
 }
-_FULL_ATTENTION = {
-    "num_groups": 1,
-    "num_kinds": 1,
-    "num_windows": 0,
-    "num_states": 0,
-    "block_ratio": 1,
-    "cache_unit": 1,
-    "is_state": 0,
-    "in_segments": 1,
-}
+_EQUAL_BLOCKS = {"num_states": 0, "block_ratio": 1, "cache_unit": 1, "is_state": 0, "in_segments": 1}
+_FULL_ATTENTION = {**_EQUAL_BLOCKS, "num_groups": 1, "num_kinds": 1, "num_windows": 0}
 _COUNTING_ROUTER = {
     "sees_metrics": 0,
     "sees_tokens": 0,
@@ -42,6 +35,7 @@ _COUNTING_ROUTER = {
 FORMS: dict[str, dict[str, int]] = {
     "plain": {**_PLAIN_VLLM, **_FULL_ATTENTION, **_COUNTING_ROUTER},
     "routed": {**_PLAIN_VLLM, **_FULL_ATTENTION},
+    "windowed": {**_PLAIN_VLLM, **_EQUAL_BLOCKS},
     "layered": {**_PLAIN_VLLM, "in_segments": 0},
     "sglang": {**_PLAIN_SERVING, "engine": SGLANG},
     "whole": {},

@@ -49,7 +49,8 @@ def release(a: Arrays, replica: int, request: int) -> None:
     p = a.pools[state.pool]
     req = a.requests[request]
     if p.in_segments == 1:
-        segments.release(a, replica, req.row, req.num_blocks - req.cached_blocks)
+        for group in range(p.num_groups):
+            segments.release(a, replica, req.row, group, req.num_blocks)
     else:
         release_blocks(a, replica, req)
     ends.note_released(a, replica, req.row)
@@ -83,14 +84,17 @@ def free_skipped(a: Arrays, replica: int, request: int) -> None:
     processed = max(req.computed - req.in_flight, 0)
     if processed < a.skip_at[req.row]:
         return
-    skip_at = p.max_model_len
+    skip_at, skipped = p.max_model_len, 0
     for group in range(p.num_groups):
         if a.groups[p.first_group + group].window == 0:
             continue
-        skip_at = min(skip_at, next_skip(a.groups, p, group, processed))
+        if a.groups[p.first_group + group].is_like_last == 0:  # divisions are slow
+            skip_at = min(skip_at, next_skip(a.groups, p, group, processed))
+            skipped = min(skipped_blocks(a.groups, p, group, processed), blocks_in(a.groups, p, group, req.num_blocks))
         start = a.table_starts[req.row, group]
-        skipped = min(skipped_blocks(a.groups, p, group, processed), blocks_in(a.groups, p, group, req.num_blocks))
-        if skipped > start:
+        if skipped > start and p.in_segments == 1:
+            segments.skip(a, replica, req, group, skipped)
+        elif skipped > start:
             first = group * p.row_blocks
             start, end = first + start, first + skipped
             if a.groups[p.first_group + group].is_state == 1:
@@ -122,7 +126,7 @@ def grow(a: Arrays, replica: int, request: int, num_blocks: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
     if p.in_segments == 1:
-        segments.take(a, replica, max(num_blocks - req.num_blocks, 0))
+        segments.take(a, replica, p.num_groups * max(num_blocks - req.num_blocks, 0))
     else:
         take_blocks(a, replica, req, num_blocks)
     req.num_blocks = max(req.num_blocks, num_blocks)
@@ -169,11 +173,28 @@ def cache_known(a: Arrays, replica: int, request: int, num_tokens: int) -> None:
 @kernel
 def cache_segments(a: Arrays, replica: int, req: Request, num_full: int) -> None:
     p = a.pools[a.replicas[replica].pool]
-    begin, span = req.cached_blocks, req.span_start
+    if p.num_windows == 0:
+        cache_run(a, replica, p, req, 0, req.cached_blocks, num_full)
+        return
+    first = first_end = NONE
+    for group in range(p.num_groups):
+        if a.groups[p.first_group + group].is_like_last == 0:  # divisions are slow
+            first = max(req.cached_blocks, a.table_starts[req.row, group])
+            first, first_end = next_retained(a, p, req, group, first, num_full)
+        begin, end = first, first_end
+        while begin < num_full:
+            cache_run(a, replica, p, req, group, begin, end)
+            begin, end = next_retained(a, p, req, group, end, num_full)
+
+
+@kernel
+def cache_run(a: Arrays, replica: int, p: Pool, req: Request, group: int, begin: int, num_full: int) -> None:
+    """Cache a group's blocks [begin, num_full), content by content."""
+    span = req.span_start
     while begin < num_full:
         end = min((a.spans[span].end - p.hash_lookahead_tokens) // p.block_size, num_full)
         if end > begin:
-            segments.cache(a, replica, req.row, a.spans[span].content, begin, end)
+            segments.cache(a, replica, req.row, group, a.spans[span].content, begin, end)
             begin = end
         span += 1
 
@@ -236,26 +257,58 @@ def look_ahead(a: Arrays, replica: int, request: int, num_tokens: int) -> None:
 @kernel
 def is_retained(a: Arrays, p: Pool, req: Request, group: int, index: int) -> bool:
     """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
+    return retained_until(a, p, req, group, index) > index
+
+
+@kernel
+def retained_until(a: Arrays, p: Pool, req: Request, group: int, index: int) -> int:
+    """Up to where the blocks from `index` on are retained, or further on again; `index` where it is not."""
     of = a.groups[p.first_group + group]
     tail = of.tail
     if tail == 0:  # full or chunked attention keeps everything
-        return True
+        return p.max_model_len
     if p.retention_interval == NONE and p.cache_unit == 1:
-        return True
-    unit = p.cache_unit // of.block_ratio  # blocks of this group between two ends of hits
+        return p.max_model_len
+    unit, found = p.cache_unit // of.block_ratio, index  # blocks of this group between two ends of hits
     if p.retention_interval != 0:
         segment = unit if p.retention_interval == NONE else p.retention_interval // (p.block_size * of.block_ratio)
-        if tail >= segment or index % segment >= segment - tail:
-            return True
+        if tail >= segment:
+            return p.max_model_len
+        if index % segment >= segment - tail:
+            found = (index // segment + 1) * segment
+    for end in retained_ends(p, req, unit):
+        if end - tail <= index < end:
+            found = max(found, end)
+    return found
+
+
+@kernel
+def next_retained(a: Arrays, p: Pool, req: Request, group: int, index: int, limit: int) -> tuple[int, int]:
+    """The next run of retained blocks in [index, limit); it begins at `limit` where there is none."""
+    of = a.groups[p.first_group + group]
+    end = min(retained_until(a, p, req, group, index), limit)
+    if end > index or index >= limit:
+        return min(index, limit), end
+    unit, found = p.cache_unit // of.block_ratio, limit
+    if p.retention_interval != 0:
+        segment = unit if p.retention_interval == NONE else p.retention_interval // (p.block_size * of.block_ratio)
+        found = min(found, (index // segment + 1) * segment - of.tail)
+    for end in retained_ends(p, req, unit):
+        if end - of.tail > index:
+            found = min(found, end - of.tail)
+    return found, min(retained_until(a, p, req, group, found), limit)
+
+
+@kernel
+def retained_ends(p: Pool, req: Request, unit: int) -> tuple[int, int]:
+    """Where a window's blocks are retained before, counted in blocks of its group: the prompt's end and a junction."""
     unit_tokens = p.block_size * p.cache_unit
-    end = (req.prompt - 1) // unit_tokens * unit
-    junction = req.shared_prefix_boundary // unit_tokens * unit
-    return end - tail <= index < end or junction - tail <= index < junction
+    return (req.prompt - 1) // unit_tokens * unit, req.shared_prefix_boundary // unit_tokens * unit
 
 
 @kernel
 def is_cached(a: Arrays, replica: int, content: int, index: int) -> bool:
     p = a.pools[a.replicas[replica].pool]
     if p.in_segments == 1:
-        return bool(segments.find(a, replica, content, index) != NONE)
+        return bool(segments.find(a, replica, segments.key_of(p, content, 0), index) != NONE)
     return bool(pool.find_cached(a.blocks, a.buckets, replica, content, index, p.bucket_mask) != NONE)

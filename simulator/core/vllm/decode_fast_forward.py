@@ -115,7 +115,7 @@ def may_stay(state: Replica, p: Pool, req: Request) -> bool:
 
     What is cached on delivery was then cached when the step after was scheduled.
     """
-    if p.in_segments == 0 or req.computed < p.window:
+    if p.in_segments == 0 or p.num_windows > 0 or req.computed < p.window:
         return False
     return bool(req.computed + state.step - req.quiet_since + MIN_STEPS <= end_of_quiet(req, p))
 

@@ -12,10 +12,10 @@ BLOCK = record(
     ]
 )
 
-# A run of blocks: [first, end) of a content.
+# A run of blocks: [first, end) of a content in a group of layers.
 SEGMENT = record(
     [
-        ("content", "i4"),
+        ("key", "i4"),  # content and group in one
         ("first", "i4"),
         ("end", "i4"),
         ("holders", "i4"),  # requests, 0: free
@@ -35,6 +35,7 @@ GROUP = record(
         ("tail", "i4"),  # blocks in a row that a hit needs in a sliding window
         ("block_ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
         ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
+        ("is_like_last", "i4"),  # 1: all the above is as in the group before, so their tables begin and end alike
     ]
 )
 KIND = record([("first", "i4"), ("count", "i4")])  # places in `group_order`

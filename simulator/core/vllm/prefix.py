@@ -4,7 +4,7 @@ from simulator.core.jit import kernel, prefetch, rare_kernel
 from simulator.core.layout import NONE
 from simulator.core.state import Arrays
 from simulator.core.types import Pool
-from simulator.core.vllm import blocks, pool, segments, states
+from simulator.core.vllm import blocks, pool, segment_hits, segments, states
 
 
 @kernel
@@ -115,25 +115,56 @@ def own_hit_of_kind(a: Arrays, replica: int, request: int, row: int, kind: int, 
     group = a.group_order[a.kinds[p.first_kind + kind].first]
     of = a.groups[p.first_group + group]
     if p.num_windows > 0 and of.window > 0 and of.chunked == 0:
+        if p.in_segments == 1:
+            start, end = segment_hits.last_window(a, replica, request, kind, limit)
+            begin_at(a, p, row, kind, start)
+            return end
         return last_window(a, replica, request, row, kind, limit)
     start = blocks.skipped_blocks(a.groups, p, group, max_tokens)
     begin_at(a, p, row, kind, start)
+    if p.in_segments == 1:
+        return segment_hits.run_from(a, replica, request, kind, start, limit)
     return run_from(a, replica, request, row, kind, start, limit)
 
 
 @kernel
+def own_blocks(a: Arrays, p: Pool, group: int, hits: int) -> int:
+    """How many blocks of a group as many of the smallest are, at the end of a hit."""
+    return hits if p.cache_unit == 1 else hits // a.groups[p.first_group + group].block_ratio
+
+
+@kernel
+def first_held(a: Arrays, p: Pool, row: int, group: int, hits: int) -> int:
+    """Where the blocks begin that a hit of `hits` blocks holds: those before the window stay where they are."""
+    skipped = min(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), own_blocks(a, p, group, hits))
+    return max(skipped, a.table_starts[row, group])
+
+
+@kernel
 def find_hit(a: Arrays, replica: int, request: int, row: int, max_tokens: int) -> int:
-    """The blocks of the longest prefix that all groups have within `max_tokens`: shortened until every kind agrees.
+    """The blocks of the longest prefix that all groups have within `max_tokens`, entered in the table `row`."""
+    p = a.pools[a.replicas[replica].pool]
+    if p.num_groups > 1:
+        hits = find_common_hit(a, replica, request, row, max_tokens)
+    elif p.in_segments == 1 and p.num_windows == 0:
+        hits = segment_hits.enter_hit(a, replica, request, row, 0, 0, max_tokens // p.block_size)
+    else:
+        hits = hit_of_kind(a, replica, request, row, 0, max_tokens)
+    if p.num_groups == 1 and hits > 0 and p.drops_last_hit == 1:
+        hits -= 1
+    if p.in_segments == 1 and p.num_windows > 0 and hits > 0:
+        for group in range(p.num_groups):
+            segment_hits.enter_hit(a, replica, request, row, group, first_held(a, p, row, group, hits), hits)
+    return hits
+
+
+@kernel
+def find_common_hit(a: Arrays, replica: int, request: int, row: int, max_tokens: int) -> int:
+    """The blocks of the longest prefix that several groups have: shortened until every kind agrees.
 
     Where full attention meets one other kind, once is enough.
     """
     p = a.pools[a.replicas[replica].pool]
-    if p.num_groups == 1:
-        if p.in_segments == 1:
-            hits = segments.find_hit(a, replica, request, row, max_tokens // p.block_size)
-        else:
-            hits = hit_of_kind(a, replica, request, row, 0, max_tokens)
-        return hits - 1 if hits > 0 and p.drops_last_hit == 1 else hits
     leads_full = a.groups[p.first_group + a.group_order[a.kinds[p.first_kind].first]].window == 0
     full, length, longest = NONE, max_tokens, 0
     while True:
@@ -207,25 +238,13 @@ def deficit(a: Arrays, replica: int, request: int, row: int, hits: int, full_tok
         missing += p.watermark_blocks
     if missing + hits * p.num_groups <= 0:
         return missing  # it fits even if every hit uses up a free block
-    if p.in_segments == 1:
-        return missing + segments.num_held_free(a, row, hits)
     for group in range(p.num_groups):
-        own = own_blocks(a, p, group, hits)
-        missing += num_held_free(a, p, row, group, first_held(a, p, row, group, hits), own)
+        own, first = own_blocks(a, p, group, hits), first_held(a, p, row, group, hits)
+        if p.in_segments == 1:
+            missing += segment_hits.num_held_free(a, p, row, group, first, own)
+        else:
+            missing += num_held_free(a, p, row, group, first, own)
     return missing
-
-
-@kernel
-def own_blocks(a: Arrays, p: Pool, group: int, hits: int) -> int:
-    """How many blocks of a group as many of the smallest are, at the end of a hit."""
-    return hits if p.cache_unit == 1 else hits // a.groups[p.first_group + group].block_ratio
-
-
-@kernel
-def first_held(a: Arrays, p: Pool, row: int, group: int, hits: int) -> int:
-    """Where the blocks begin that a hit of `hits` blocks holds: those before the window stay where they are."""
-    skipped = min(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), own_blocks(a, p, group, hits))
-    return max(skipped, a.table_starts[row, group])
 
 
 @kernel
@@ -233,7 +252,7 @@ def hold_hits(a: Arrays, replica: int, request: int, row: int, hits: int) -> Non
     """Give the request the table `row` with its first `hits` blocks."""
     p = a.pools[a.replicas[replica].pool]
     if p.in_segments == 1:
-        segments.hold(a, replica, row, hits)
+        hold_segments(a, replica, p, row, hits)
     else:
         hold_blocks(a, replica, row, hits)
     a.skip_at[row] = 0
@@ -241,6 +260,14 @@ def hold_hits(a: Arrays, replica: int, request: int, row: int, hits: int) -> Non
     req.row = row
     req.num_blocks = hits
     req.cached_blocks = hits
+
+
+@kernel
+def hold_segments(a: Arrays, replica: int, p: Pool, row: int, hits: int) -> None:
+    for group in range(p.num_groups):
+        start = first_held(a, p, row, group, hits) if hits > 0 and p.num_windows > 0 else 0
+        a.table_starts[row, group] = start
+        segments.hold(a, replica, row, group, start, hits)
 
 
 @kernel

@@ -1,85 +1,80 @@
 """Which blocks are free, held or cached, as whole runs of them, compiled.
 
-Takes the place of `pool` where an engine's layers share one table and attend to everything, with the same decisions.
-Successive blocks of one content are computed, cached, held and let go together, so a segment stands for those in
-[first, end). Free segments form a list, each let go of from its last block to its first. Free blocks without a hash
-come before them all, and are only counted: one is like the other.
+Takes the place of `pool` where no connector deals with single blocks and all groups of layers have blocks of one size,
+with the same decisions. Successive blocks of one content are computed, cached, held and let go together, so a segment
+stands for those in [first, end) of a group. Free segments form a list, each let go of from its last block to its
+first. Free blocks without a hash come before them all, and are only counted: one is like the other.
 
-A block table is a row of how many segments it has, then each segment and the block at which it ends. If one is cut
-later, the table's place keeps the upper part, and the lower ones lie `below` it.
+A group's part of a block table has how many places are in use, and which is the first; then each place's segment and
+the block at which it ends. The first begins where the table does (`table_starts`). If a segment is cut later, the
+table's place keeps the upper part, and the lower ones lie `below` it. A place without a segment (`NONE`) stands for
+blocks without a hash, and so does what follows the last place.
+
+Windows let go of one block after the other, so their segments get short. To be found soon they never cross a multiple
+of `CHUNK_BLOCKS`, and each such chunk has a bucket of its own.
 """
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
 from simulator.core.state import Arrays
-from simulator.core.types import Replica
+from simulator.core.types import Pool, Replica, Request
 from simulator.core.vllm import pool
+
+CHUNK_BITS = 3
+CHUNK_BLOCKS = 1 << CHUNK_BITS
+END = 2**31 - 1
 
 
 @kernel
-def find(a: Arrays, replica: int, content: int, index: int) -> int:
-    """The oldest segment that has a content's block `index`, or NONE."""
-    segment = a.buckets[replica, pool.mixed(content) & a.pools[a.replicas[replica].pool].bucket_mask]
+def key_of(p: Pool, content: int, group: int) -> int:
+    """What a group's blocks of a content are cached under."""
+    return content * p.num_groups + group
+
+
+@kernel
+def place_of(p: Pool, group: int) -> int:
+    """Where a group's part of a block table begins."""
+    return group * (2 + 2 * p.row_blocks)
+
+
+@kernel
+def is_in_chunks(a: Arrays, p: Pool, group: int) -> bool:
+    return bool(p.num_windows > 0 and a.groups[p.first_group + group].window > 0)
+
+
+@kernel
+def bucket_of(a: Arrays, p: Pool, key: int, group: int, index: int) -> int:
+    """Where segments lie that have a group's block `index` under a key."""
+    bucket = pool.mixed(key)
+    if is_in_chunks(a, p, group):
+        bucket += index >> CHUNK_BITS
+    return bucket & p.bucket_mask
+
+
+@kernel
+def longest_end(a: Arrays, p: Pool, group: int, index: int) -> int:
+    """Where a segment with block `index` ends at the latest."""
+    return ((index >> CHUNK_BITS) + 1) << CHUNK_BITS if is_in_chunks(a, p, group) else END
+
+
+@kernel
+def find(a: Arrays, replica: int, key: int, index: int) -> int:
+    """The oldest segment that has block `index` under a key of a group without a window, or NONE."""
+    segment = a.buckets[replica, pool.mixed(key) & a.pools[a.replicas[replica].pool].bucket_mask]
     while segment != NONE:
         of = a.segments[segment]
-        if of.content == content and of.first <= index < of.end:
+        if of.key == key and of.first <= index < of.end:
             return segment
         segment = of.next_in_bucket
     return NONE
 
 
 @kernel
-def find_oldest(a: Arrays, replica: int, content: int, begin: int, end: int) -> tuple[int, int]:
-    """The segment that a hit takes block `begin` of, or NONE, and how far it is the oldest, up to `end`."""
-    segment = a.buckets[replica, pool.mixed(content) & a.pools[a.replicas[replica].pool].bucket_mask]
-    while segment != NONE:
-        of = a.segments[segment]
-        if of.content == content and of.end > begin:
-            if of.first <= begin:
-                return segment, min(end, of.end)
-            end = min(end, of.first)
-        segment = of.next_in_bucket
-    return NONE, begin
-
-
-@kernel
-def find_hit(a: Arrays, replica: int, request: int, row: int, limit: int) -> int:
-    """How many blocks within `limit` are cached in a row; enters them in the table `row`, which nobody holds yet."""
-    p = a.pools[a.replicas[replica].pool]
-    span = a.requests[request].span_start
-    hits, place = 0, 1
-    while hits < limit:
-        end = min((a.spans[span].end - p.hash_lookahead_tokens) // p.block_size, limit)
-        if end <= hits:
-            span += 1
-            continue
-        segment, end = find_oldest(a, replica, a.spans[span].content, hits, end)
-        if segment == NONE:
-            break
-        a.tables[row, place] = segment
-        a.tables[row, place + 1] = hits = end
-        place += 2
-    return hits
-
-
-@kernel
-def num_held_free(a: Arrays, row: int, hits: int) -> int:
-    """How many of a table's first `hits` blocks are free."""
-    count, begin, place = 0, 0, 1
-    while begin < hits:
-        end = min(a.tables[row, place + 1], hits)
-        if a.segments[a.tables[row, place]].holders == 0:
-            count += end - begin
-        begin = end
-        place += 2
-    return count
-
-
-@kernel
-def hold(a: Arrays, replica: int, row: int, hits: int) -> None:
-    """Hold the first `hits` blocks of a table that `find_hit` made."""
+def hold(a: Arrays, replica: int, row: int, group: int, begin: int, hits: int) -> None:
+    """Hold a group's blocks [begin, hits) of a table that `segment_hits.enter_hit` made."""
     state = a.replicas[replica]
-    begin, place = 0, 1
+    start = place_of(a.pools[state.pool], group)
+    place = start + 2
     while begin < hits:
         segment, end = a.tables[row, place], min(a.tables[row, place + 1], hits)
         if a.segments[segment].end > end:
@@ -96,7 +91,8 @@ def hold(a: Arrays, replica: int, row: int, hits: int) -> None:
         of.holders += 1
         begin = end
         place += 2
-    a.tables[row, 0] = place >> 1
+    a.tables[row, start] = (place - start - 2) >> 1
+    a.tables[row, start + 1] = 0
 
 
 @kernel
@@ -119,47 +115,132 @@ def take(a: Arrays, replica: int, count: int) -> None:
 
 
 @kernel
-def cache(a: Arrays, replica: int, row: int, content: int, begin: int, end: int) -> None:
-    """Cache the table's next blocks as a content's [begin, end)."""
-    place = 2 * a.tables[row, 0]
-    if place > 0:
-        of = a.segments[a.tables[row, place - 1]]
-        if of.content == content and of.holders == 1 and not are_cached(a, of.next_in_bucket, content, begin, end):
-            of.end = end
-            a.tables[row, place] = end
-            return
-    segment = make(a, replica)
-    of = a.segments[segment]
-    of.content = content
-    of.first = begin
-    of.end = end
-    of.holders = 1
-    of.next_in_bucket = NONE
-    enter_bucket(a, replica, segment)
-    a.tables[row, 0] += 1
-    a.tables[row, place + 1] = segment
-    a.tables[row, place + 2] = end
+def cache(a: Arrays, replica: int, row: int, group: int, content: int, begin: int, end: int) -> None:
+    """Cache a group's blocks [begin, end) of a table as a content's; those left out since the last have no hash."""
+    p = a.pools[a.replicas[replica].pool]
+    start, key = place_of(p, group), key_of(p, content, group)
+    last = start + 2 * a.tables[row, start]
+    if a.tables[row, start] > a.tables[row, start + 1]:
+        if a.tables[row, last + 1] == begin:
+            begin = extend(a, p, row, group, last, key, begin, end)
+        else:
+            add_place(a, row, start, NONE, begin)
+    elif begin > a.table_starts[row, group]:
+        add_place(a, row, start, NONE, begin)
+    while begin < end:
+        segment = make(a, replica)
+        of = a.segments[segment]
+        of.key = key
+        of.first = begin
+        of.end = begin = min(end, longest_end(a, p, group, begin))
+        of.holders = 1
+        of.next_in_bucket = NONE
+        enter_bucket(a, replica, bucket_of(a, p, key, group, of.first), segment)
+        add_place(a, row, start, segment, begin)
 
 
 @kernel
-def release(a: Arrays, replica: int, row: int, num_unhashed: int) -> None:
-    """Let go of all blocks of a table, from last to first, with so many at its end that have no hash."""
+def extend(a: Arrays, p: Pool, row: int, group: int, last: int, key: int, begin: int, end: int) -> int:
+    """Let the segment of a table's last place have the blocks [begin, end) too, as far as it may; returns its end."""
+    segment = a.tables[row, last]
+    if segment == NONE:
+        return begin
+    of = a.segments[segment]
+    end = min(end, longest_end(a, p, group, of.first))
+    if end == begin or of.key != key or of.holders > 1 or are_cached(a, of.next_in_bucket, key, begin, end):
+        return begin
+    of.end = end
+    a.tables[row, last + 1] = end
+    return end
+
+
+@kernel
+def add_place(a: Arrays, row: int, start: int, segment: int, end: int) -> None:
+    """Append to a group's part of a table."""
+    place = start + 2 + 2 * a.tables[row, start]
+    a.tables[row, place] = segment
+    a.tables[row, place + 1] = end
+    a.tables[row, start] += 1
+
+
+@kernel
+def release(a: Arrays, replica: int, row: int, group: int, num_blocks: int) -> None:
+    """Let go of a group's blocks up to `num_blocks`, from last to first."""
+    p = a.pools[a.replicas[replica].pool]
+    start = place_of(p, group)
+    first, num_places = a.tables[row, start + 1], a.tables[row, start]
+    begin = a.table_starts[row, group]
+    end = a.tables[row, start + 2 * num_places + 1] if num_places > first else begin
+    num_unhashed = num_blocks - end
+    for number in range(num_places - 1, first - 1, -1):
+        place = start + 2 + 2 * number
+        end = a.tables[row, place - 1] if number > first else begin
+        if a.tables[row, place] == NONE:
+            num_unhashed += a.tables[row, place + 1] - end
+        else:
+            let_go(a, replica, a.tables[row, place], end)
+    note_unhashed(a, replica, num_unhashed)
+
+
+@kernel
+def let_go(a: Arrays, replica: int, segment: int, begin: int) -> None:
+    """Let go of a held segment and of those below it down to block `begin`."""
     state = a.replicas[replica]
-    num_freed = 0
-    for place in range(2 * a.tables[row, 0] - 1, 0, -2):
-        begin = a.tables[row, place - 1] if place > 1 else 0
-        segment, first = a.tables[row, place], begin + 1
-        while first > begin:
-            of = a.segments[segment]
-            first, below = of.first, of.below
-            of.holders -= 1
-            if of.holders == 0:
-                num_freed += of.end - first
-                enter_list(a, state, segment)
-            segment = below
+    num_freed, first = 0, begin + 1
+    while first > begin:
+        of = a.segments[segment]
+        first, below = of.first, of.below
+        of.holders -= 1
+        if of.holders == 0:
+            num_freed += of.end - first
+            enter_list(a, state, segment)
+        segment = below
     state.num_cached_free_blocks += num_freed
-    state.num_free_blocks += num_freed + num_unhashed
-    state.num_freed += num_freed + num_unhashed
+    state.num_free_blocks += num_freed
+    state.num_freed += num_freed
+
+
+@kernel
+def note_unhashed(a: Arrays, replica: int, count: int) -> None:
+    """So many blocks without a hash are free again."""
+    state = a.replicas[replica]
+    state.num_free_blocks += count
+    state.num_freed += count
+
+
+@kernel
+def skip(a: Arrays, replica: int, req: Request, group: int, skipped: int) -> None:
+    """Let go of a group's blocks before `skipped`, from last to first."""
+    row = req.row
+    start = place_of(a.pools[a.replicas[replica].pool], group)
+    first, num_places = a.tables[row, start + 1], a.tables[row, start]
+    begin, num_unhashed = a.table_starts[row, group], 0
+    a.table_starts[row, group] = skipped
+    last = first  # the place that has the last block before `skipped`; they are let go of from there
+    while last < num_places and a.tables[row, start + 3 + 2 * last] < skipped:
+        last += 1
+    if last == num_places:
+        num_unhashed = skipped - (a.tables[row, start + 1 + 2 * num_places] if num_places > first else begin)
+    a.tables[row, start + 1] = last
+    if last < num_places and a.tables[row, start + 3 + 2 * last] == skipped:
+        a.tables[row, start + 1] = last + 1
+    for number in range(min(last, num_places - 1), first - 1, -1):
+        place = start + 2 + 2 * number
+        segment, low = a.tables[row, place], a.tables[row, place - 1] if number > first else begin
+        high = min(a.tables[row, place + 1], skipped)
+        if segment == NONE:
+            num_unhashed += high - low
+        else:
+            let_go(a, replica, upper_end(a, replica, segment, high), low)
+    note_unhashed(a, replica, num_unhashed)
+
+
+@kernel
+def upper_end(a: Arrays, replica: int, segment: int, end: int) -> int:
+    """Of a held segment and those below it, the one that ends at block `end`: cut there if need be."""
+    while a.segments[segment].first >= end:
+        segment = a.segments[segment].below
+    return int(cut(a, replica, segment, end)) if a.segments[segment].end > end else segment
 
 
 # -- segments come and go
@@ -188,7 +269,7 @@ def cut(a: Arrays, replica: int, segment: int, at: int) -> int:
     """Make the blocks before `at` a segment of their own: next in the bucket, and freed next where they are free."""
     lower = make(a, replica)
     of, new = a.segments[segment], a.segments[lower]
-    new.content = of.content
+    new.key = of.key
     new.first = of.first
     new.end = of.first = at
     new.holders = of.holders
@@ -210,19 +291,18 @@ def cut(a: Arrays, replica: int, segment: int, at: int) -> int:
 
 
 @kernel
-def are_cached(a: Arrays, segment: int, content: int, begin: int, end: int) -> bool:
-    """Whether one of the segments from this one on has some of a content's blocks."""
+def are_cached(a: Arrays, segment: int, key: int, begin: int, end: int) -> bool:
+    """Whether one of the segments from this one on has some of a key's blocks."""
     while segment != NONE:
         of = a.segments[segment]
-        if of.content == content and of.first < end and begin < of.end:
+        if of.key == key and of.first < end and begin < of.end:
             return True
         segment = of.next_in_bucket
     return False
 
 
 @kernel
-def enter_bucket(a: Arrays, replica: int, segment: int) -> None:
-    bucket = pool.mixed(a.segments[segment].content) & a.pools[a.replicas[replica].pool].bucket_mask
+def enter_bucket(a: Arrays, replica: int, bucket: int, segment: int) -> None:
     last = a.buckets[replica, bucket]
     if last == NONE:
         a.buckets[replica, bucket] = segment
@@ -234,8 +314,9 @@ def enter_bucket(a: Arrays, replica: int, segment: int) -> None:
 
 @kernel
 def leave_bucket(a: Arrays, replica: int, segment: int) -> None:
+    p = a.pools[a.replicas[replica].pool]
     of = a.segments[segment]
-    bucket = pool.mixed(of.content) & a.pools[a.replicas[replica].pool].bucket_mask
+    bucket = bucket_of(a, p, of.key, of.key % p.num_groups, of.first)
     candidate = a.buckets[replica, bucket]
     if candidate == segment:
         a.buckets[replica, bucket] = of.next_in_bucket
@@ -267,7 +348,7 @@ def enter_list(a: Arrays, state: Replica, segment: int) -> None:
     of, last = a.segments[segment], state.queue_tail
     if last != NONE:
         upper = a.segments[last]
-        if upper.content == of.content and upper.first == of.end:
+        if upper.key == of.key and upper.first == of.end:
             if upper.next_in_bucket == segment:
                 upper.next_in_bucket = of.next_in_bucket
                 upper.first = of.first

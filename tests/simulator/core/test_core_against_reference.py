@@ -23,10 +23,10 @@ from tests.simulator.random_cases import (
     cases,
     gateway_cases,
     impatient_cases,
+    in_segments,
     operations,
     random_step_times,
     random_table,
-    with_one_table,
 )
 
 COMPARED = (
@@ -60,7 +60,7 @@ def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(ca
 
 
 @settings(max_examples=60)
-@given(cases().map(with_one_table))
+@given(cases().map(in_segments))
 def test_segments_of_blocks_are_found_held_and_evicted_as_single_blocks_are(case: Case) -> None:
     assert len(Simulation(case.fleet, case.table).arrays.segments)
     assert_same(case)
@@ -68,7 +68,7 @@ def test_segments_of_blocks_are_found_held_and_evicted_as_single_blocks_are(case
 
 @pytest.mark.slow
 @settings(max_examples=1500)
-@given(cases(max_requests=150, max_replicas=2).map(with_one_table))
+@given(cases(max_requests=150, max_replicas=2).map(in_segments))
 def test_the_same_segments_on_many_more_cases(case: Case) -> None:
     assert_same(case)
 

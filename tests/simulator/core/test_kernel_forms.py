@@ -21,7 +21,7 @@ from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError
 from tests.simulator.core.test_core_against_reference import SEED, assert_same
 from tests.simulator.engines.sglang.test_core import simulated_case, table_of
-from tests.simulator.random_cases import GROUPS, Case, cases
+from tests.simulator.random_cases import GROUPS, UNEQUAL_GROUPS, Case, cases
 
 ROUTERS_THAT_SEE_MORE = ("vllm-dp", "cache-aware", "dynamo-kv", "ray-prefix", "llm-d-precise")
 
@@ -44,6 +44,11 @@ def with_engines(case: Case, groups: tuple[KVGroup, ...]) -> Case:
         )
         for pool in case.fleet.pools
     ]
+    return replace(case, fleet=replace(case.fleet, pools=tuple(pools)))
+
+
+def without_prefixes(case: Case) -> Case:
+    pools = [replace(pool, engine=replace(pool.engine, enable_prefix_caching=False)) for pool in case.fleet.pools]
     return replace(case, fleet=replace(case.fleet, pools=tuple(pools)))
 
 
@@ -82,6 +87,14 @@ def test_a_router_that_sees_more_leaves_the_same_bytes_in_its_form(case: Case, r
 @given(cases(), st.sampled_from(GROUPS))
 def test_engines_with_windows_leave_the_same_bytes_in_their_form(case: Case, groups: tuple[KVGroup, ...]) -> None:
     case = with_engines(case, groups)
+    assert Simulation(case.fleet, case.table).form == "windowed"
+    assert bytes_after(case, "windowed") == bytes_after(case, "whole")
+
+
+@settings(max_examples=20)
+@given(cases(), st.sampled_from([groups for groups in UNEQUAL_GROUPS if groups[0].block_size is None][:2]))
+def test_engines_with_states_leave_the_same_bytes_in_their_form(case: Case, groups: tuple[KVGroup, ...]) -> None:
+    case = without_prefixes(with_engines(case, groups))
     assert Simulation(case.fleet, case.table).form == "layered"
     assert bytes_after(case, "layered") == bytes_after(case, "whole")
 
