@@ -11,7 +11,7 @@ from headcount.queries.sweeps.candidates import candidates, change_text, screen_
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Line
 from headcount.text.units import counted, percent
-from headcount.text.words import AT_CONFIDENCE, BEST, PRECISION_REMARK, ratio_text
+from headcount.text.words import AT_CONFIDENCE, PRECISION_REMARK, ratio_text
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.running.simulations import Simulations
@@ -27,7 +27,7 @@ PREFILL: Final = "prefill"  # in a bottleneck
 WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
 LIFTS_LEGEND: Final = (
     "suggestions: one setting is changed at a time; the most promising changes are simulated with the same users. The "
-    "percentage is the change of the expected users, with its 95 % interval."
+    "percentage is the change of the users at 95 % confidence, with the interval over replications."
 )
 
 
@@ -57,7 +57,7 @@ class Suggestion:
 
     def __str__(self) -> str:
         said = f"{self.base.users_low:,} → {self.layout.users:,} users {AT_CONFIDENCE}"
-        said = f"{said}; {BEST} {ratio_text(self.ratio)}"
+        said = f"{said}: {ratio_text(self.ratio)}"
         return "; ".join(filter(None, (said, self.why, self.remark)))
 
     @property

@@ -160,7 +160,7 @@ class Layout:
         return "–" if point is None else hits_text(point.mean("prefix_hit_rate"), point.host_hit_rate)
 
     def users_over(self, other: "Layout") -> Interval | None:
-        """Users over another one's, paired."""
+        """Users at 95 % confidence over another one's, paired."""
         if self.row is None or other.row is None:
             return None
         return users_ratio(self.row, other.row)

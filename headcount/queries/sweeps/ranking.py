@@ -6,7 +6,6 @@ from typing import Final
 
 from files.names import check_names
 from headcount.queries.sweeps.layout import Layout
-from simulator.study.statistics import Interval
 
 FAR_BEHIND: Final = 1.5
 """By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
@@ -72,32 +71,27 @@ def _estimated_cost(layout: Layout, sort: str) -> float:
 def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout], str]) -> Iterator[tuple[str, str]]:
     """A label and the options, by cost per user: those of the best's GPU, and those of other GPUs.
 
-    Step times of one GPU are wrong alike, so that the interval of the ratio says all. Those of two GPUs are not.
+    Step times of one GPU are wrong alike, so that the interval of the ratio says all. Those of two GPUs are not: one
+    that is known less well may still be the cheaper one.
     """
-    pairs = [
-        (each, ratio)
-        for each in layouts
-        if best is not None and each is not best and each.users
-        if (ratio := each.cost_over(best)) is not None and ratio.low <= 1
-    ]
-    near = [pair for pair in pairs if best and pair[0].gpu_name == best.gpu_name and pair[1].high >= 1]
-    others = [pair for pair in pairs if pair not in near]
+    others = [each for each in layouts if best is not None and each is not best and each.users]
+    near = [each for each in others if best and (ratio := each.cost_over(best)) is not None and ratio.low <= 1]
+    unsure = [each for each in others if best and each not in near and _expected_cost(each) <= _expected_cost(best)]
     if near:
-        found = _told([f"{named(each)} ({_cost(each)} per user)" for each, _ in near])
+        found = _told([f"{named(each)} ({_cost(each)} per user)" for each in near])
         yield "nearly as cheap", f"{found}: the difference is within its interval"
-    if others:
+    if unsure and best:
+        told = _told([f"{named(each)} (${_expected_cost(each):,.2f} per expected user)" for each in unsure])
         yield (
             "may be as cheap",
-            f"{_told([_beside(named, *pair) for pair in others])}, because the interval of this GPU is wider",
+            f"{told}; the first row costs ${_expected_cost(best):,.2f} per expected user, and is known better",
         )
 
 
-def _beside(named: Callable[[Layout], str], each: Layout, ratio: Interval) -> str:
-    """What its expected users cost, and the users at 95 % confidence."""
-    percent = round(100 * (ratio.mean - 1))
-    change = f"{abs(percent)} % {'less' if percent < 0 else 'more'}" if percent else "the same"
-    ends = f"{100 * (ratio.low - 1):+.0f} to {100 * (ratio.high - 1):+.0f} %"
-    return f"{named(each)}: costs {change} per expected user ({ends}), but {_cost(each)} per user at 95 % confidence"
+def _expected_cost(each: Layout) -> float:
+    """Dollars a month per expected user."""
+    users = each.row.users if each.row else 0
+    return (each.usd_per_month or math.inf) / users if users else math.inf
 
 
 def _cost(each: Layout) -> str:

@@ -87,9 +87,9 @@ def race(base: Layout, entrants: Sequence[Layout], simulate: Simulate) -> list[L
 
 
 def most_users(field: Sequence[Layout]) -> Layout:
-    """By the mean, of those that are known best; the first of equals."""
+    """At 95 % confidence, of those that are known best; the first of equals."""
     confirmed = [each for each in field if each.row and each.row.users and each.row.evidence == Level.CONFIRMED.word]
-    return max(confirmed or field, key=lambda each: each.row.users if each.row else 0)
+    return max(confirmed or field, key=lambda each: (each.row.users_low, each.row.users) if each.row else (0, 0))
 
 
 def leader(rows: Sequence[Layout]) -> Layout:

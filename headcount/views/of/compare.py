@@ -143,32 +143,17 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
         *money,
         seconds(layout.p95_s("ttft_s")),
         milliseconds(layout.p95_s("tpot_s")),
-        "best" if layout is answer.best else f"{_dearer(answer, layout)}{ratio_text(ratio)}",
+        "best" if layout is answer.best else ratio_text(ratio),
         *hits,
         *cut,
         layout.row.binding or "",
     )
 
 
-def _dearer(answer: CompareResult, layout: Layout) -> str:
-    """Of another GPU than the best, first by what rows are ranked: it may differ much from the expected users'."""
-    best = answer.best
-    if best is None or answer.sort != "cost" or not best.asked or not layout.asked:
-        return ""
-    usd, least = layout.usd_per_user_month, best.usd_per_user_month
-    if layout.asked.gpu == best.asked.gpu or not usd or not least:
-        return ""
-    return f"{100 * (usd / least - 1):+.0f} %; expected "
-
-
 def _legend(answer: CompareResult) -> list[str]:
     """What the columns mean."""
     gpus = {layout.asked.gpu.name: layout.asked.gpu for layout in answer.layouts if layout.asked}
-    of = "dollars per expected user" if answer.by_cost else "expected users"
-    shared = "all layouts of one GPU share them."
-    if len(gpus) > 1:
-        lead = f" For another GPU, the first figure compares {PER_SAFE_USER}, which ranks the rows and includes them."
-        shared = f"they differ between GPUs.{lead if answer.sort == 'cost' else ''}"
+    of = PER_SAFE_USER if answer.by_cost else SAFE
     screened = f"screened only: estimated to be more than {FAR_BEHIND:g} times worse, so not simulated; see --all."
     is_served = any(layout.row and layout.row.safe_point for layout in answer.layouts)
     at = f"with the users {AT_CONFIDENCE}" if is_served else f"with the {BEST}, where they are close to their limits"
@@ -176,7 +161,7 @@ def _legend(answer: CompareResult) -> list[str]:
         f"{safe_meaning(COVERED)} {BEST}: the mean. Latencies are simulated {at}. {PER_SAFE_MEANING}",
         *price_lines((gpu, gpu.usd_per_hour) for gpu in gpus.values()),
         f"… vs best: {of} compared with the first row, simulated with the same requests, with the 95 % interval over "
-        f"replications. It leaves out step-time errors: {shared}",
+        f"replications.",
         *[GPUS_REMARK] * (len(gpus) > 1),
         *[HITS_LEGEND] * _shows_hits(answer),
         *["≈: from few replications; --precision makes every row as well known as the first."]

@@ -30,8 +30,8 @@ FRONTIER = (
     Column[Layout]("TTFT p95", lambda each: seconds(each.p95_s("ttft_s"))),
     Column[Layout]("TPOT p95", lambda each: milliseconds(each.p95_s("tpot_s"))),
 )
-SIMPLEST_REMARK: Final = "The marked row leaves out settings that raise the expected users by 1 % or less."
-KEPT_SIMPLE: Final = "best: without settings that do not clearly raise the expected users by more than 1 %"
+SIMPLEST_REMARK: Final = "The marked row leaves out settings that raise the users by 1 % or less."
+KEPT_SIMPLE: Final = "best: without settings that do not clearly raise the users by more than 1 %"
 FRONTIER_MEANING: Final = (
     "frontier (Pareto): no other layout has more users, lower TTFT p95 and lower TPOT p95, within 1 %"
 )
@@ -65,11 +65,11 @@ def head(answer: OptimizeResult) -> list[Block]:
         defaults = " (with each default)" if answer.compared.axes else ""  # each one more than the listed values
         said = (
             f" users {AT_CONFIDENCE}; {answer.num_looked_at:,} candidates{defaults} screened and "
-            f"{tried:,} simulated, none clearly raises the expected users by more than 1 %"
+            f"{tried:,} simulated, none clearly raises the users by more than 1 %"
         )
         return [title, Line(said, bold=f"as given: {base.users:,}"), *_settings(answer), Line(answer.serve_line)]
     cost = f", ${dollars(best.usd_per_user_month)} per user and month" if best.usd_per_user_month else ""
-    gain = f"; expected users {ratio_text(answer.gain)} compared with {base.users:,} as given" if base.users else ""
+    gain = f"; {ratio_text(answer.gain)} compared with {base.users:,} as given" if base.users else ""
     return [
         title,
         Line(f"{cost}{gain}", bold=f"{best.name}: {counted(best.users, 'user')} {AT_CONFIDENCE}"),

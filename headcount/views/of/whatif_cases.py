@@ -155,8 +155,8 @@ def router_texts(answer: WhatifResult) -> list[str]:
 def legend(answer: WhatifResult) -> list[str]:
     """What the columns mean."""
     said = [
-        f"{safe_meaning(COVERED)} {BEST}: the mean. vs base: expected users compared with the first case, from the "
-        "same random numbers, with the 95 % interval.",
+        f"{safe_meaning(COVERED)} {BEST}: the mean. vs base: users at 95 % confidence compared with the first "
+        "case, from the same random numbers, with the 95 % interval.",
     ]
     if _varies_context(answer):
         said += [*context_meaning(answer), "Simulated context: the average after max_model_len cuts the longest."]

@@ -285,11 +285,21 @@ def _next(race: FleetSearch) -> Screened | None:
         return leader
     most = MAX_COST_RATIO * race.at_least(leader)[0]
     for kind in race.kinds:
-        first = min(race.screened_of(kind), key=race.at_least)
-        sized_already = race.sized_of(kind)
-        if race.at_least(first)[0] <= most and not race.is_sized(first) and len(sized_already) < MOST_OF_A_GPU:
-            return first
+        following = _following_of(race, kind, most)
+        if following is not None:
+            return following
     leaders = (race.best_of(kind) for kind in race.kinds)
     return next(
         (each.screened for each in leaders if each and each.layout.disaggregated and not each.is_confirmed), None
     )
+
+
+def _following_of(race: FleetSearch, kind: str, most: float) -> Screened | None:
+    """Of a GPU that does not lead: what costs the least by its estimate, then what may cost less than was found."""
+    known, layouts = race.sized_of(kind), race.screened_of(kind)
+    if not known:
+        first = min(layouts, key=lambda each: (each.usd_per_hour, -each.users_per_server * each.servers))
+        return first if first.usd_per_hour <= most else None
+    first = min(layouts, key=race.at_least)
+    is_open = race.at_least(first)[0] <= most and not race.is_sized(first) and len(known) < MOST_OF_A_GPU
+    return first if is_open else None

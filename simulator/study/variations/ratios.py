@@ -12,9 +12,18 @@ from simulator.study.statistics import Interval
 def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
     """The users of a row over those of another, with its 95 % interval over replications; None if either has none.
 
-    1 to 1 for a row and itself. A confirmed row is paired with a coarse one by what few replications showed of it.
-    `numbers` is how many replications count, where not all that both have.
+    The users at 95 % confidence, which people compare; the expected ones where a row has none of these. The interval
+    is that of the expected users' ratio, as a share. 1 to 1 for a row and itself. A confirmed row is paired with a
+    coarse one by what few replications showed of it. `numbers` is how many replications count, where not all that
+    both have.
     """
+    found = _expected_ratio(row, base, numbers)
+    if found is None or not row.users_low or not base.users_low:
+        return found
+    return times(found, row.users_low / base.users_low / found.mean)
+
+
+def _expected_ratio(row: CapacityRow, base: CapacityRow, numbers: int | None) -> Interval | None:
     if row.evidence != base.evidence:
         row, base = row.coarse or row, base.coarse or base
     if not row.users or not base.users or row.knee is None or base.knee is None:

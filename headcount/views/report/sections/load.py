@@ -236,7 +236,7 @@ def _step_causes(report: ReadJson) -> Bars:
 def _suggestions(answer: ReadJson) -> Iterator[Part]:
     report = answer["report"]
     if report.get("suggestions"):
-        columns = ("change", SAFE, "after the change", "expected users, with the 95 % interval", "note")
+        columns = ("change", SAFE, "after the change", "change, with the 95 % interval", "note")
         suggestions = [
             [lift[name] for name in ("change", "before", "after", "ratio", "remark")] for lift in report["suggestions"]
         ]
