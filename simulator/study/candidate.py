@@ -15,6 +15,7 @@ from simulator.fleet.router import RouterFactory, router_name
 from simulator.study.bottleneck import what_binds
 from simulator.study.capacity import Capacity, CapacitySearch, crossing_under, find_capacity
 from simulator.study.capacity_interval import (
+    interval_of_users,
     located_within_errors,
     safe_share,
     users_at,
@@ -52,6 +53,7 @@ MAY_REACH: Final = (2.0, 1.1, 1.0)
 MOST_TOGETHER: Final = 16  # replicas that are simulated together where copies of one are a candidate
 MOST_USERS: Final = 10_000  # of them
 AFFINITY: Final = "session-affinity"
+FINE: Final = 1_000_000  # users that a load is taken to stand for where shares of it are asked for
 
 
 @dataclass(kw_only=True)
@@ -196,9 +198,19 @@ class Simulated:
         return self._search.confirmed(self.question.precision)
 
     def share_under(self, slo: SLO) -> float:
-        """Users under another SLO over those under its own, once it is confirmed."""
+        """Users at 95 % confidence under another SLO over those under its own, once it is confirmed."""
+        own, other = self._safe_size_under(self.question.slo), self._safe_size_under(slo)
+        return other / own if own else 0.0
+
+    def _safe_size_under(self, slo: SLO) -> float:
+        """The load at 95 % confidence under an SLO, from what was simulated; without the error of replications."""
         crossing = crossing_under(self._evaluator, self._found, slo)
-        return crossing.size / self._found.mean if crossing else 0.0
+        if crossing is None:
+            return 0.0
+        found = Capacity(low=crossing.size, mean=crossing.size, high=crossing.size, pair=(crossing.point,))
+        within = located_within_errors([self.plan], [self.replicas], self._evaluator, found, FINE, slo=slo)
+        low = interval_of_users({"low": FINE, "mean": FINE, "high": FINE}, within)["users_low"]
+        return crossing.size * float(low) / FINE
 
     @cached_property
     def _confirmed(self) -> CapacityRow:

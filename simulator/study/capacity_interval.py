@@ -178,17 +178,23 @@ def safe_share(
 
 
 def located_within_errors(
-    plans: Sequence[Deployment], counts: Sequence[int], evaluator: Evaluator, found: Capacity, users: int
+    plans: Sequence[Deployment],
+    counts: Sequence[int],
+    evaluator: Evaluator,
+    found: Capacity,
+    users: int,
+    *,
+    slo: SLO | None = None,
 ) -> dict[str, object]:
     """The same from what was simulated to locate the users; what fewer KV blocks leave is estimated.
 
-    `counts` has the servers of each pool.
+    `counts` has the servers of each pool; `slo` is what the users were found for, if not the evaluator's.
     """
     if not users:
         return {}
     changes = _Changes(plans=tuple(plans), evaluator=evaluator, found=found, users=users)
     within: dict[str, object] = {}
-    slo = evaluator.slo
+    slo = slo or evaluator.slo
     if not all(plan.latency.is_given for plan in plans):
         error = max(map(changes.step_error, plans))
         slower, faster = (changes.users_near(*scaled_limits(slo, (1 + error) ** sign)) for sign in (1, -1))

@@ -110,11 +110,12 @@ class CapacityTable:
         slo, best = self.question.slo, self._winners.get(row.gpus)
         if best is None or slo.ttft_s is None or not row.users_low or not (row.binding or "").startswith("TTFT"):
             return ()
-        longer = [slo.with_ttft(factor) for factor in TTFT_FACTORS]
-        return tuple(
-            LongerTTFT(slo=each, users_low=max(int(row.users_low * best.simulated.share_under(each)), row.users_low))
-            for each in longer
-        )
+        found: list[LongerTTFT] = []
+        most = row.users_low  # a longer limit never serves fewer
+        for longer in (slo.with_ttft(factor) for factor in TTFT_FACTORS):
+            most = max(int(row.users_low * best.simulated.share_under(longer)), most)
+            found.append(LongerTTFT(slo=longer, users_low=most))
+        return tuple(found)
 
     def candidate(self, plan: Deployment, replicas: int, router: str | RouterFactory) -> Candidate:
         """What is simulated of it is known to all candidates that are made of it."""

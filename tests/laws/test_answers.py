@@ -134,3 +134,24 @@ def test_a_plan_that_waits_for_prefill_says_what_a_longer_limit_would_buy() -> N
     assert plan.best is not None and (plan.best.binding or "").startswith("TTFT")
     costs = [plan.best.usd_per_hour or 0.0, *(each.usd_per_hour for each in plan.longer_ttft)]
     assert len(costs) > 1 and all(after < before for before, after in itertools.pairwise(costs))
+
+
+@pytest.mark.slow
+def test_the_row_of_a_gpu_that_does_not_lead_is_what_it_costs_asked_alone() -> None:
+    """A fleet of 6 H100 once stood there where 5 suffice; and the winner twice, simulated and not."""
+    asked: dict[str, Any] = {"users": 2000, "replications": 4}
+    both = hc.plan("llama-3.1-8b", gpu=["b200-sxm", "h100-sxm"], **asked)
+    alone = hc.plan("llama-3.1-8b", gpu="h100-sxm", **asked)
+    (row,) = (each for each in both.fleets if each.gpu == "h100-sxm")
+    assert (row.gpus, row.layout) == (alone.gpus, alone.best.layout if alone.best else None)
+    named = [(each.gpu, each.layout) for each in both.layouts if each.servers == 1]
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.slow
+def test_a_longer_limit_on_ttft_serves_about_as_many_as_was_said() -> None:
+    answer = hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1])
+    twice, four_times = answer.longer_ttft
+    assert answer.best.users_low <= twice.users_low <= four_times.users_low
+    asked = hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1], ttft_s=2.0)
+    assert asked.best.users_low == pytest.approx(twice.users_low, rel=0.06)

@@ -86,7 +86,7 @@ def _swing_text(each: ReadJson, swing: float, room: Headroom) -> str:
     direction = _LESS.get(name, "less") if is_less else _MORE.get(name, "longer")
     return (
         f"{_SPOKEN.get(name, name.capitalize())}: {each['value']}. If only this is {swing:.0%} {direction}: "
-        f"{left:,} users{_enough(left, room)}."
+        f"about {left:,} users{_enough(left, room)} (estimated)."
     )
 
 

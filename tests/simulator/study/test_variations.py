@@ -1,6 +1,7 @@
 """Paired ratios keep the laws of ratios, and a brief search finds what a long one does."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,19 @@ def test_random_numbers_that_are_common_cancel() -> None:
     found = users_ratio(row(list(5.0 + luck)), row(list(4.0 + luck)))
     assert found is not None
     assert found.low == pytest.approx(math.e) == found.high
+
+
+@given(LOGS, LOGS, st.integers(1, 100), st.integers(1, 100))
+def test_a_ratio_is_that_of_the_users_that_are_shown(
+    one: list[float], other: list[float], users: int, others: int
+) -> None:
+    """The expected ones scatter less, so that they say how wide the interval is."""
+    expected = users_ratio(row(one), row(other))
+    found = users_ratio(replace(row(one), users_low=users), replace(row(other), users_low=others))
+    assert expected is not None
+    assert found is not None
+    assert found.mean == pytest.approx(users / others)
+    assert found.high / found.low == pytest.approx(expected.high / expected.low)
 
 
 def test_a_row_that_serves_nobody_has_no_ratio() -> None:
