@@ -74,18 +74,28 @@ def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout
     Step times of one GPU are wrong alike, so that the interval of the ratio says all. Those of two GPUs are not: one
     that is known less well may still be the cheaper one.
     """
-    others = [each for each in layouts if best is not None and each is not best and each.users]
-    near = [each for each in others if best and (ratio := each.cost_over(best)) is not None and ratio.low <= 1]
-    unsure = [each for each in others if best and each not in near and _expected_cost(each) <= _expected_cost(best)]
+    if best is None:
+        return
+    close = [each for each in layouts if each is not best and each.users and _may_be_as_cheap(each, best)]
+    near = [f"{named(each)} ({_cost(each)} per user)" for each in close if each.gpu_name == best.gpu_name]
+    unsure = [
+        f"{named(each)} (${_expected_cost(each):,.2f} per expected user)"
+        for each in close
+        if each.gpu_name != best.gpu_name
+    ]
     if near:
-        found = _told([f"{named(each)} ({_cost(each)} per user)" for each in near])
-        yield "nearly as cheap", f"{found}: the difference is within its interval"
-    if unsure and best:
-        told = _told([f"{named(each)} (${_expected_cost(each):,.2f} per expected user)" for each in unsure])
+        yield "nearly as cheap", f"{_told(near)}: the difference is within its interval"
+    if unsure:
         yield (
             "may be as cheap",
-            f"{told}; the first row costs ${_expected_cost(best):,.2f} per expected user, and is known better",
+            f"{_told(unsure)}; the first row costs ${_expected_cost(best):,.2f} per expected user, and is known better",
         )
+
+
+def _may_be_as_cheap(each: Layout, best: Layout) -> bool:
+    """Whether its users or its expected users may cost no more."""
+    ratio = each.cost_over(best)
+    return ratio is not None and (ratio.low <= 1 or _expected_cost(each) <= _expected_cost(best))
 
 
 def _expected_cost(each: Layout) -> float:

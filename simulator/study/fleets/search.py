@@ -137,7 +137,7 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
             same = [each for each in alike if each.layout.plan.tensor_parallel_size == row.tp]
             like_it = min(same, key=lambda each: each.layout.router != row.router, default=None)
             if like_it is not None and row.users_low >= question.users:
-                if row.router_name is not None and row.router != like_it.layout.router:  # one that was not screened
+                if row.router is not None and row.router_name and row.router != like_it.layout.router:  # not screened
                     like_it = replace(like_it, layout=replace(like_it.layout, router=row.router))
                     race = replace(race, screened=(*race.screened, like_it))
                 found.append(sized_with(tables, like_it, row))

@@ -22,7 +22,7 @@ LOGS = st.lists(st.floats(0.0, 6.0), min_size=3, max_size=8)
 
 def row(log_sizes: list[float], users: int = 100) -> CapacityRow:
     knee = SLOCrossing(log_size=float(np.mean(log_sizes)), log_sizes=np.array(log_sizes))
-    return CapacityRow(gpus=1, tp=1, replicas=1, users=users, users_low=users, users_high=users, knee=knee)
+    return CapacityRow(gpus=1, tp=1, replicas=1, users=users, users_low=0, users_high=users, knee=knee)
 
 
 @given(LOGS)
