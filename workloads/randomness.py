@@ -25,6 +25,7 @@ _PURPOSES: Final = {
     "patience": 10,
     "backoff": 11,
     "tenant": 12,
+    "prefixes": 13,
 }
 
 

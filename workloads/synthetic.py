@@ -9,6 +9,7 @@ from workloads.distributions import Distribution, Exponential, Fixed, Uniform
 from workloads.populations.population import Population
 from workloads.randomness import stream
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, Int32Array, RequestTable, independent_requests
+from workloads.stages import Stages
 
 MOST = 2**30  # users, or tokens of one prompt or answer: the sum of two still is an int32
 
@@ -50,6 +51,23 @@ def open_load(
         arrival_s = np.zeros(num_requests)
     else:
         arrival_s = arrival_times(arrivals, rate_per_s, num_requests, seed)
+    return independent_requests(arrival_s=arrival_s, prompt_tokens=prompt, output_tokens=output)
+
+
+def staged_load(
+    *,
+    stages: Stages,
+    input_len: int,
+    output_len: int,
+    arrivals: Arrivals = POISSON,
+    length_spread: float = 1.0,
+    seed: int = 0,
+) -> RequestTable:
+    """What a client sends that holds one rate after the other. Lengths as in `closed_load`."""
+    arrival_s = stages.times(seed, arrivals)
+    if not len(arrival_s):
+        raise InputError("no request arrives in any stage; give higher rates or longer stages")
+    prompt, output = _lengths(len(arrival_s), input_len, output_len, length_spread, seed)
     return independent_requests(arrival_s=arrival_s, prompt_tokens=prompt, output_tokens=output)
 
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from files.errors import HeadcountError
 from headcount.inputs.fields import Inputs, given
-from headcount.inputs.reading.traffic import ArrivalProcess, read_arrivals, usage
+from headcount.inputs.reading.traffic import ArrivalProcess, StageRates, read_arrivals, usage
 from headcount.inputs.traffic import TrafficInput, of_tenants, with_tenants
-from simulator.engines.values import COUNT, Number, Text, TokenCount, WholeNumber
+from simulator.engines.values import COUNT, Duration, Number, Text, TokenCount, WholeNumber
 from simulator.fleet.fleet import AnyEngine
 from simulator.study.loads import Load as StudyLoad
 from simulator.study.traffic import usual_context
@@ -19,7 +19,8 @@ from workloads.effects import TrafficEffects, served_requests, traffic_effects
 from workloads.load import load_workload
 from workloads.populations.population import Population
 from workloads.requests import RequestTable
-from workloads.synthetic import closed_load, open_load, single_turn_users
+from workloads.stages import SharedPrefixes, Stages
+from workloads.synthetic import closed_load, open_load, single_turn_users, staged_load
 from workloads.tenants import Given
 from workloads.traces.resampled import sample_notes
 from workloads.traces.trace import Trace
@@ -27,19 +28,22 @@ from workloads.traces.trace_file import Source
 from workloads.traffic import changed, changed_trace
 
 MAX_USERS: Final = 1_000_000
+STAGE_LENGTH_S: Final = 60.0
 LENGTH_SPREAD: Final = Number("1 for exact lengths, 0.8 for 80 % to 100 % of them")
 _LENGTHS: Final = ("input_len", "output_len", "length_spread")
+_PREFIXES: Final = ("prefix_len", "num_prefixes", "prompts_per_prefix")
 _BELONGS: Final = {  # what makes a load, what belongs to it
     "users": ("workload", "think_time", "traffic", *_LENGTHS),
-    "concurrency": ("num_requests", "traffic", *_LENGTHS),
-    "rate": ("arrivals", "burstiness", "num_requests", "traffic", *_LENGTHS),
+    "concurrency": ("num_requests", "traffic", *_LENGTHS, *_PREFIXES),
+    "rate": ("arrivals", "burstiness", "num_requests", "traffic", *_LENGTHS, *_PREFIXES),
+    "stages": ("stage_length", "arrivals", "burstiness", "traffic", *_LENGTHS, *_PREFIXES),
     "workload": ("traffic", "num_requests"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadInput(Inputs, heading="Traffic"):
-    """Exactly one of `workload`, `users`, `concurrency` and `rate` makes the load; a preset needs `users`, too."""
+    """One of `workload`, `users`, `concurrency`, `rate` and `stages` makes the load; a preset needs `users`, too."""
 
     workload: Source | None = given(
         Text(may_be_path=True), "A trace to replay. With --users: a preset or a population's TOML file."
@@ -47,6 +51,10 @@ class LoadInput(Inputs, heading="Traffic"):
     users: int | None = given(WholeNumber(1), "Closed-loop users; needs --think-time or a preset.")
     concurrency: int | None = given(WholeNumber(1), "Clients without think time, all starting at 0 s.")
     rate: float | None = given(Number("requests per second, or inf"), "Open-loop arrival rate.")
+    stages: tuple[float, ...] | None = given(
+        StageRates(), "Open-loop arrival rates, one stage after the other: 5,10,20. The answer has a row for each."
+    )
+    stage_length: float | None = given(Duration(), "Length of each stage.", default_text="1min")
     arrivals: str | Arrivals | None = given(
         ArrivalProcess(),
         f"Arrival process of open requests: {', '.join(map(usage, PROCESSES))}.",
@@ -59,6 +67,13 @@ class LoadInput(Inputs, heading="Traffic"):
     output_len: int | None = given(TokenCount(), "Output tokens.")
     length_spread: float | None = given(
         LENGTH_SPREAD, "Spread of lengths. 0.8: uniform from 0.8 to 1 × the given lengths.", default_text="1"
+    )
+    prefix_len: int | None = given(
+        TokenCount(), "Tokens of a shared prefix before each prompt, in addition to --input-len."
+    )
+    num_prefixes: int | None = given(COUNT, "Different prefixes, drawn at random.", default_text="1")
+    prompts_per_prefix: int | None = given(
+        COUNT, "Different prompts behind each prefix, drawn at random.", default_text="each prompt is new"
     )
     num_requests: int | None = given(COUNT, "Number of requests.", default_text="10 × concurrency, or the whole file")
     runs: int = given(
@@ -80,7 +95,9 @@ class AskedLoad:
     def __post_init__(self) -> None:
         load = next((name for name in _BELONGS if self._given(name) is not None), None)
         if load is None:
-            raise HeadcountError("no load; give --workload FILE, --users N, --concurrency C or --rate R (see --help)")
+            raise HeadcountError(
+                "no load; give --workload FILE, --users N, --concurrency C, --rate R or --stages R,R,R (see --help)"
+            )
         of_preset = load == "users" and self.load.workload is not None
         belongs = ("workload", "think_time", "traffic") if of_preset else _BELONGS[load]
         known = dict.fromkeys(name for key, others in _BELONGS.items() for name in (key, *others))
@@ -147,7 +164,13 @@ class AskedLoad:
             table = closed_load(concurrency=load.concurrency, num_requests=count, seed=self.seed, **lengths)
             words = f"{load.concurrency:,} clients without think time, {count:,} requests"
             return self._with_clients(table, "--concurrency"), words, ()
-        assert load.rate is not None, "a load without users, trace or clients has a rate"
+        if (stages := self.stages) is not None:
+            lengths = self._lengths("--stages")
+            table = staged_load(stages=stages, arrivals=self._arrivals(), seed=self.seed, **lengths)
+            rates = ", ".join(f"{rate:g}" for rate in stages.rates_per_s)
+            words = f"{rates} requests/s for {stages.length_s:g} s each, {table.num_requests:,} requests"
+            return self._with_clients(table, "--stages"), words, ()
+        assert load.rate is not None, "a load without users, trace, clients or stages has a rate"
         if load.num_requests is None:
             raise HeadcountError("--rate needs --num-requests: an open load does not end by itself")
         table = open_load(
@@ -160,8 +183,25 @@ class AskedLoad:
         words = f"{load.rate:g} requests/s, {load.num_requests:,} requests"
         return self._with_clients(table, "--rate"), words, ()
 
+    @property
+    def stages(self) -> Stages | None:
+        """None where the load has no stages."""
+        if self.load.stages is None:
+            return None
+        return Stages(self.load.stages, self.load.stage_length or STAGE_LENGTH_S)
+
+    def _with_prefixes(self, table: RequestTable) -> RequestTable:
+        load = self.load
+        if load.prefix_len is None:
+            for name in _PREFIXES:
+                if getattr(load, name) is not None:
+                    raise HeadcountError(f"{_flag(name)} needs --prefix-len, the tokens of each prefix")
+            return table
+        return SharedPrefixes(load.prefix_len, load.num_prefixes or 1, load.prompts_per_prefix).before(table, self.seed)
+
     def _with_clients(self, table: RequestTable, load: str) -> RequestTable:
         """All that traffic can change of a load of fixed lengths."""
+        table = self._with_prefixes(table)
         clients = changed_clients(self.traffic.changes, load)
         return (clients if self.tenants is None else of_tenants(clients, self.tenants)).applied(table, self.seed)
 

@@ -18,6 +18,7 @@ from simulator.fleet.router import RouterFactory, router_name
 from simulator.latency.model import AverageStep, average_step
 from simulator.results import SimulationResult, whole_run
 from simulator.simulation import Simulation
+from simulator.stages import StageFigures, stage_figures
 from simulator.study.estimate import stationary_load
 from simulator.study.loads import UserLoad
 from simulator.study.replication import simulate_users, waits_of
@@ -45,6 +46,7 @@ class Served:
     router: str = ""
     flow_control: str | None = None
     tenants: tuple[TenantFigures, ...] = ()
+    stages: tuple[StageFigures, ...] = ()
     slo: SLO | None = None  # that requests are judged by; None: neither asked for, nor are there tenants
     attainment: float | None = None  # share of the requests that count; None where none is judged
 
@@ -106,6 +108,7 @@ def serve(
         router=router_name(fleet.router),
         flow_control=flow_control,
         tenants=tenants,
+        stages=() if load.stages is None else stage_figures(simulation, load.stages, slo),
         slo=limits if is_judged else None,
         attainment=attainment if is_judged else None,
     )

@@ -81,6 +81,8 @@ class SimulateResult(Result):
             found |= {"slo": vars(self.served.slo), "attainment": self.served.attainment}
         if self.served.tenants:
             found["tenants"] = [tenant.to_json() for tenant in self.served.tenants]
+        if self.served.stages:
+            found["stages"] = [stage.to_json() for stage in self.served.stages]
         for name in ("ttft_s", "tpot_s"):
             is_given, mean_s, error = plan.latency.is_given, found[name]["mean"], self._log_error(name)
             low, high = (not is_given and error.interval(mean_s, self.served.step.sequences)) or (None, None)
@@ -129,11 +131,12 @@ def simulate(
     """Serve one load and report latencies, rates and KV use.
 
     A load is a trace (`workload`), users of a preset or with `input_len`, `output_len`, `think_time_s`, clients without
-    think time (`concurrency`), or arrivals at a `rate`. `pools` are disaggregated prefill/decode: {"prefill": "2",
-    "decode": "2xtp4"}; `kv_transfer` is "pull" or "push", `kv_transfer_rate` in GB/s by one GPU. `flow_control` is the
-    gateway's queue before the router. `tenants` are a file or a mapping by name. With an SLO, or tenants, requests are
-    judged by it: `attainment`. With `runs` the load is drawn so often, with `seed` and those after it, for how sure the
-    p99 is. Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
+    think time (`concurrency`), or arrivals at a `rate` or at one after the other (`stages`). `pools` are disaggregated
+    prefill/decode: {"prefill": "2", "decode": "2xtp4"}; `kv_transfer` is "pull" or "push", `kv_transfer_rate` in GB/s
+    by one GPU. `flow_control` is the gateway's queue before the router. `tenants` are a file or a mapping by name. With
+    an SLO, or tenants, requests are judged by it: `attainment`. With `runs` the load is drawn so often, with `seed` and
+    those after it, for how sure the p99 is. Raises HeadcountError for a bad argument, RefusedError where `strict`
+    refuses a diagnostic.
     """
     replicas, router, pools, runs, strict = deployed.replicas, deployed.router, deployed.pools, load.runs, run.strict
     asked = engine.on(model, gpu)

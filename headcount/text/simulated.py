@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 from files.names import one_line, shortened
 from headcount.text.blocks import Column
-from headcount.text.units import percent, seconds
+from headcount.text.units import milliseconds, percent, seconds
 from headcount.text.words import cancelled_text
 from simulator.engines.tuning import API_SERVER
 from simulator.study.bottleneck import API_SERVER_SHARE
 
 if TYPE_CHECKING:
     from simulator.results import SimulationResult
+    from simulator.stages import StageFigures
     from simulator.tenants import TenantFigures
 
 
@@ -22,6 +23,20 @@ TENANTS: "tuple[Column[TenantFigures], ...]" = (
     Column("TTFT p95", lambda tenant: seconds(tenant.ttft_p95_s)),
 )
 """How each tenant was served."""
+
+
+STAGES: "tuple[Column[StageFigures], ...]" = (
+    Column("req/s asked", lambda stage: f"{stage.rate_per_s:g}"),
+    Column("requests", lambda stage: f"{stage.num_requests:,}"),
+    Column("req/s served", lambda stage: f"{stage.served_per_s:,.2f}"),
+    Column("tokens/s", lambda stage: f"{stage.output_tokens_per_s:,.0f}"),
+    Column("TTFT p50", lambda stage: seconds(stage.ttft_p50_s)),
+    Column("TTFT p95", lambda stage: seconds(stage.ttft_p95_s)),
+    Column("TPOT p50", lambda stage: milliseconds(stage.tpot_p50_s)),
+    Column("TPOT p95", lambda stage: milliseconds(stage.tpot_p95_s)),
+    Column("attainment", lambda stage: "–" if stage.attainment is None else percent(stage.attainment)),
+)
+"""How each stage was served."""
 
 
 def rates(result: "SimulationResult", preempted: str) -> list[tuple[str, str]]:

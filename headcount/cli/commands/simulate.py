@@ -49,6 +49,7 @@ def command(given: Given) -> int:
             --input-len I --output-len O --users N --think-time 30s
             --input-len I --output-len O --concurrency C
             --input-len I --output-len O --rate R --num-requests N
+            --input-len I --output-len O --stages R,R,R --stage-length 1min
     \b
     Autoscaling and failures, compared with a fixed fleet:
             --workload chat --users 1000 --daily-profile day --autoscaler hpa --min-replicas 1 --max-replicas 4

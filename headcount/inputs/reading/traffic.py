@@ -97,6 +97,19 @@ class ArrivalProcess:
         return read_arrivals(given)
 
 
+@dataclass(frozen=True)
+class StageRates:
+    """Requests/s of one stage after the other, such as `5,10,20`; a rate may come again."""
+
+    name: str = "RATE,…"
+
+    def read(self, given: object) -> tuple[float, ...]:
+        if isinstance(given, tuple | list):
+            return tuple(float(rate) for rate in given)
+        rate = Number("requests per second of each stage, such as 5,10,20")
+        return tuple(rate.read(part.strip()) for part in str(given).split(","))
+
+
 def read_arrivals(given: Any) -> Arrivals:
     """One of PROCESSES. Raises HeadcountError for a name or a parameter that is none."""
     if not isinstance(given, str):  # read already

@@ -7,7 +7,7 @@ from headcount.queries.serving import TAILS
 from headcount.queries.simulate import SimulateResult
 from headcount.text.blocks import Block, Line, Table, table_of
 from headcount.text.pools import disaggregated_blocks
-from headcount.text.simulated import TENANTS, rates
+from headcount.text.simulated import STAGES, TENANTS, rates
 from headcount.text.units import latency_text, percent, seconds
 from headcount.text.words import (
     host_text,
@@ -88,6 +88,7 @@ def body(answer: SimulateResult) -> list[Block]:
     preempted = words_of(answer.plan.args).preempted
     figures = [Line(f"  {name:<18}{value}") for name, value in rates(answer.result, preempted)]
     tenants: list[Block] = [Line(), table_of(TENANTS, answer.served.tenants)] if answer.served.tenants else []
+    stages: list[Block] = [Line(), table_of(STAGES, answer.served.stages)] if answer.served.stages else []
     router = f"router: {answer.served.router}" if answer.plan.data_parallel_size > 1 else ""
     held = f"flow control: {answer.served.flow_control}" if answer.served.flow_control else ""
     if answer.served.attainment is not None:
@@ -97,7 +98,8 @@ def body(answer: SimulateResult) -> list[Block]:
     dim = [Line(text, dim=True) for text in said if text]
     column = f"p99, of {len(answer.p99s)} runs" if answer.p99s else P99_COLUMN
     latencies = Table(columns=("", *STATISTICS, column), rows=rows)
-    return [latencies, Line(), *figures, *disaggregated_blocks(answer.served.disaggregated), *tenants, Line(), *dim]
+    pools = disaggregated_blocks(answer.served.disaggregated)
+    return [latencies, Line(), *figures, *pools, *tenants, *stages, Line(), *dim]
 
 
 def _p99_range(answer: SimulateResult, name: str) -> str:
