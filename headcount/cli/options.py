@@ -10,6 +10,7 @@ import click
 from files.warn_once import warn_once
 from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
+from headcount.cli.engine_command_parser.served_model import with_known_model
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from headcount.cli.option_types import REPORT_PATH, Option, flag, json_option, option
@@ -97,7 +98,7 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
     log = read_startup_log(path)
     known = {parameter.name for parameter in ctx.command.params}
     options = {name: value for name, value in log.options.items() if name in known}
-    ctx.default_map = {**(ctx.default_map or {}), **options}
+    ctx.default_map = {**(ctx.default_map or {}), **with_known_model(options, "--startup-log")}
     return log
 
 

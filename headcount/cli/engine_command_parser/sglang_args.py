@@ -11,6 +11,7 @@ from headcount.cli.config_file import Spelling, spellings
 from headcount.cli.engine_command_parser.context_length import overridden_length
 from headcount.cli.engine_command_parser.line import read_flags
 from headcount.cli.engine_command_parser.nested import take_objects
+from headcount.cli.engine_command_parser.served_model import with_known_model
 from headcount.cli.engine_command_parser.words import Server, variables_and_words
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import SGLANG
@@ -41,7 +42,7 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
     length = overridden_length(objects.get(_OVERRIDES, {}), _OPTION, f"--{_OVERRIDES}")
     if length is not None:
         found["context_length"] = length
-    return found | read_flags(words, ctx, _OPTION, dict(_flags(ctx)), engine=SGLANG)
+    return with_known_model(found | read_flags(words, ctx, _OPTION, dict(_flags(ctx)), engine=SGLANG), _OPTION)
 
 
 def refusal(flag: str) -> str | None:

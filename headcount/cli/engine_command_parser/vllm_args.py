@@ -15,6 +15,7 @@ from headcount.cli.config_file import spellings
 from headcount.cli.engine_command_parser.context_length import overridden_length
 from headcount.cli.engine_command_parser.line import read_flags
 from headcount.cli.engine_command_parser.nested import json_object, merge, take_objects
+from headcount.cli.engine_command_parser.served_model import with_known_model
 from headcount.cli.engine_command_parser.words import Server, variables_and_words
 from simulator.engines.argument import arguments_of, flags_of
 from simulator.engines.engines import VLLM
@@ -25,10 +26,12 @@ from simulator.engines.vllm.compilation import NONE, PIECEWISE
 _OPTION = "--vllm-args"
 _SERVER: Final = Server(
     command=("vllm", "serve"),
-    module_or_image=re.compile(r"^(vllm\.entrypoints\.openai\.api_server|(\S+/)?vllm/vllm-openai(-\w+)?([:@]\S+)?)$"),
+    module_or_image=re.compile(r"^(vllm\.entrypoints\.openai\.api_server|\S+/vllm-openai(-\w+)?([:@]\S+)?)$"),
     example="vllm serve MODEL",
 )
-_RELEASED_IMAGE = re.compile(r"vllm/vllm-openai(?:-\w+)?:v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])")  # the tag is the release
+_RELEASED_IMAGE = re.compile(  # the tag is the release; in a chart's values it stands alone
+    r"""vllm/vllm-openai(?:-\w+)?(?::|["']?\s+tag:\s*["']?)v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])"""
+)
 _COMPILATION, _SPECULATION, _LIMITS = "compilation-config", "speculative-config", "limit-mm-per-prompt"
 _OVERRIDES, _ROPE = "hf-overrides", "rope-scaling"
 _OBJECTS: Final = {
@@ -87,7 +90,8 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
         found["max_model_len"] = length
     for name, value in objects.items():
         words += [f"--{name}", json.dumps(value)]
-    return found | read_flags(_without_longest(words), ctx, _OPTION, names, engine=VLLM, elsewhere=elsewhere)
+    found |= read_flags(_without_longest(words), ctx, _OPTION, names, engine=VLLM, elsewhere=elsewhere)
+    return with_known_model(found, _OPTION)
 
 
 def _objects(words: list[str]) -> tuple[list[str], dict[str, Json]]:

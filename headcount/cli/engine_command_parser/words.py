@@ -4,14 +4,12 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import dedent
 
-from files.documents import Json, parse_yaml
 from files.errors import HeadcountError
 from files.names import shortened
+from headcount.cli.engine_command_parser.manifests import manifest_words
 from simulator.engines.vllm.environment import VARIABLE
 
-_MANIFEST = re.compile(r"^\s*(\[|-\s+['\"]?-)|^\s*-?\s*(command|args|containers|services)\s*:", re.MULTILINE)
 _COMMENT = re.compile(r"(^|(?<=\s))#(\s.*|!.*)?$", re.MULTILINE)
 _TOKEN = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\n|[^'\"\\\n]+|['\"\\]", re.DOTALL)
 _ASSIGNMENT = re.compile(
@@ -39,8 +37,12 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
     """
     text = _expanded(text)
     try:
-        words = _manifest_words(text) if _MANIFEST.search(text) else None
+        words = manifest_words(
+            text, option, lambda found: _start(found, server) is not None, lambda script: _shell_words(script, server)
+        )
         words = _shell_words(text, server) if words is None else words
+    except HeadcountError:
+        raise
     except ValueError:  # of shlex
         raise HeadcountError(f"{option}: a quote is left open in '{shortened(text)}'; close it") from None
     start = _start(words, server)
@@ -119,46 +121,3 @@ def _unwrapped(words: list[str], server: Server) -> list[str]:
     """With the words of a command that stands in quotes, as behind `bash -c`."""
     inner = next((word for word in words if " " in word.strip() and _start(word.split(), server)), None)
     return words if inner is None else [*words[: words.index(inner)], *shlex.split(inner.replace("\\\n", " "))]
-
-
-def _manifest_words(text: str) -> list[str] | None:
-    """Of the container in a compose file or a manifest, or of its `command` and `args` alone; None where it is none."""
-    try:
-        found = parse_yaml(dedent(text.strip("\n")), "the text")
-    except ValueError:
-        return None
-    if isinstance(found, list) and all(isinstance(each, str | int | float) for each in found):
-        found = {"args": found}
-    container = next(_containers(found), None)
-    if container is None:
-        return None
-    words = [str(container["image"])] if "image" in container else []
-    for key in ("command", "args"):
-        value = container.get(key)
-        listed = value if isinstance(value, list) else []
-        words += shlex.split(value) if isinstance(value, str) else [part for each in listed for part in _parts(each)]
-    return [*_variables(container.get("env") or container.get("environment") or []), *words]
-
-
-def _containers(value: object) -> Iterator[Json]:
-    if isinstance(value, dict):
-        if value.keys() & {"command", "args"}:
-            yield value
-        for each in value.values():
-            yield from _containers(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _containers(each)
-
-
-def _parts(value: object) -> list[str]:
-    """A word, or the words of a command that a shell is given."""
-    text = str(value).lower() if isinstance(value, bool) else _expanded(str(value))
-    return shlex.split(text.replace("\\\n", " ")) if re.search(r"\s--?\w", text) else [text]
-
-
-def _variables(value: object) -> list[str]:
-    if isinstance(value, dict):
-        return [f"{name}={each}" for name, each in value.items()]
-    listed = value if isinstance(value, list) else []
-    return [f"{each.get('name')}={each.get('value', '')}" if isinstance(each, dict) else str(each) for each in listed]

@@ -37,7 +37,76 @@ spec:
             - 8192
             - --gpu-memory-utilization=0.8
 """
+HELM_VALUES = """
+servingEngineSpec:
+  runtimeClassName: ""
+  modelSpec:
+    - name: llama3
+      repository: "vllm/vllm-openai"
+      tag: "v0.33.0"
+      modelURL: llama-3.1-8b
+      requestGPU: 2
+      vllmConfig:
+        enablePrefixCaching: true
+        tensorParallelSize: 2
+        maxModelLen: 8192
+        extraArgs: ["--gpu-memory-utilization", "0.8", "--disable-log-requests"]
+"""
+VLLM_RUNTIME = """
+apiVersion: production-stack.vllm.ai/v1alpha1
+kind: VLLMRuntime
+spec:
+  model: {modelURL: llama-3.1-8b, maxModelLen: 8192}
+  vllmConfig:
+    enableChunkedPrefill: true
+    enablePrefixCaching: true
+    tensorParallelSize: 2
+    gpuMemoryUtilization: "0.8"
+"""
+INFERENCE_SERVICE = """
+apiVersion: v1
+kind: Secret
+---
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+spec:
+  model: {uri: "hf://llama-3.1-8b"}
+  parallelism: {tensor: 2}
+  router: {route: {}}
+  template:
+    containers:
+      - name: main
+        env:
+          - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hf, key: token}}}
+          - {name: VLLM_ADDITIONAL_ARGS, value: "--max-model-len=8192 --gpu-memory-utilization 0.8"}
+"""
+BESIDE_OTHERS = """
+apiVersion: v1
+kind: Pod
+spec:
+  initContainers:
+    - {name: fetch, image: "tools/fetch:1", command: [fetch, --model-uri, "s3://x"]}
+  containers:
+    - {name: redis, image: "redis:7", args: [redis-server, --appendonly, "yes"]}
+    - name: main
+      image: registry.example/team/vllm-openai:v0.33.0-cu130
+      env: [{name: LENGTH, value: "8192"}]
+      command: ["bash", "-c"]
+      args:
+        - |
+          # two GPUs
+          vllm serve llama-3.1-8b --tensor-parallel-size 2 \\
+            --max-model-len ${LENGTH} --gpu-memory-utilization 0.8
+          echo done
+---
+apiVersion: v1
+kind: Service
+"""
 SHAPES = {
+    "values of a chart": HELM_VALUES,
+    "VLLMRuntime": VLLM_RUNTIME,
+    "LLMInferenceService": INFERENCE_SERVICE,
+    "manifest with others": BESIDE_OTHERS,
     "script": f"#!/bin/bash\n# don't stop\nset -e\nexport HF_TOKEN=x\nvllm serve llama-3.1-8b {LINES}  # two GPUs\n"
     "curl localhost:8000/health",
     "after others": f"pip install vllm && vllm serve llama-3.1-8b {FLAGS} > server.log 2>&1 &",
@@ -75,6 +144,37 @@ def settings(headcount: Run, *arguments: object) -> dict[str, Any]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_command_is_read_in_every_shape(headcount: Run, shape: str) -> None:
     assert settings(headcount, "--vllm-args", SHAPES[shape]) == settings(headcount, *DIRECT)
+
+
+def test_what_a_chart_turns_on_or_off_counts(headcount: Run, caplog: pytest.LogCaptureFixture) -> None:
+    without = HELM_VALUES.replace("        enablePrefixCaching: true\n", "").replace("llama-3.1-8b", "qwen3.6-27b")
+    direct = "qwen3.6-27b -tp 2 --max-model-len 8192 --gpu-memory-utilization 0.8 --no-enable-prefix-caching"
+    assert settings(headcount, "--vllm-args", without) == settings(headcount, "--vllm-args", direct)
+    lora = INFERENCE_SERVICE.replace("}\n  parallelism", ", lora: {adapters: []}}\n  parallelism")
+    assert "LoRA is not simulated" in headcount(*ON_GPU, "--vllm-args", lora).err
+    cached = HELM_VALUES + "      lmcacheConfig: {enabled: true, cpuOffloadingBufferSize: '20'}\n"
+    connector: dict[str, object] = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
+    connector |= {"kv_connector_extra_config": {"lmcache.max_local_cpu_size": 20}}
+    given = settings(headcount, *DIRECT, "--kv-transfer-config", json.dumps(connector))
+    assert settings(headcount, "--vllm-args", cached) == given
+    two = HELM_VALUES + HELM_VALUES.partition("modelSpec:")[2].replace("8192", "4096")
+    assert headcount(*ON_GPU, "--vllm-args", two).code == 0
+    assert "starts 2 different servers; this answers for the first" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["/models/Llama-3.1-8B-Instruct/", "/root/.cache/huggingface/hub/models--meta-llama--Llama-3.1-8B/snapshots/0e9e3"],
+)
+def test_a_folder_of_another_machine_is_the_model_of_its_name(
+    headcount: Run, folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran = headcount(*ON_GPU, "--vllm-args", f"vllm serve {folder} {FLAGS}")
+    assert figures(ran.out) == settings(headcount, *DIRECT)
+    assert f"{folder} is not on this machine; it is taken as" in caplog.text
+    ran = headcount(*ON_GPU, "--vllm-args", f"vllm serve /models/mine {FLAGS}")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no file '/models/mine'" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -190,6 +290,8 @@ def test_sglang_s_commands_are_read_in_every_shape(headcount: Run, text: str) ->
         ("command: 5", "is empty; paste a"),
         ("args: {a: b}", "is empty; paste a"),
         ('services:\n  vllm:\n    command: "vllm serve \'x"', "a quote is left open"),
+        ("kind: Service\nspec: {type: x}\nengine:\n  image: vllm/vllm-openai", "is empty; paste a"),
+        ("kind: Pod\nspec:\n  containers:\n    - {image: redis, args: [redis-server, --x]}", "is empty; paste a"),
         ("- --model", "--model takes one value; it was given none"),
         ("bash -c 'vllm serve \"x'", "a quote is left open"),
         ("vllm serve && echo", "is empty; paste a"),

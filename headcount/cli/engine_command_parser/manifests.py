@@ -1,0 +1,105 @@
+"""The words of a server's command in a compose file, a Kubernetes manifest or the values of a chart."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import dedent
+
+from files.documents import Json, parse_yaml
+from files.errors import HeadcountError
+from files.warn_once import warn_once
+from headcount.cli.engine_command_parser.charts import CHARTS
+from simulator.engines.vllm.environment import VARIABLE
+
+_MANIFEST = re.compile(r"^\s*(\[|-\s+['\"]?-)|^\s*-?\s*(command|args|image)\s*:|^[A-Za-z]\w*:\s*$", re.MULTILINE)
+_DOCUMENTS = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
+_USE = re.compile(r"\$(?:\((\w+)\)|\{?(\w+)\}?)")  # Kubernetes' own way to use a variable, and a shell's
+_MODEL = re.compile(r"^--model(-path)?(=|$)")
+
+Words = list[str]
+
+
+def manifest_words(
+    text: str, option: str, starts: Callable[[Sequence[str]], bool], of_script: Callable[[str], Words]
+) -> Words | None:
+    """The words of the first container that starts the server, or of its flags alone; None where it is no manifest.
+
+    A text may hold several YAML documents. Where it holds other servers, a warning says that they are not answered.
+    Raises HeadcountError where it starts none.
+    """
+    if not _MANIFEST.search(text):
+        return None
+    try:
+        documents = [parse_yaml(part, "the text") for part in _DOCUMENTS.split(dedent(text.strip("\n")))]
+    except ValueError:
+        return None
+    if not any(isinstance(document, dict | list) for document in documents):
+        return None
+    commands = [words for document in documents for words in _commands(document, of_script)]
+    commands = [words for words in commands if starts(words)] or [words for words in commands if _is_flags(words)]
+    if not commands:
+        raise HeadcountError(f"{option} is empty; paste a text with a command that starts the server")
+    different = {tuple(words) for words in commands}
+    if len(different) > 1:
+        warn_once(f"{option}: the text starts {len(different)} different servers; this answers for the first")
+    return commands[0]
+
+
+def _is_flags(words: Sequence[str]) -> bool:
+    """Flags alone, or those of an image that is not known, if they name the model."""
+    behind = [word for word in words if not VARIABLE.match(word)]
+    return behind[0].startswith("-") or any(_MODEL.match(word) for word in behind[1:])
+
+
+def _commands(document: object, of_script: Callable[[str], Words]) -> Iterator[Words]:
+    if isinstance(document, list) and all(isinstance(each, str | int | float) for each in document):
+        document = {"args": document}
+    for found in _objects(document):
+        image = [str(found["image"])] if "image" in found else []
+        chart = next((words_of for keys, words_of in CHARTS.items() if keys <= found.keys()), None)
+        words = chart(found) if chart is not None else _container_words(found, of_script)
+        if words:
+            yield _with_variables([*image, *words], _variables(found.get("env") or found.get("environment")))
+
+
+def _with_variables(words: Sequence[str], variables: Sequence[str]) -> Words:
+    """The words behind the variables, without those that the words themselves use."""
+    values = dict(each.split("=", 1) for each in variables)
+    used = {found[1] or found[2] for word in words for found in _USE.finditer(word)}
+    kept = [each for each in variables if each.partition("=")[0] not in used]
+    return [*kept, *(_USE.sub(lambda found: values.get(found[1] or found[2], found[0]), word) for word in words)]
+
+
+def _container_words(container: Json, of_script: Callable[[str], Words]) -> Words:
+    words: Words = []
+    for key in ("command", "args"):
+        value = container.get(key)
+        listed = value if isinstance(value, list) else []
+        words += (
+            shlex.split(value) if isinstance(value, str) else [w for each in listed for w in _parts(each, of_script)]
+        )
+    return words
+
+
+def _objects(value: object) -> Iterator[Json]:
+    """Every mapping that may start a server, from the outside in, and none inside of one."""
+    if isinstance(value, dict):
+        if value.keys() & {"command", "args"} or any(keys <= value.keys() for keys in CHARTS):
+            yield value
+            return
+        value = list(value.values())
+    for each in value if isinstance(value, list) else []:
+        yield from _objects(each)
+
+
+def _parts(value: object, of_script: Callable[[str], Words]) -> Words:
+    """A word, or the words of a command that a shell is given."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return of_script(text) if re.search(r"\s--?\w", text) else [text]
+
+
+def _variables(value: object) -> Words:
+    if isinstance(value, dict):
+        return [f"{name}={each}" for name, each in value.items()]
+    listed = value if isinstance(value, list) else []
+    return [f"{each.get('name')}={each.get('value', '')}" if isinstance(each, dict) else str(each) for each in listed]
