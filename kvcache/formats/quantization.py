@@ -211,11 +211,32 @@ _LOOSE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "gptq_marlin": (("gptq",), "gptq"),
     "nvfp4": (("nvfp4",), "nvfp4"),
     "gpt_oss_mxfp4": (("mxfp4",), "mxfp4"),  # as vLLM calls it in what a server says of itself
+    "bitsandbytes": (("nf4",), "nf4"),
+    # What vLLM itself quantizes at load (vllm.config.quantization of 0.33).
+    "fp8_per_tensor": (("fp8-tensor",), "fp8-tensor"),
+    "fp8_per_block": (("fp8-block",), "fp8-block"),
+    "fp8_per_channel": (("fp8",), "fp8"),
+    "int8_per_channel_weight_only": (("w8a16",), "w8a16"),
+    "nvfp4_per_token": (("nvfp4",), "nvfp4"),
 }
+# Names of vLLM's for how a checkpoint is packed, which says the rest itself.
+_PACKED = (
+    "modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed", "compressed-tensors", "auto_gptq", "quark",
+    "moe_wna16", "torchao", "inc", "deepseek_v4_fp8", "humming",
+)  # fmt: skip
 
 
 def _meant(name: str, native: str | None) -> str:
-    """The format that a loose name stands for: the checkpoint's own where it is one of that kind."""
+    """The format that a loose name stands for: the checkpoint's own where it is one of that kind.
+
+    Raises HeadcountError where a name says that the checkpoint is packed, and it is not.
+    """
+    if name.lower() in _PACKED:
+        if native is None:
+            raise HeadcountError(
+                f"quantization {name!r} is a packed checkpoint's, and this one is not packed; leave it out"
+            )
+        return native
     beginnings, otherwise = _LOOSE.get(name.lower(), ((), name))
     if native is None or not native.startswith(beginnings):
         return otherwise

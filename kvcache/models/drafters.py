@@ -82,6 +82,11 @@ def find_drafter(
             f"speculative decoding of {target.name} by its own {NAMES[kind]}: it keeps a window of its own "
             "beside compressed attention, which is not modelled; leave speculative decoding out, or take ngram"
         )
+    if kind == "mtp" and model is not None and model.rstrip("/").endswith("-assistant"):
+        raise HeadcountError(  # vLLM models/gemma4_mtp.py
+            f"speculative decoding by {model}: an assistant of Gemma 4 reads the model's own KV cache, which is not "
+            "modelled; leave speculative decoding out, or take ngram"
+        )
     if kind == "mtp":
         return _mtp_module(target, quantization)
     if model is not None:

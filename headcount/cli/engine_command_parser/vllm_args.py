@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import pairwise
 from typing import Final
 
 import click
@@ -153,9 +154,10 @@ def _level_value(word: str, joined: str | None, rest: Iterator[str]) -> str:
 
 def _without_longest(words: list[str]) -> list[str]:
     """Without a length that is left to vLLM: it is the model's, or the answer says which one memory holds."""
+    plain = [word.lstrip("-").replace("_", "-") if word.startswith("-") else word for word in words]
     joined = {f"max-model-len={value}" for value in _LONGEST}
-    kept = [word for word in words if word.lstrip("-").replace("_", "-") not in joined]
-    for place, word in enumerate(kept[:-1]):
-        if word.lstrip("-").replace("_", "-") == "max-model-len" and kept[place + 1] in _LONGEST:
-            return kept[:place] + kept[place + 2 :]
-    return kept
+    dropped = {place for place, word in enumerate(plain) if word in joined}
+    for place, (_, value) in enumerate(pairwise(words)):
+        if plain[place] == "max-model-len" and value in _LONGEST:
+            dropped |= {place, place + 1}
+    return [word for place, word in enumerate(words) if place not in dropped]

@@ -52,12 +52,11 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
     if start is not None and behind[:1] == [server.command[-1]]:  # the image's own command, said again
         behind = behind[1:]
     ends = next((place for place, word in enumerate(behind) if _ENDS.match(word)), len(behind))
-    if not behind[:ends]:
+    behind = [part for word in behind[:ends] for part in _apart(word)]
+    if not behind:
         raise HeadcountError(f"{option} is empty; paste a '{server.example} --flag value …' line, or leave it out")
     found = [word.removeprefix("--env=") for word in head]
-    return tuple(word for word in found if VARIABLE.match(word)), [
-        part for word in behind[:ends] for part in _apart(word)
-    ]
+    return tuple(word for word in found if VARIABLE.match(word)), behind
 
 
 def _expanded(text: str) -> str:

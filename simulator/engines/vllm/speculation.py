@@ -7,7 +7,7 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, Literal
 
-from files.documents import parse_json
+from files.documents import Json, parse_json
 from files.errors import HeadcountError
 from files.schema import AtLeastOne, Share, Strict, typed
 from simulator.engines.vllm.acceptance import MAX_SPECULATIVE_TOKENS, with_acceptance_rate
@@ -114,6 +114,12 @@ class Speculation:
         return extra - 1 if self.method == "eagle" else extra
 
 
+_BY_NAME = {  # parts of a drafter's name; of Gemma 4's assistants vLLM takes the method from the config
+    "[ngram]": "ngram", "eagle-": "eagle", "eagle3": "eagle3", "dflash": "dflash", "dspark": "dspark",
+    "-assistant": "mtp",
+}  # fmt: skip
+
+
 class _Config(Strict, frozen=True, kw_only=True):
     method: Literal[tuple(METHOD_NAMES)]  # type: ignore[valid-type]
     num_speculative_tokens: int
@@ -148,8 +154,7 @@ class SpeculativeConfig:
             return given
         settings = given if isinstance(given, dict) else parse_json(str(given), "the text")
         if isinstance(settings, dict):
-            is_mtp = str(settings.get("method")).endswith("_mtp")  # deepseek_mtp, …: old names of it, by model
-            settings = settings | ({"method": "mtp"} if is_mtp else {})
+            settings = _with_method(settings)
             method = settings.get("method")
             if isinstance(method, str) and method in METHOD_NAMES:
                 settings = with_acceptance_rate(settings)
@@ -168,6 +173,17 @@ class SpeculativeConfig:
             draft_tensor_parallel_size=config.draft_tensor_parallel_size,
             assumed_acceptance=config.assumed_acceptance,
         )
+
+
+def _with_method(settings: Json) -> Json:
+    """With the method that vLLM takes where none is given: by the drafter's name (config/speculative.py of 0.33)."""
+    given, model = settings.get("method"), str(settings.get("model", "")).lower()
+    if str(given).endswith("_mtp"):  # deepseek_mtp, …: old names of it, by model
+        return settings | {"method": "mtp"}
+    if given is not None or not model:
+        return settings
+    named = next((method for part, method in _BY_NAME.items() if part in model), "draft_model")
+    return settings | {"method": named}
 
 
 def accepted_drafts(request: int, num_output_tokens: int, rates: Sequence[float]) -> int:

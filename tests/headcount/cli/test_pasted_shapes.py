@@ -204,6 +204,7 @@ def test_every_way_to_serve_text_alone_loads_no_encoder(headcount: Run, flags: s
         ("""--rope-scaling '{"rope_type": "yarn", "factor": 4.0}' --max-model-len 100000""", 100000),
         ("--rope-theta 1000000 --max-model-len auto", 40960),
         ("--max-model-len=-1", 40960),
+        ("--max-model-len auto '--max_model_len auto'", 40960),
     ],
 )  # fmt: skip
 def test_overrides_of_the_context_length_are_the_length(headcount: Run, flags: str, length: int) -> None:
@@ -225,6 +226,11 @@ def test_kv_bytes_are_those_of_each_gpu(headcount: Run) -> None:
          "--cpu-offload-gb out; two-batch overlap is not simulated; leave --enable-dbo out"),
         ("-dcp 2", "context parallelism is not simulated; leave -dcp out, or give --tensor-parallel-size"),
         ("""--hf-overrides '{"num_hidden_layers": 4}'""", "'num_hidden_layers' changes the model"),
+        ("--num-gpus 4 --usp 4 --vae-use-tiling", "vLLM-Omni, another server, is not simulated; leave --num-gpus"),
+        ("""--speculative-config '{"model": "x/gemma-4-31B-it-assistant", "num_speculative_tokens": 4}'""",
+         "an assistant of Gemma 4 reads the model's own KV cache, which is not modelled"),
+        ("""--speculative-config '{"model": "x/y-dflash", "num_speculative_tokens": 4}'""", "method is 'dflash'"),
+        ("--quantization modelopt_fp4", "'modelopt_fp4' is a packed checkpoint's, and this one is not packed"),
         ("--runner pooling", "a task other than generating text is not simulated"),
         ("--limit-mm-per-prompt.image=-1", "image is '-1'; give a whole number of at least 0"),
         ("--mm-encoder-tp-mode rows", "no mm_encoder_tp_mode 'rows'"),
@@ -295,6 +301,7 @@ def test_sglang_s_commands_are_read_in_every_shape(headcount: Run, text: str) ->
         ("- --model", "--model takes one value; it was given none"),
         ("bash -c 'vllm serve \"x'", "a quote is left open"),
         ("vllm serve && echo", "is empty; paste a"),
+        ("docker run -e HF_TOKEN vllm/vllm-tpu:latest vllm serve ...", "is empty; paste a"),
     ],
 )
 def test_a_damaged_command_is_told_in_a_line(headcount: Run, text: str, part: str) -> None:

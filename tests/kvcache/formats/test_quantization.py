@@ -190,6 +190,8 @@ def test_a_format_that_the_checkpoint_is_yet_to_have_is_taken_to_be_widened() ->
         ("fp8", "fp8-block", "fp8-block"), ("fp8", None, "fp8"), ("awq", "awq-g64", "awq-g64"), ("awq", "gptq", "awq"),
         ("gptq", "gptq-8bit", "gptq-8bit"), ("awq_marlin", None, "awq"), ("gptq_marlin", "gptq-g32", "gptq-g32"),
         ("gpt_oss_mxfp4", "mxfp4", "mxfp4"), ("nvfp4", "mxfp4", "nvfp4"), ("int8", None, "int8"),
+        ("modelopt_fp4", "nvfp4", "nvfp4"), ("compressed-tensors", "w4a16", "w4a16"),
+        ("fp8_per_block", None, "fp8-block"), ("bitsandbytes", None, "nf4"),
     ],
 )  # fmt: skip
 def test_a_loose_name_is_the_checkpoint_s_own_format_where_it_has_one_of_that_kind(

@@ -15,7 +15,7 @@ from kvcache.parallelism import Parallelism
 from simulator.engines.memory import memory_budget
 from simulator.engines.vllm.acceptance import conditional, published_rates
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.speculation import Speculation, accepted_drafts
+from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig, accepted_drafts
 from simulator.latency.forms import latency_model
 from simulator.latency.model import served_model
 from simulator.latency.step_time import BatchSums
@@ -186,3 +186,15 @@ def test_published_rates_are_rates_with_a_source() -> None:
     for found in published_rates().values():
         assert all(0 < rate <= 1 for rate in found.acceptance_rate)
         assert found.source
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3"), ("yuhuili/EAGLE-LLaMA3-Instruct-8B", "eagle"),
+     ("[ngram]", "ngram"), ("Qwen/Qwen3-0.6B", "draft_model")],
+)  # fmt: skip
+def test_without_a_method_vllm_takes_that_of_the_drafter_s_name(model: str, method: str) -> None:
+    given = {"model": model, "num_speculative_tokens": 3, "acceptance_rate": 0.5}
+    found = SpeculativeConfig().read(given)
+    assert found == SpeculativeConfig().read({**given, "method": method})
+    assert found.name == method
