@@ -16,6 +16,7 @@ from headcount.queries.report_data.waterfall import waterfall
 from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB, assumptions_json
 from headcount.text.words import longest_name
+from kvcache.memory.assumptions import STARTS
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
 from simulator.engines.engines import SGLANG
@@ -229,6 +230,11 @@ def is_doubtful(budget: MemoryBudget) -> bool:
     low = budget.num_gpu_blocks_low
     is_short = low * budget.available_kv_bytes < budget.required_kv_bytes * budget.num_gpu_blocks
     return budget.fits and (is_short or budget.may_lack_blocks)
+
+
+def may_start(budget: MemoryBudget) -> bool:
+    """Whether it does not fit, but would start at the high end of the KV blocks' interval."""
+    return not budget.fits and any(name == STARTS for name, _, _ in budget.assumptions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -11,6 +11,7 @@ from kvcache.shape.parameters import stage_tensors
 
 Assumption = tuple[str, str, str]
 
+STARTS = "whether vLLM starts"  # the name of the row where the interval leaves it open
 STATE_SOURCE = "vLLM 0.32 models/config.py (MambaModelConfig): align with prefix caching, else none"
 
 
@@ -88,5 +89,5 @@ def interval_assumptions(
     source = f"wider than measured: {beyond}" if beyond else shipped_residuals().measured.source
     rows = [(f"KV blocks, {LEVEL:.0%} interval", f"{low:,}–{high:,}", source)]
     if low < needed <= high:
-        rows.append(("whether vLLM starts", "uncertain", f"one request of max_model_len takes {needed:,} blocks"))
+        rows.append((STARTS, "uncertain", f"one request of max_model_len takes {needed:,} blocks"))
     return tuple(rows)

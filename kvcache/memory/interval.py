@@ -13,7 +13,7 @@ from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.settings import MemorySettings
 from kvcache.parallelism import Parallelism
-from kvcache.releases import NEWER_THAN_LOGS, OLDER_THAN_LOGS
+from kvcache.releases import NEWER_THAN_LOGS, OLDER_THAN_LOGS, SAMPLER_WITHOUT_SORT
 from kvcache.shape.architecture import Architecture
 
 RESIDUALS = Path(__file__).parent / "memory_residuals.toml"
@@ -93,8 +93,11 @@ CONDITIONS = {
     "ranks": "more than four ranks, or several pipeline stages",
     "replicas": "data or expert parallelism (their graphs and buffers vary without bound)",
     "packed_experts": "experts in a packed format",
+    "packed_experts_on_ada": "experts in a packed format on an Ada GPU (pools on L4 were 27 to 55 % smaller)",
+    "older_sampler": "a sampler before 0.17 that may sort or not (logs of H100 alone tell)",
     "format": "a weight format without start-up logs",
     "batch": "max_num_batched_tokens outside 2,048–8,192 or max_num_seqs outside 128–1,024",
+    "compressed": "compressed attention (the one server that said so left half as much for KV blocks as counted)",
     "latent": "latent attention (logs of two small models show weights 0.1–1.1 % above the count)",
     "state_layers": "SSM / linear-attention layers",
 }
@@ -110,18 +113,24 @@ def unmeasured_conditions(
     """Which keys of `CONDITIONS` hold: each widens the interval."""
     packed = scheme.weight_bits < 16
     ranks = parallelism.tensor_parallel_size
+    packed_experts = architecture.is_moe and packed
     holds = {
         "gpu": gpu.name != "h100-sxm",
         "older_release": OLDER_THAN_LOGS.holds_in(settings.vllm_version),
         "newer_release": NEWER_THAN_LOGS.holds_in(settings.vllm_version),
         "ranks": ranks > 4 or parallelism.pipeline_parallel_size > 1,
         "replicas": parallelism.data_parallel_size > 1 or parallelism.enable_expert_parallel,
-        "packed_experts": architecture.is_moe and packed,
+        "packed_experts": packed_experts,
+        "packed_experts_on_ada": packed_experts and gpu.family == "ada",
+        "older_sampler": (
+            not SAMPLER_WITHOUT_SORT.holds_in(settings.vllm_version) and (gpu.name != "h100-sxm" or packed_experts)
+        ),
         "format": not architecture.is_moe and scheme.name not in _FORMATS,
         "batch": not (
             _BATCHES[0] <= settings.max_num_batched_tokens <= _BATCHES[1]
             and _SEQUENCES[0] <= settings.max_num_seqs <= _SEQUENCES[1]
         ),
+        "compressed": architecture.is_compressed,
         "latent": architecture.is_mla,
         "state_layers": architecture.state_space is not None,
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful
+from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful, may_start
 from headcount.queries.report_data.waterfall import waterfall
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB
@@ -89,7 +89,9 @@ def headline(answer: MemoryResult) -> str:
         return f"Does not start: {why_too_few_blocks(budget)}. {_advice(answer.remedies)}"
     if not budget.fits:
         missing, needed = max(0.1, budget.missing_bytes / GIB), "a KV cache" if is_sglang else request
-        return f"Does not fit: {missing:,.1f} GiB short per GPU for {needed}. {_advice(answer.remedies)}"
+        close = " But it is close: at the high end of the 90 % interval of KV blocks, vLLM would start."
+        short = f"Does not fit: {missing:,.1f} GiB short per GPU for {needed}. {_advice(answer.remedies)}"
+        return short + close * may_start(budget)
     if not is_sglang:
         doubt = " But it is close: at the low end of the 90 % interval of KV blocks, vLLM would not start."
         spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU are free beyond {request}."
