@@ -1,7 +1,7 @@
 """A workload by its name or its path."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,13 @@ FITTED: Final = "fitted"
 """Format of a trace that was drawn from a model."""
 PRESETS = Registry(what="preset", section="presets", folder=Path(__file__).parent / "presets", suffix=".toml")
 
+KEY_BY_KEY: Final = ("retrieved", "client")
+"""Tables of a population that are settings beside each other, not one distribution."""
+
+
+def _are_tables(first: Mapping[str, object], second: Mapping[str, object], key: str) -> bool:
+    return isinstance(first.get(key), dict) and isinstance(second.get(key), dict)
+
 
 def preset_names() -> tuple[str, ...]:
     """Names of the presets, in order."""
@@ -40,12 +47,14 @@ def load_preset(name: str) -> Population:
 def _population(path: Path, name: str, below: tuple[Path, ...] = ()) -> Population:
     """A population's file; where it `extends` another, a table that it lacks is the other's, with its source.
 
-    `below` are the files that extend this one.
+    Of a table in `KEY_BY_KEY`, a key that it lacks is the other's. `below` are the files that extend this one.
     """
     tables = read_toml(path)
     if "extends" in tables:
         base = typed(tables.pop("extends"), str, path, name="extends")
-        tables = {**_extended(base, path, (*below, path.resolve())).tables, **tables}
+        others = _extended(base, path, (*below, path.resolve())).tables
+        merged = {key: {**others[key], **tables[key]} for key in KEY_BY_KEY if _are_tables(others, tables, key)}
+        tables = {**others, **tables, **merged}
     return population_from_mapping(tables, name=name, file=path)
 
 

@@ -1,6 +1,6 @@
 """A population's file that says only what differs from another."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,16 @@ def test_inherited_parts_keep_their_sources(tmp_path: Path) -> None:
     assert mine.tables["turns"] == CHAT.tables["turns"]
     assert mine.tables["user_tokens"]["source"] == "our log"
     assert "WildChat (Zhao" in mine.source and "user_tokens: our log" in mine.source
+
+
+def test_settings_of_what_is_retrieved_change_alone(tmp_path: Path) -> None:
+    rag = load_preset("rag")
+    changed = '[retrieved]\nplace = "before_message"\nin_history = true\n'
+    mine = population(written(tmp_path, "mine.toml", f'extends = "rag"\n{changed}'))
+    assert rag.retrieved is not None
+    assert not rag.retrieved.in_history
+    assert mine.retrieved == replace(rag.retrieved, place="before_message", in_history=True)
+    assert mine.user_tokens == rag.user_tokens
 
 
 def test_a_file_may_extend_a_file_that_extends_a_preset(tmp_path: Path) -> None:
