@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 from files.errors import HeadcountError
 from files.names import shortened
+from kvcache.models.config.families import FALLBACK
 from kvcache.models.config.fields import Factor, Fields, Names, Numbers, Size
 from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
 from kvcache.shape.layer import Experts
 
 _DENSE_WIDTHS = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
-_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts")
+_COUNTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
+_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_k")
 Mlp = tuple[int, Experts | None]  # width of the MLP, 0 without one; the experts
 
 
@@ -21,16 +23,16 @@ def read_mlps(fields: Fields, kinds: Sequence[str], borrows: Sequence[bool]) -> 
     is_pattern = fields.family.kinds == "pattern"  # Nemotron-H: an MLP or experts are layers of their own
     has_mlp = [fields.family.has_mlp and (not is_pattern or kind in (MLP, EXPERTS)) for kind in kinds]
     sparse = _expert_layers(fields, kinds)
-    counts = ("num_experts", "n_routed_experts", "num_local_experts")
-    num_experts = fields.integer(*counts, default=0)
+    num_experts = fields.integer(*_COUNTS, default=0)
     is_dense_with_0 = fields.model_type == "granitemoehybrid"  # transformers: has_experts = num_local_experts > 0
     if (
-        fields.raw(*counts) == 0
+        fields.raw(*_COUNTS) == 0
         and not is_dense_with_0
         and (chosen := next(filter(None, map(fields.config.get, _PER_TOKEN)), 0))
     ):
         raise fields.error(f"{shortened(str(chosen))} experts per token of 0 experts")
     if num_experts <= 1 or not any(sparse):
+        _refuse_unread_experts(fields)
         widths = _widths(fields, _dense_width(fields) if any(has_mlp) else 0, borrows)
         return _mlps(fields, widths, has_mlp, [None] * len(kinds))
     dense = _one_width(fields) if is_pattern else fields.optional(*_DENSE_WIDTHS)
@@ -41,6 +43,16 @@ def read_mlps(fields: Fields, kinds: Sequence[str], borrows: Sequence[bool]) -> 
     has_dense = [has and (beside or not routed) for has, routed in zip(has_mlp, sparse, strict=True)]
     widths = _widths(fields, dense or 0, borrows)
     return _mlps(fields, widths, has_dense, [experts if routed else None for routed in sparse])
+
+
+def _refuse_unread_experts(fields: Fields) -> None:
+    """Raises HeadcountError where a family that is not known counts experts under a name that is not read."""
+    for key, value in fields.config.items() if fields.family is FALLBACK else ():
+        if "expert" in key and key not in _COUNTS and isinstance(value, int) and value > 1:
+            known = ", ".join(_COUNTS)
+            raise fields.error(
+                f"{shortened(key)} is {value}, and its experts are not read; give their number as {known}"
+            )
 
 
 def _mlps(
@@ -57,7 +69,7 @@ def _experts(fields: Fields, num_experts: int, dense: int | None) -> Experts:
     shared = fields.optional("shared_expert_intermediate_size", "shared_intermediate_size")
     if shared is None:
         shared = fields.integer("moe_shared_expert_intermediate_size", default=width) * fields.integer(
-            "n_shared_experts", "num_shared_experts", default=0
+            "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0
         )
     return Experts(
         num_experts=num_experts,
@@ -96,14 +108,21 @@ def _sparse_by_step(fields: Fields, layers: range) -> list[bool]:
         if len(flags) != len(layers):
             raise fields.error(f"moe_layer_freq lists {len(flags)} layers for {len(layers)} hidden layers")
         return [flag != 0 for flag in flags]
-    first = fields.integer("first_k_dense_replace", "num_dense_layers", default=0)
-    step = fields.integer("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1) or 1
+    first = fields.integer("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0)
+    open_end = fields.raw("moe_layer_end_index") in (None, -1)  # ERNIE 4.5
+    last = len(layers) if open_end else fields.integer("moe_layer_end_index")
+    step = (
+        fields.integer(
+            "decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", "moe_layer_interval", default=1
+        )
+        or 1
+    )
     dense_only, sparse_only = (set(fields.value(Numbers, key) or ()) for key in ("mlp_only_layers", "moe_layers"))
     if sparse_only:
         return [layer in sparse_only for layer in layers]
     # DeepSeek counts its frequency from layer 0, Qwen and Llama 4 from layer 1; they differ only for steps above 1.
     offset = 0 if fields.raw("moe_layer_freq") is not None else 1
-    return [layer >= first and (layer + offset) % step == 0 and layer not in dense_only for layer in layers]
+    return [first <= layer <= last and (layer + offset) % step == 0 and layer not in dense_only for layer in layers]
 
 
 def _widths(fields: Fields, usual: int, borrows: Sequence[bool]) -> list[int]:

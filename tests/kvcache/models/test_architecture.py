@@ -9,6 +9,7 @@ import pytest
 
 from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
+from kvcache.shape.parameters import total_parameters
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -82,6 +83,24 @@ def test_broken_json_is_refused_by_name(tmp_path: Path) -> None:
         load_model(str(tmp_path))
     with pytest.raises(ValueError, match="holds no config"):
         load_model(str(tmp_path.parent))
+
+
+def test_experts_that_are_counted_under_another_name_are_not_passed_over() -> None:
+    """A model of 21B parameters was read as one of 3B: nothing said that it has experts."""
+    with pytest.raises(ValueError, match="expert_slots is 64, and its experts are not read; give their number as num_"):
+        read(model_type="new_moe", expert_slots=64)
+    routed = read(model_type="new_moe", moe_num_experts=64, moe_k=6, moe_intermediate_size=1536)
+    assert (routed.experts.num_experts, routed.experts.num_experts_per_tok) == (64, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "text_parameters"),  # of the models that transformers 5.19 builds from the same configs
+    [("baidu/ERNIE-4.5-21B-A3B-PT", 21_825_437_888), ("mistralai/Ministral-3-8B-Reasoning-2512", 8_489_553_920)],
+)
+def test_families_of_autumn_are_read_without_assumptions(name: str, text_parameters: int) -> None:
+    arch = load_model(name)
+    assert total_parameters(arch) - arch.vision_parameters == text_parameters
+    assert not arch.assumptions
 
 
 def test_an_unknown_family_is_read_like_a_llama_with_a_named_assumption() -> None:
