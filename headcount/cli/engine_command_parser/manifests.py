@@ -15,6 +15,7 @@ _MANIFEST = re.compile(r"^\s*(\[|-\s+['\"]?-)|^\s*-?\s*(command|args|image)\s*:|
 _DOCUMENTS = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 _USE = re.compile(r"\$(?:\((\w+)\)|\{?(\w+)\}?)")  # Kubernetes' own way to use a variable, and a shell's
 _MODEL = re.compile(r"^--model(-path)?(=|$)")
+_OTHERS = ("sh", "bash", "sleep", "tail")
 
 Words = list[str]
 
@@ -58,6 +59,8 @@ def _commands(document: object, of_script: Callable[[str], Words]) -> Iterator[W
         image = [str(found["image"])] if "image" in found else []
         chart = next((words_of for keys, words_of in CHARTS.items() if keys <= found.keys()), None)
         words = chart(found) if chart is not None else _container_words(found, of_script)
+        if words and words[0].rsplit("/", 1)[-1] in _OTHERS:  # instead of what the image starts
+            image = []
         if words:
             yield _with_variables([*image, *words], _variables(found.get("env") or found.get("environment")))
 

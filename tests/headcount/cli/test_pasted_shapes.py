@@ -298,6 +298,10 @@ def test_sglang_s_commands_are_read_in_every_shape(headcount: Run, text: str) ->
         ('services:\n  vllm:\n    command: "vllm serve \'x"', "a quote is left open"),
         ("kind: Service\nspec: {type: x}\nengine:\n  image: vllm/vllm-openai", "is empty; paste a"),
         ("kind: Pod\nspec:\n  containers:\n    - {image: redis, args: [redis-server, --x]}", "is empty; paste a"),
+        (
+            "kind: Pod\nspec:\n  containers:\n    - {image: a/vllm-openai:v1, command: [sleep, infinity]}",
+            "is empty; paste a",
+        ),
         ("- --model", "--model takes one value; it was given none"),
         ("bash -c 'vllm serve \"x'", "a quote is left open"),
         ("vllm serve && echo", "is empty; paste a"),
