@@ -67,7 +67,7 @@ def _commands(document: object, of_script: Callable[[str], Words]) -> Iterator[W
 
 def _with_variables(words: Sequence[str], variables: Sequence[str]) -> Words:
     """The words behind the variables, without those that the words themselves use."""
-    values = dict(each.split("=", 1) for each in variables)
+    values = {name: value for name, given, value in (each.partition("=") for each in variables) if given}
     used = {found[1] or found[2] for word in words for found in _USE.finditer(word)}
     kept = [each for each in variables if each.partition("=")[0] not in used]
     return [*kept, *(_USE.sub(lambda found: values.get(found[1] or found[2], found[0]), word) for word in words)]

@@ -121,6 +121,7 @@ SHAPES = {
     "compose, folded": "services:\n  vllm:\n    image: vllm/vllm-openai:v0.33.0\n    ports: [8000:8000]\n"
     f"    command: >\n      --model llama-3.1-8b\n      {FLAGS}\n",
     "compose, a list": f"command: {QUOTED}",
+    "compose, variables of the shell": f"services:\n  a:\n    environment: [HF_TOKEN]\n    command: {QUOTED}\n",
     "compose, lines": "command:\n  - --model\n  - llama-3.1-8b\n"
     + "".join(f"  - '{word}'\n" for word in FLAGS.split()),
     "manifest": MANIFEST,
