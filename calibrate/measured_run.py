@@ -1,5 +1,6 @@
 """One measured run of a real server, whatever tool wrote it down."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,21 +44,24 @@ class MeasuredRun:
     excluded: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a reader must know to use the figures, one sentence each
 
-    def since(self, warmup_s: float) -> "MeasuredRun":
-        """The requests that were sent so many seconds after the first, or later.
+    def sent_within(self, warmup_s: float, until_s: float = math.inf) -> "MeasuredRun":
+        """The requests that were sent in [warmup_s, until_s) seconds after the first.
 
-        Raises HeadcountError where single requests are not known, or none were sent by then.
+        Raises HeadcountError where single requests are not known, or none were sent then.
         """
-        if not warmup_s:
+        if not warmup_s and math.isinf(until_s):
             return self
         if self.requests is None or self.requests["arrival_s"].isna().any():
-            raise HeadcountError(f"{self.source} does not say when each request was sent; leave --warmup out")
+            option = "--warmup" if warmup_s else "--until"
+            raise HeadcountError(f"{self.source} does not say when each request was sent; leave {option} out")
         arrival_s = self.requests["arrival_s"].to_numpy(np.float64)
-        kept = arrival_s - arrival_s.min() >= warmup_s
+        sent_s = arrival_s - arrival_s.min()
+        kept = (sent_s >= warmup_s) & (sent_s < until_s)
         if not kept.any():
-            lasted_s = arrival_s.max() - arrival_s.min()
+            advice = "--until must be longer" if (sent_s >= warmup_s).any() else "--warmup must be shorter"
             raise HeadcountError(
-                f"{self.source} sent its last request after {lasted_s:.3g} s; --warmup must be shorter"
+                f"{self.source} sent no request from {warmup_s:.3g} to {min(until_s, sent_s.max()):.3g} s after its "
+                f"first; {advice}"
             )
         itl_s = self.itl_s if self.itl_s is None else tuple(np.array(self.itl_s, dtype=object)[kept])
         return replace(self, requests=self.requests[kept], itl_s=itl_s, aggregates={})

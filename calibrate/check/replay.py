@@ -40,12 +40,13 @@ class Replay:
     deployment: Deployment
     table: RequestTable
     warmup_s: float = 0.0
-    """What happens before is not compared."""
+    until_s: float = math.inf
+    """All requests are served; those sent in [warmup_s, until_s) are compared."""
 
     @property
     def counted(self) -> MeasuredRun:
-        """The run without its warm-up."""
-        return self.run.since(self.warmup_s)
+        """The run's requests that are compared."""
+        return self.run.sent_within(self.warmup_s, self.until_s)
 
     def simulate(self, constants: Constants | None = None) -> SimulationResult:
         """The run as its client sees it, start burst too, with step times of these constants or the deployment's."""
@@ -61,7 +62,7 @@ class Replay:
     def _seen_by_client(self, result: SimulationResult) -> SimulationResult:
         waits = self.table.follows == NEXT_FREE
         lag_s = client_lag_s(self.run.tool, int((~waits).sum())) if waits.any() else 0.0
-        times = result.times
+        times = result.times.where(result.times.arrival_s < self.until_s)
         return replace(result, times=replace(times, ttft_s=times.ttft_s + lag_s, e2e_s=times.e2e_s + lag_s))
 
     def simulation(self, constants: Constants | None = None) -> Simulation:
@@ -93,6 +94,7 @@ def replay(run: MeasuredRun, values: Settings | None = None) -> Replay:
         deployment=deployment,
         table=_sent(run, options),
         warmup_s=options.get("warmup_s", 0.0),
+        until_s=options.get("until_s", math.inf),
     )
 
 

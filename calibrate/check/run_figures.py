@@ -10,6 +10,7 @@ from calibrate.measured_run import MeasuredRun
 from simulator.study.statistics import summary
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+OF_REQUESTS = ("ttft_s", "tpot_s", "e2e_s")  # of these, one for each request
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from calibrate.check.replay import Replay, measured_figures, simulated_figures
-from calibrate.check.run_figures import LATENCIES, latency_samples
+from calibrate.check.run_figures import LATENCIES, OF_REQUESTS, latency_samples
 from calibrate.measured_run import MeasuredRun
 from simulator.latency.step_time import FloatArray
 from simulator.results import SimulationResult
@@ -79,6 +79,8 @@ def check_run(item: Replay) -> Checked:
     result, run = item.simulate(), item.counted
     measured, simulated = measured_figures(run), simulated_figures(result)
     names = [f"{latency}.{key}" for latency in LATENCIES for key in STATISTICS] + list(RATES)
+    if run is not item.run:  # rates and gaps are simulated of all requests
+        names = [f"{latency}.{key}" for latency in OF_REQUESTS for key in STATISTICS]
     return Checked(
         name=run.source.name,
         load={name: float(value) for name, value in run.load.items()},
@@ -140,7 +142,7 @@ def _samples(run: MeasuredRun, result: SimulationResult) -> dict[str, tuple[Floa
     if run.requests is None or not len(run.requests):
         return {}
     own, times = latency_samples(run), result.times
-    pairs = {name: (own[name], getattr(times, name)) for name in ("ttft_s", "tpot_s", "e2e_s")}
+    pairs = {name: (own[name], getattr(times, name)) for name in OF_REQUESTS}
     finite = {name: tuple(side[np.isfinite(side)] for side in sides) for name, sides in pairs.items()}
     return {name: (sides[0], sides[1]) for name, sides in finite.items() if len(sides[0]) and len(sides[1])}
 

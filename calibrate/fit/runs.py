@@ -6,8 +6,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from calibrate.check.replay import Replay, measured_figures, simulated_figures
+from calibrate.check.run_figures import latency_samples
 from calibrate.fit.steps import t_scale
 from calibrate.fit.terms import (
     PRIOR_SD,
@@ -28,6 +30,7 @@ from simulator.latency.gpu_constants import Constants, constants_for
 from simulator.latency.model import LogError
 from simulator.latency.profile import STEP_SCALE, Term
 from simulator.latency.step_time import FloatArray, StepTimes
+from simulator.results import SimulationResult
 from workloads.synthetic import closed_load
 
 METRICS = ("ttft_s.mean", "tpot_s.mean")
@@ -84,9 +87,28 @@ def _logs(figures: dict[str, float]) -> list[float]:
     return found
 
 
-def predict(item: Replay, constants: Constants) -> FloatArray:
-    """Logarithms of METRICS as simulated."""
-    return np.array(_logs(simulated_figures(item.simulate(constants))))
+def _run_errors(item: Replay, measured: FloatArray, constants: Constants) -> FloatArray:
+    """Logarithms of simulated over measured METRICS, `measured` as in `RunData`.
+
+    Where the simulated requests are the measured ones, one by one, each is their median over them: stalls and a queue
+    that a few requests were in decide a mean.
+    """
+    result, run = item.simulate(constants), item.counted
+    if run.requests is None or not _is_paired(result, run.requests):
+        return np.asarray(np.array(_logs(simulated_figures(result))) - measured)
+    samples, errors = latency_samples(run), np.asarray(np.array(_logs(simulated_figures(result))) - measured)
+    for place, metric in list(enumerate(METRICS))[1:]:
+        name = metric.partition(".")[0]
+        own, simulated = samples[name], getattr(result.times, name)
+        known = (own > 0) & (simulated > 0)
+        if known.any():
+            errors[place] = np.median(np.log(simulated[known] / own[known]))
+    return errors
+
+
+def _is_paired(result: SimulationResult, requests: pd.DataFrame) -> bool:
+    outputs = np.maximum(requests["output_tokens"].to_numpy(np.float64), 1)
+    return np.array_equal(result.times.output_tokens, outputs)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,7 +174,7 @@ def _differences(
     for place, item in enumerate(data.replays):
         before, after = (latency_model(item.deployment.served, constants=chosen).step_times for chosen in constants)
         if not _equal(before, after):
-            found[place] = predict(item, constants[1]) - data.measured[place] - here[place]
+            found[place] = _run_errors(item, data.measured[place], constants[1]) - here[place]
     return found
 
 
@@ -163,7 +185,8 @@ def _equal(one: StepTimes, other: StepTimes) -> bool:
 def errors_at(data: RunData, terms: tuple[Term, ...], values: FloatArray) -> FloatArray:
     """Logarithms of simulated over measured, [runs, metrics]."""
     constants = constants_at(data.base, terms, values)
-    return np.array([predict(item, constants) for item in data.replays]) - data.measured
+    runs = zip(data.replays, data.measured, strict=True)
+    return np.array([_run_errors(item, measured, constants) for item, measured in runs])
 
 
 def _search(data: RunData, terms: tuple[Term, ...], linear: Linear) -> tuple[FloatArray, Linear]:

@@ -83,6 +83,7 @@ class Facts:
     trace: Sequence[str] = ()  # what a trace's reader left out or took for granted
     imprecise: Sequence[tuple[str, float, int]] = ()  # whose users, precision reached, replications that it took
     near_limit: Sequence[tuple[str, "CapacityRow"]] = ()  # whose users, where an error takes most of them
+    may_queue: tuple[float, float, float] | None = None  # see `headcount.queries.queueing`
     api_servers_bind: Sequence[tuple[str, "Deployment"]] = ()  # whose bottleneck they are
     streamed: Sequence[tuple[str, float]] = ()  # whose tokens/s each API server streams
     scaled: Sequence[tuple[int, int]] = ()  # servers that were simulated, servers that are answered for

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headcount.diagnostics import Facts, Severity
 from headcount.text import words
+from headcount.text.units import seconds
 from kvcache.releases import newer_than_known
 from simulator.engines.engines import SGLANG, VLLM, engine_of
 from simulator.latency.evidence import EVERY_KERNEL
@@ -185,6 +186,26 @@ def logged_arguments_not_used(facts: Facts) -> Found:
     """A start-up log holds arguments that may change the answer, but are not used."""
     if facts.unused_arguments:
         yield f"arguments of the start-up log that are not used: {', '.join(facts.unused_arguments)}", ""
+
+
+@diagnostic(Severity.WARNING)
+def may_queue(facts: Facts) -> Found:
+    """The error of step times allows that a load queues, and that it does not."""
+    remedy = "to know, fit step times to your server: headcount calibrate fit"
+    if facts.may_queue is not None:
+        factor, simulated_s, other_s = facts.may_queue
+        yield (
+            f"this load may or may not queue: the mean TTFT is {seconds(simulated_s)} as simulated, and "
+            f"{seconds(other_s)} with steps {factor:.2f} × as long, which is within their error; {remedy}",
+            "",
+        )
+    for whose, row in facts.near_limit:
+        if row.may_queue:
+            yield (
+                f"{whose}: {row.users:,} users may or may not queue: with steps {row.step_time_error:.0%} longer, "
+                f"which is within their error, {row.users_at_step_time_error_high:,} are served; {remedy}",
+                "",
+            )
 
 
 @diagnostic(Severity.ASSUMPTION)

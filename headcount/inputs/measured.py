@@ -34,6 +34,12 @@ class MeasuredInput(Inputs, heading="Measurements"):
         default_text="0s",
         flag="warmup",
     )
+    until_s: float | None = given(
+        Duration(),
+        "Compare or fit only requests sent within this time after the first. Later ones are still served, as load.",
+        default_text="the end of the run",
+        flag="until",
+    )
     prefix_hit_rate: float | None = given(
         Number("a share from 0 to 1"),
         "Share of prompt tokens that the server found in its prefix cache, by its log or counters, for files that do "
@@ -66,6 +72,7 @@ class MeasuredInput(Inputs, heading="Measurements"):
         """What wins over the files. Raises HeadcountError for what is out of range."""
         spread, warmup_s, log = self.length_spread, self.warmup_s, engine.startup_log
         own = {"model": self.model, "gpu": self.gpu, "length_spread": spread, "warmup_s": warmup_s}
+        own["until_s"] = self.until_s
         if spread is not None and not 0 < spread <= 1:
             raise HeadcountError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")
         if self.prefix_hit_rate is not None and not 0 <= self.prefix_hit_rate <= 1:
@@ -78,6 +85,8 @@ class MeasuredInput(Inputs, heading="Measurements"):
         own["trace_block_size"] = self.trace_block_size
         if warmup_s is not None and not 0 <= warmup_s < math.inf:
             raise HeadcountError(f"--warmup is {warmup_s:g} s; it must be 0 s or longer")
+        if self.until_s is not None and not (warmup_s or 0.0) < self.until_s < math.inf:
+            raise HeadcountError(f"--until is {self.until_s:g} s; it must be longer than --warmup and 0 s")
         arguments = {name: value for name, value in engine.arguments.items() if value is not None}
         found = arguments | {name: value for name, value in own.items() if value is not None}
         if log is not None:

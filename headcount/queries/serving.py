@@ -66,10 +66,15 @@ def serve(
     disaggregated: DisaggregatedDeployment | None = None,
     flow_control: str | None = None,
     slo: SLO | None = None,
+    step_time_factor: float = 1.0,
 ) -> Served:
-    """Serve a load; tenants are judged without an SLO, too. Raises HeadcountError where load and fleet do not fit."""
+    """Serve a load, with steps so many times as long as the deployment's; tenants are judged without an SLO, too.
+
+    Raises HeadcountError where load and fleet do not fit."""
     fleet = plan.fleet(replicas, router) if disaggregated is None else disaggregated.fleet(router)
     fleet = replace(fleet, flow_control=read_flow_control(flow_control))
+    if step_time_factor != 1:
+        fleet = fleet.with_pools(lambda pool: replace(pool, step_times=pool.step_times.times(step_time_factor)))
     log_steps = outputs.steps_out is not None
     longest = fleet.max_model_len
     if load.users is None:

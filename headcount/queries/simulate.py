@@ -1,7 +1,9 @@
 """How fast is one load served?"""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from headcount.inputs.run_files import OutputsInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.front_end import api_server_facts_of_load
+from headcount.queries.queueing import OtherEnd, other_end_of, queue_facts
 from headcount.queries.report_data.percentiles import (
     known_or_none,
     p99_between,
@@ -32,6 +35,7 @@ from simulator.deployment import Deployment, resolve
 from simulator.disaggregation import DisaggregatedDeployment
 from simulator.latency.model import LogError
 from simulator.results import SimulationResult
+from simulator.study.statistics import summary
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -48,6 +52,7 @@ class SimulateResult(Result):
         None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
     )
     p99s: tuple[Mapping[str, float], ...] = ()  # of TAILS, of every run where there are several; the first is `served`
+    other_end: OtherEnd | None = None  # where the load may or may not queue
 
     @property
     def gpus(self) -> int:
@@ -84,9 +89,9 @@ class SimulateResult(Result):
         if self.served.stages:
             found["stages"] = [stage.to_json() for stage in self.served.stages]
         for name in ("ttft_s", "tpot_s"):
-            is_given, mean_s, error = plan.latency.is_given, found[name]["mean"], self._log_error(name)
-            low, high = (not is_given and error.interval(mean_s, self.served.step.sequences)) or (None, None)
+            low, high = self.mean_interval(name) or (None, None)
             found[name] |= {"mean_low": low, "mean_high": high}  # 90 % interval; null where the times were given
+        found["may_queue"] = None if self.other_end is None else self.other_end.to_json()
         for name in TAILS:
             low, high = self.p99_interval(name) or (None, None)
             found[name] |= {"p99_low": low, "p99_high": high}
@@ -98,14 +103,31 @@ class SimulateResult(Result):
         latency = self.plan.latency
         return latency.ttft_log_error_of(in_step=self.in_step) if name == "ttft_s" else latency.tpot_log_error
 
+    def mean_interval(self, name: str) -> tuple[float, float] | None:
+        """A real server's mean of TTFT or TPOT, nine times in ten; None where step times were given."""
+        if self.plan.latency.is_given:
+            return None
+        mean_s = float(self.result.to_json()[name]["mean"] or math.nan)
+        return self._with_other_end(name, "mean", self._log_error(name).interval(mean_s, self.served.step.sequences))
+
+    def _with_other_end(
+        self, name: str, statistic: str, interval: tuple[float, float] | None
+    ) -> tuple[float, float] | None:
+        """An interval that holds what servers have that queue, and what those have that do not."""
+        if interval is None or self.other_end is None:
+            return interval
+        other = summary(getattr(self.other_end.result.times, name))[statistic]
+        return interval if other is None else (min(interval[0], other), max(interval[1], other))
+
     def p99_interval(self, name: str) -> tuple[float, float] | None:
         """A real server's p99 of one of TAILS, as far as this run tells, or all runs."""
         times, error = self.result.times, self._log_error(name)
         if self.p99s:
             log_error = error.log_half_width_at(self.served.step.sequences)
-            return p99_of_runs([each[name] for each in self.p99s], log_error)
+            return self._with_other_end(name, "p99", p99_of_runs([each[name] for each in self.p99s], log_error))
         by_arrival = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
-        return p99_interval(by_arrival, error.log_half_width_at(self.served.step.sequences))
+        found = p99_interval(by_arrival, error.log_half_width_at(self.served.step.sequences))
+        return self._with_other_end(name, "p99", found)
 
     def rows(self) -> list[Json]:
         found = self.result.to_json()
@@ -155,28 +177,38 @@ def simulate(
             f"runs is {runs}; give 1, or with --users or --rate more: a trace is the same in every run"
         )
 
+    of_load = partial(
+        serve, plan, replicas, router, disaggregated=disaggregated, flow_control=deployed.flow_control, slo=limits
+    )
+
     def of_seed(number: int, files: OutputsInput = OutputsInput()) -> Served:
         run.progress(Progress(done=number, total=runs))
-        own = replace(whole, seed=run.seed + number)
-        return serve(
-            plan,
-            replicas,
-            router,
-            own,
-            files,
-            disaggregated=disaggregated,
-            flow_control=deployed.flow_control,
-            slo=limits,
-        )
+        return of_load(replace(whole, seed=run.seed + number), files)
 
     served = of_seed(0, outputs)
     p99s = [served.p99s(), *(of_seed(number).p99s() for number in range(1, runs))] if runs > 1 else []
+    answer = SimulateResult(
+        diagnostics=(),
+        plan=plan,
+        replicas=replicas,
+        served=served,
+        in_step=load.concurrency is not None,
+        disaggregated=disaggregated,
+        p99s=tuple(p99s),
+    )
+    other = other_end_of(
+        answer.plan,
+        served,
+        answer.mean_interval("ttft_s"),
+        lambda factor: of_load(whole, step_time_factor=factor).result,
+    )
     known = replace(
         known,
         steps=[(plan, served.step)],
         traffic=served.traffic,
         trace=served.trace,
         cancelled=served.result.cancelled,
+        may_queue=queue_facts(served.result, other),
         **api_server_facts_of_load(
             plan,
             replicas,
@@ -185,13 +217,4 @@ def simulate(
             tokens_per_s=served.result.output_tokens_per_s,
         ),
     )
-    diagnostics = find_diagnostics(known, strict=strict)
-    return SimulateResult(
-        diagnostics=diagnostics,
-        plan=plan,
-        replicas=replicas,
-        served=served,
-        in_step=load.concurrency is not None,
-        disaggregated=disaggregated,
-        p99s=tuple(p99s),
-    )
+    return replace(answer, diagnostics=find_diagnostics(known, strict=strict), other_end=other)

@@ -107,9 +107,14 @@ class CapacityRow:
         return 0 < 2 * (self.users_at_kv_cache_low or 0) < self.users
 
     @property
+    def may_queue(self) -> bool:
+        """Whether the error of step times takes more than half of the users: so many may queue."""
+        return self.users_at_step_time_error_high is not None and 2 * self.users_at_step_time_error_high < self.users
+
+    @property
     def is_near_limit(self) -> bool:
         """Whether something that is not known well takes most of the users."""
-        return self.is_near_ttft_limit or self.is_near_kv_limit
+        return self.is_near_ttft_limit or self.is_near_kv_limit or self.may_queue
 
     def to_json(self) -> Json:
         """The keys of `headcount capacity --json`, units in each."""

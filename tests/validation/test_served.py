@@ -1,7 +1,13 @@
 """Our own H100, to whose chat load nothing is fitted: the simulated load is the measured one."""
 
+from pathlib import Path
+
 import pytest
 
+from headcount.inputs.engine import EngineInput
+from headcount.inputs.measured import MeasuredInput
+from headcount.queries.calibrate.check import CheckResult, check
+from headcount.queries.calibrate.fit import fit
 from tests.validation.data import DATA, needs_data
 from validation.accuracy.served import chat, lone
 from validation.constants import step_times
@@ -42,3 +48,23 @@ def test_a_file_of_settings_that_vllm_ignored_is_not_heeded() -> None:
     launches = {item.gpu: launch_of(item) for item in read_settings(DATA)[0] if item.model.endswith("Llama-3.1-70B")}
     assert (launches["h100-sxm"].kv_cache_dtype, launches["h100-sxm"].async_scheduling) == ("auto", False)
     assert (launches["b200-sxm"].kv_cache_dtype, launches["b200-sxm"].async_scheduling) == ("fp8", True)
+
+
+CHAT = Path(__file__).parents[2] / "validation" / "recordings" / "h100-llama-3.1-8b-chat"
+
+
+@pytest.mark.slow
+def test_a_fit_to_the_first_50_seconds_of_a_chat_load_predicts_the_rest(tmp_path: Path) -> None:
+    """Requests sent later are load: without them, those that were on the way would look 34 % too slow."""
+    run = [CHAT / "profile_export.jsonl.gz"]
+    server = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
+    sent = {"sent": str(CHAT / "sent_trace.jsonl.gz"), "trace_block_size": 16}
+    engine = EngineInput(arguments={"vllm_version": "0.26.0"})
+    fitted = fit(run, measured=MeasuredInput(until_s=50.0, **server, **sent), engine=engine)
+    fitted.save(tmp_path / "chat.toml")
+    profiled = EngineInput(arguments={"vllm_version": "0.26.0", "latency_profile": tmp_path / "chat.toml"})
+    rest = check(run, measured=MeasuredInput(warmup_s=50.0, **server, **sent), engine=profiled)
+    assert isinstance(rest, CheckResult)
+    errors = {row.name: row.error_percent for row in rest.checked[0].rows}
+    for name, most in {"tpot_s.mean": 3, "tpot_s.p50": 4, "ttft_s.mean": 10, "ttft_s.p50": 10, "e2e_s.mean": 3}.items():
+        assert abs(errors[name] or 0.0) <= most, name

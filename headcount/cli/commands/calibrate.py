@@ -28,7 +28,16 @@ from simulator.engines.values import Duration, FilePath, Text
 
 _measured = all_of(
     section("Measurements", click.argument("paths", nargs=-1, required=True, type=Reads(FilePath()))),
-    inputs(MeasuredInput, "format_name", "length_spread", "warmup_s", "prefix_hit_rate", "sent", "trace_block_size"),
+    inputs(
+        MeasuredInput,
+        "format_name",
+        "length_spread",
+        "warmup_s",
+        "until_s",
+        "prefix_hit_rate",
+        "sent",
+        "trace_block_size",
+    ),
     section("Measurements", cold_start_option),
     inputs(MeasuredInput, "model", "gpu"),
     engine_argument_options(),

@@ -23,7 +23,7 @@ from headcount.queries.result import Progress, Result, Watch
 from simulator.study.slo import find_slo
 
 _COUNTED: Final = {DECODES: "sequences", CHUNKS: "tokens"}
-_OF_REQUESTS: Final = ("ttft_s", "tpot_s", "length_spread", "warmup_s")
+_OF_REQUESTS: Final = ("ttft_s", "tpot_s", "length_spread", "warmup_s", "until_s")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -1,5 +1,6 @@
 """How fast one load is served, in words."""
 
+from files.documents import Json
 from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.disaggregation import disaggregated_parts, disaggregated_text
 from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING, PERCENTILES, percentiles_json, runs_text
@@ -36,10 +37,11 @@ from simulator.engines.engines import words_of
 from simulator.study.statistics import fewest_for_error
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+QUEUED = ("ttft_s", "e2e_s")  # what a queue makes longer
 
 
 def summary(answer: SimulateResult) -> Summary:
-    plan, found = answer.plan, answer.figures()
+    plan = answer.plan
     gpus = f"{answer.gpus:,} × {plan.gpu.title}"
     price = plan.gpu.usd_per_hour
     servers = (
@@ -53,7 +55,7 @@ def summary(answer: SimulateResult) -> Summary:
     return Summary(
         question=f"How fast does {model_title(plan.architecture.name)} on {gpus} answer this load: "
         f"{answer.served.description}?",
-        answer=reached_text(found["ttft_s"]["p95"], found["tpot_s"]["p95"]),
+        answer=_answer(answer),
         figures=(
             ("model", precision_text(plan)),
             ("servers", servers),
@@ -80,7 +82,7 @@ def head(answer: SimulateResult) -> list[Block]:
 
 def body(answer: SimulateResult) -> list[Block]:
     rows = [
-        (name.removesuffix("_s").upper(), *(latency_text(name, row[statistic]) for statistic in STATISTICS),
+        (name.removesuffix("_s").upper(), *(_latency(answer, name, row, each) for each in STATISTICS),
          _p99_range(answer, name))
         for row in answer.rows()
         for name in [row["latency"]]
@@ -100,6 +102,28 @@ def body(answer: SimulateResult) -> list[Block]:
     latencies = Table(columns=("", *STATISTICS, column), rows=rows)
     pools = disaggregated_blocks(answer.served.disaggregated)
     return [latencies, Line(), *figures, *pools, *tenants, *stages, Line(), *dim]
+
+
+def _answer(answer: SimulateResult) -> str:
+    """What most requests get; both where the load may or may not queue."""
+    found, other = answer.result.to_json(), answer.other_end
+    reached = reached_text(found["ttft_s"]["p95"], found["tpot_s"]["p95"])
+    if other is None:
+        return reached
+    ends = other.to_json()
+    return (
+        f"This load may or may not queue. As simulated: {reached}. With steps {other.factor:.2f} × as long, which is "
+        f"within their error: {reached_text(ends['ttft_s']['p95'], ends['tpot_s']['p95'])}"
+    )
+
+
+def _latency(answer: SimulateResult, name: str, row: Json, statistic: str) -> str:
+    """One figure, or from where to where it is if the load may or may not queue."""
+    value, other = row[statistic], answer.other_end
+    if other is None or name not in QUEUED or value is None:
+        return latency_text(name, value)
+    ends = sorted((value, other.to_json()[name][statistic]))
+    return " to ".join(latency_text(name, end) for end in ends)
 
 
 def _p99_range(answer: SimulateResult, name: str) -> str:

@@ -33,7 +33,10 @@ def run_of(requests: pd.DataFrame | None, **load: float) -> MeasuredRun:
 def served(rate: float, *, count: int = 60, seed: int = 0) -> MeasuredRun:
     """An open run with the times that a simulation gave it."""
     gaps = np.random.default_rng(seed).exponential(1 / rate, count)
-    run = run_of(table_of(count, arrival_s=np.cumsum(gaps)), rate=rate)
+    return as_simulated(run_of(table_of(count, arrival_s=np.cumsum(gaps)), rate=rate))
+
+
+def as_simulated(run: MeasuredRun) -> MeasuredRun:
     times = replay(run).simulate().times
     assert run.requests is not None
     return replace(run, requests=run.requests.assign(ttft_s=times.ttft_s, e2e_s=times.e2e_s))
@@ -86,7 +89,7 @@ def test_a_warm_server_is_not_called_cold() -> None:
 
 
 def test_a_warm_up_that_leaves_nothing_is_told() -> None:
-    with pytest.raises(ValueError, match=r"sent its last request after .* s; --warmup must be shorter"):
+    with pytest.raises(ValueError, match=r"sent no request from 1e\+03 .* s after its first; --warmup must be shorter"):
         check_run(replay(served(5.0), {"warmup_s": 1000.0}))
     means_only = MeasuredRun(
         source=Path("run.json"), tool="made up", options=OPTIONS, aggregates={"ttft_s.mean": 0.1},
@@ -94,6 +97,25 @@ def test_a_warm_up_that_leaves_nothing_is_told() -> None:
     )  # fmt: skip
     with pytest.raises(ValueError, match="does not say when each request was sent"):
         check_run(replay(means_only, {"warmup_s": 1.0}))
+
+
+def test_requests_sent_after_the_end_are_load_that_is_not_compared() -> None:
+    """Prompts of 8,000 tokens come at 9.5 s and hold up what was sent before."""
+    prompts = np.where(np.arange(60) < 20, 100, 8000)
+    sent_s = np.where(np.arange(60) < 20, np.arange(60) / 2.2, 9.5)
+    whole = as_simulated(run_of(table_of(60, arrival_s=sent_s, prompt_tokens=prompts, output_tokens=200)))
+    assert whole.requests is not None
+    part = check_run(replay(whole, {"until_s": 9.2}))
+    cut = check_run(replay(replace(whole, requests=whole.requests[whole.requests["arrival_s"] < 9.2])))
+    assert part.row("e2e_s.mean").measured == pytest.approx(cut.row("e2e_s.mean").measured)
+    assert part.row("e2e_s.mean").error_percent == pytest.approx(0, abs=1e-6)
+    assert cut.row("e2e_s.mean").error_percent < -1
+    assert part.row("requests_per_s") is None  # it is of the whole run
+
+
+def test_an_end_before_the_first_request_is_told() -> None:
+    with pytest.raises(ValueError, match="--until must be longer"):
+        check_run(replay(served(5.0), {"warmup_s": 0.0, "until_s": 0.0}))
 
 
 def test_a_cold_start_is_replayed_under_any_constants() -> None:

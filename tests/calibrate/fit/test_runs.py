@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrate.check.replay import replay
@@ -133,3 +134,18 @@ def test_runs_that_cannot_be_fitted_are_told() -> None:
         fit(Inputs(runs=(closed_run(1),), recordings=(recording({}),), sha256=""), {}, name="x")
     with pytest.raises(ValueError, match="no constant 'speed'"):
         prior_terms(("speed",))
+
+
+def test_a_stall_of_a_few_requests_moves_no_constant() -> None:
+    """Their mean TPOT is 30 % longer by it; of single requests, the others tell."""
+    arrival_s = np.cumsum(np.random.default_rng(0).exponential(0.2, 80))
+    columns = {"prompt_tokens": 400, "output_tokens": 60, "cached_tokens": np.nan, "session": np.nan}
+    bare = pd.DataFrame({"arrival_s": arrival_s, "ttft_s": np.nan, "e2e_s": np.nan, **columns})
+    run = replace(closed_run(1), load={"rate": 5.0}, requests=bare)
+    times = replay(run).simulate().times
+    stalled_s = np.where(np.arange(80) < 8, 1.0, 0.0)
+    stalled = bare.assign(ttft_s=times.ttft_s, e2e_s=times.e2e_s + stalled_s)
+    data = run_data([replay(replace(run, requests=stalled))])
+    errors = errors_at(data, (), np.empty(0))
+    assert np.abs(errors).max() < 1e-9
+    assert np.exp(data.measured[0, 1]) > 1.2 * np.nanmean(times.tpot_s)
