@@ -72,7 +72,7 @@ def step_time_s(a: Arrays, replica: int, slot: int, shared_s: float) -> float:
         gpu_s += p.decode_base_s
     if mode == 1:
         gpu_s = max(gpu_s, a.step_time[pool, 2, plan.tokens])
-    host_s = p.host_base_s + p.host_sequence_s * plan.count
+    host_s = max(p.host_base_s + p.host_sequence_s * plan.count, p.stream_sequence_s * plan.count)
     totals.gpu_s += gpu_s
     totals.host_bound_s += max(host_s - gpu_s, 0.0)
     return max(gpu_s, host_s) + p.gap_s

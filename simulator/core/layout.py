@@ -277,6 +277,7 @@ POOL = record(
         ("window_prefill_s", "f8"),
         ("host_base_s", "f8"),
         ("host_sequence_s", "f8"),
+        ("stream_sequence_s", "f8"),
         ("gap_s", "f8"),
         ("cold_start_s", "f8"),
         ("shortest_step_s", "f8"),  # no step takes less, rounding excluded

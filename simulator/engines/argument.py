@@ -27,6 +27,7 @@ Settings: TypeAlias = Mapping[str, Any]
 
 Each has the type of its field in the engine's arguments, or is what their kind reads.
 """
+SLOWEST_HOST, FASTEST_HOST = 0.1, 10.0  # cores differ by less
 MEMORY, SCHEDULER, STEP_TIME, COLD_START = "memory", "scheduler", "step time", "cold start"
 
 
@@ -107,7 +108,21 @@ class SimulatedArgs:
         is_engine_s=False,
     )
 
+    host_speed: float = argument(
+        Number("a factor, such as 0.5"),
+        "Speed of one CPU core of the server, 1: as where step times were measured. 0.5 doubles launches and what API "
+        "servers take.",
+        decides=STEP_TIME,
+        default=1.0,
+        is_engine_s=False,
+    )
+
     def __post_init__(self) -> None:
+        if not SLOWEST_HOST <= self.host_speed <= FASTEST_HOST:
+            raise HeadcountError(
+                f"host_speed is {self.host_speed:g}; it must be from {SLOWEST_HOST:g} to {FASTEST_HOST:g}, where 1 is "
+                "the hosts that step times were measured on"
+            )
         if isinstance(self.latency_profile, str):
             object.__setattr__(self, "latency_profile", Path(self.latency_profile))
         engine_args: Any = type(self)

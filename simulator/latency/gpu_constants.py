@@ -20,6 +20,11 @@ WIDE = 128  # head dim
 MEASURED = "measured-"  # begins the kinds of deployments whose runs were fitted
 DENSE = "dense"  # the kind whose errors stand in [log_error] itself
 LATENCIES, OPEN_TTFT = ("tpot", "ttft"), "open_ttft"
+OF_HOST = (
+    "eager_layer_s", "eager_decode_layer_s", "piecewise_decode_layer_s", "host_base_s", "host_sequence_s",
+    "step_gap_s", "step_gap_sequence_s", "ingress_request_s", "ingress_token_s", "ingress_s", "stream_token_s",
+)  # fmt: skip
+"""What one core of the server's CPU takes."""
 NOT_CONSTANTS = (
     "name", "is_measured", "covariance", "tpot_log_error", "ttft_log_error", "log_errors_by_kind",
     "open_ttft_log_errors", "sources",
@@ -93,6 +98,7 @@ class Constants:
     ingress_request_s: float
     ingress_token_s: float
     ingress_s: float
+    stream_token_s: float
 
     def log_errors(self, kind: str) -> tuple[LogError, LogError]:
         """Of TPOT, TTFT, for a kind of deployment; those of the file where it does not tell the kind apart."""
@@ -108,6 +114,12 @@ class Constants:
             return self
         starts = {key: start_s * self.older_expert_start_factor for key, start_s in self.expert_start_s.items()}
         return replace(self, expert_start_s=starts)
+
+    def on_host(self, speed: float) -> "Constants":
+        """The constants of a server whose CPU cores are so many times as fast as those that were measured."""
+        if speed == 1:
+            return self
+        return replace(self, **{name: getattr(self, name) / speed for name in OF_HOST})
 
     def decode_attention_share_of(self, kv_cache_dtype: str, shape: Attention) -> float:
         """Of the peak bandwidth, at which decode reads a cache of this type."""

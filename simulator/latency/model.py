@@ -241,7 +241,7 @@ def _one_kind(model: LatencyModel, step: AverageStep, tokens: float, prefill_wei
         work_s = times.prefill_s * step.prefill_work + times.window_prefill_s * step.window_prefill_work
         seconds[COMPUTE] += work_s / prefill_weight + _at(times.prefill, tokens) - _at(times.decode, tokens)
         seconds[FIXED_OVERHEAD] += max(_at(times.floor, tokens) - sum(seconds.values()), 0.0)
-    host_s = times.host_base_s + times.host_sequence_s * step.sequences
+    host_s = float(times.host_s(step.sequences))
     seconds[HOST] += max(host_s - sum(seconds.values()), 0.0) + times.gap_s
     return seconds
 

@@ -28,7 +28,8 @@ class StepTimes:
     GPU time = decode[m] or prefill[m] + shared[M] + sampling[s] + context_s · Σ context of decodes
     + prefill_s · Σ positions attended to by prefill chunks (+ the same capped at `window` tokens)
     + decode_base_s if anything decodes; at least floor[m] where the step holds prefill.
-    Step time = max(GPU time, host_base_s + host_sequence_s · n) + gap_s; a replica's first takes cold_start_s more.
+    Step time = max(GPU time, host_base_s + host_sequence_s · n, stream_sequence_s · n) + gap_s; a replica's first takes
+    cold_start_s more.
     """
 
     decode: FloatArray  # [max_num_batched_tokens + 1], steps without prefill
@@ -44,6 +45,7 @@ class StepTimes:
     window_prefill_s: float = 0.0
     host_base_s: float = 0.0
     host_sequence_s: float = 0.0
+    stream_sequence_s: float = 0.0  # of API servers, for the tokens of a step: no step is shorter, as if none buffered
     gap_s: float = 0.0
     cold_start_s: float = 0.0  # kernels are compiled or loaded when first used; 0 for a server that was warmed up
     # From a request's arrival at the server to its scheduler: the front end takes requests one after the other …
@@ -58,7 +60,7 @@ class StepTimes:
                 raise HeadcountError(f"step times '{name}' hold a negative or non-finite time")
 
     def times(self, factor: float) -> "StepTimes":
-        """Every step so many times as long; the front end as it is."""
+        """Every step so many times as long; what is before it as it is."""
         kept = ("window", "cold_start_s", "ingress_request_s", "ingress_token_s", "ingress_s", "shared")
         longer = {item.name: getattr(self, item.name) * factor for item in fields(self) if item.name not in kept}
         if self.prefill is self.decode:
@@ -80,7 +82,12 @@ class StepTimes:
         gpu_s += self.decode_base_s if sums.decode_context > 0 else 0.0
         if sums.prefill_tokens > 0:
             gpu_s = max(gpu_s, float(self.floor[sums.tokens]))
-        return max(gpu_s, self.host_base_s + self.host_sequence_s * sums.sequences) + self.gap_s
+        return max(gpu_s, float(self.host_s(sums.sequences))) + self.gap_s
+
+    def host_s(self, sequences: float | FloatArray) -> FloatArray:
+        """What a step with so many sequences takes outside of the GPU, meanwhile."""
+        of_engine = self.host_base_s + self.host_sequence_s * sequences
+        return np.asarray(np.maximum(of_engine, self.stream_sequence_s * sequences))
 
     def steps_s(self, sums: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Many steps at once, from columns named as in `BatchSums`: what `step_s` says of each, without `shared`."""
@@ -98,8 +105,7 @@ class StepTimes:
             gpu_s += self.window_prefill_s * sums["window_prefill_work"]
         gpu_s += self.decode_base_s * (sums["decode_context"] > 0)
         gpu_s = np.maximum(gpu_s, np.where(holds_prefill, self.floor[tokens], 0.0))
-        host_s = self.host_base_s + self.host_sequence_s * sums["sequences"]
-        return np.asarray(np.maximum(gpu_s, host_s) + self.gap_s)
+        return np.asarray(np.maximum(gpu_s, self.host_s(sums["sequences"])) + self.gap_s)
 
 
 def _times_as_long(factor: float, shared: Callable[[FloatArray], FloatArray], tokens: FloatArray) -> FloatArray:

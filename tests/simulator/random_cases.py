@@ -178,6 +178,7 @@ def random_step_times(rng: np.random.Generator, budget: int, max_num_seqs: int) 
         window_prefill_s=TICK_S / 64,
         host_base_s=6 * TICK_S,
         host_sequence_s=TICK_S,
+        stream_sequence_s=float(rng.integers(0, 4)) * TICK_S,
         gap_s=TICK_S,
         ingress_request_s=float(rng.integers(0, 3)) * TICK_S,
         ingress_token_s=float(rng.integers(0, 2)) * TICK_S / 64,

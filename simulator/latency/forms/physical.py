@@ -11,6 +11,7 @@ from kvcache.memory.terms import uses_v2_runner
 from kvcache.releases import SLOWER_EXPERTS, SORTS_TO_SAMPLE
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import FULL, FULL_DECODE_ONLY, NONE, PIECEWISE
 from simulator.latency.attention import attention_over
 from simulator.latency.attention_cost import AttentionCost, add_attention
@@ -77,6 +78,7 @@ def latency_model(
     known = constants if constants is not None else constants_for(served.gpu)
     if profile is not None:
         return _calibrated(served, known, profile)
+    known = known.on_host(served.args.host_speed)
     rank = rank_of(served, known)
     drafts = drafting(rank)
     by_tokens = add(_by_tokens(rank), drafts.by_tokens)
@@ -219,6 +221,17 @@ def _by_sampled(rank: Rank, attention_sequence_s: float) -> Causes:
     return add(causes, {HOST: sampled * (rank.constants.step_gap_sequence_s + host_s)})
 
 
+def _stream_sequence_s(rank: Rank) -> float:
+    """What API servers take to stream the tokens of a step, for each sequence of a rank; 0 where it is not known.
+
+    They have no queue of their own: a step takes as long as they take for its tokens, so that clients get as many
+    tokens/s as from servers that buffer.
+    """
+    if not isinstance(rank.args, EngineArgs):
+        return 0.0
+    return rank.constants.stream_token_s * rank.args.data_parallel_size / rank.args.api_server_count
+
+
 def _step_times(
     rank: Rank,
     by_tokens: Causes,
@@ -256,6 +269,7 @@ def _step_times(
         window_prefill_s=windowed.prefill_s,
         host_base_s=host_s + drafts.host_s if in_step else decode_launch_s,
         host_sequence_s=rank.stages * constants.host_sequence_s + drafts.host_sequence_s if in_step else 0.0,
+        stream_sequence_s=_stream_sequence_s(rank),
         gap_s=rank.stages * (constants.step_gap_s + (0.0 if in_step else constants.host_base_s)),
         ingress_request_s=constants.ingress_request_s,
         ingress_token_s=constants.ingress_token_s,

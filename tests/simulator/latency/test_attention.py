@@ -51,7 +51,7 @@ def test_short_sequences_cost_decode_more_than_their_bytes() -> None:
 
 
 def test_every_sequence_takes_its_time_in_attention_and_between_steps() -> None:
-    of_gpu = constants_for(find_gpu("h100-sxm"))
+    of_gpu = replace(constants_for(find_gpu("h100-sxm")), stream_token_s=0.0)
     attention_s = 32 * 8 * of_gpu.decode_attention_sequence_s
     for changed, each_s in (
         ({"decode_attention_sequence_s": 2 * of_gpu.decode_attention_sequence_s}, attention_s),
