@@ -66,5 +66,5 @@ def test_a_fit_to_the_first_50_seconds_of_a_chat_load_predicts_the_rest(tmp_path
     rest = check(run, measured=MeasuredInput(warmup_s=50.0, **server, **sent), engine=profiled)
     assert isinstance(rest, CheckResult)
     errors = {row.name: row.error_percent for row in rest.checked[0].rows}
-    for name, most in {"tpot_s.mean": 3, "tpot_s.p50": 4, "ttft_s.mean": 10, "ttft_s.p50": 10, "e2e_s.mean": 3}.items():
+    for name, most in {"tpot_s.mean": 5, "tpot_s.p90": 7, "ttft_s.mean": 9, "ttft_s.p90": 7, "e2e_s.mean": 5}.items():
         assert abs(errors[name] or 0.0) <= most, name

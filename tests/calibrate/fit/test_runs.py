@@ -137,7 +137,7 @@ def test_runs_that_cannot_be_fitted_are_told() -> None:
 
 
 def test_a_stall_of_a_few_requests_moves_no_constant() -> None:
-    """Their mean TPOT is 30 % longer by it; of single requests, the others tell."""
+    """The mean TPOT is 20 % longer by it; of single requests, the others tell."""
     arrival_s = np.cumsum(np.random.default_rng(0).exponential(0.2, 80))
     columns = {"prompt_tokens": 400, "output_tokens": 60, "cached_tokens": np.nan, "session": np.nan}
     bare = pd.DataFrame({"arrival_s": arrival_s, "ttft_s": np.nan, "e2e_s": np.nan, **columns})
