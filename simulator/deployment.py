@@ -20,6 +20,7 @@ from simulator.engines.vllm.engine import EngineConfig, engine_config
 from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import RouterFactory
+from simulator.latency.cold_start import cold_start
 from simulator.latency.forms import latency_model
 from simulator.latency.model import LatencyModel, ServedModel, served_model
 from simulator.latency.profile_file import read_profile
@@ -224,7 +225,9 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = No
         served=served,
         budget=budget,
         engine=_engine(served.args, budget),
-        latency=replace(latency, step_times=replace(latency.step_times, cold_start_s=given.cold_start_s)),
+        latency=replace(
+            latency, step_times=latency.step_times.with_cold_start(*cold_start(served, given.cold_start_s))
+        ),
     )
 
 

@@ -74,7 +74,7 @@ class Replay:
     def _start(self, constants: Constants | None) -> Simulation:
         own = self.deployment.latency
         model = own if constants is None else latency_model(self.deployment.served, constants=constants)
-        times = replace(model.step_times, cold_start_s=own.step_times.cold_start_s)
+        times = model.step_times.with_cold_start(own.step_times.cold_start_s, own.step_times.cold_stalls)
         fleet = self.deployment.fleet(1, None).with_pools(lambda pool: replace(pool, step_times=times))
         return Simulation(fleet, self.table)
 

@@ -126,6 +126,8 @@ REPLICA = record(
         ("completed_step", "i8"),
         ("stage_free_s", "f8"),  # when the first pipeline stage can take the next step
         ("last_end_s", "f8"),  # of the steps given to the GPU
+        ("num_stalls", "i4"),  # of a cold server; kept by the first of several ranks
+        ("stalled_s", "f8"),  # when the last of them began
         ("previous_end_s", "f8"),  # of the step before that; kept by the first of several ranks
         ("latest_step_s", "f8"),  # how long the step that was decided last takes, rounding excluded
         ("first_end", "i4"),  # the least of `last_steps`, NONE: not known
@@ -280,6 +282,7 @@ POOL = record(
         ("stream_sequence_s", "f8"),
         ("gap_s", "f8"),
         ("cold_start_s", "f8"),
+        ("cold_stalls", "i4"),
         ("shortest_step_s", "f8"),  # no step takes less, rounding excluded
     ]
 )

@@ -27,6 +27,7 @@ from simulator.core.types import Replica, Requests, Running
 from simulator.core.vllm import blocks, decode_fast_forward, ends, scheduler
 from simulator.core.vllm.disaggregation import writing
 from simulator.core.vllm.host_tier import holding, offload
+from simulator.latency.step_time import STALLS_APART_S
 
 
 @kernel
@@ -336,7 +337,7 @@ def enter_pipeline(a: Arrays, replica: int, slot: int, now_s: float) -> None:
     state = a.replicas[replica]
     step_s = step_time_s(a, replica, slot, 0.0)
     state.latest_step_s = step_s * BARELY_LESS
-    step_s += cold_s(a, replica)
+    step_s += cold_s(a, replica, a.plans[replica, slot].prefill_tokens > 0, now_s)
     stage_s = step_s / a.pools[a.replicas[replica].pool].pipeline_stages
     start_s = max(state.stage_free_s, now_s)
     state.stage_free_s = start_s + stage_s
@@ -345,9 +346,18 @@ def enter_pipeline(a: Arrays, replica: int, slot: int, now_s: float) -> None:
 
 
 @kernel
-def cold_s(a: Arrays, replica: int) -> float:
-    """What its next step takes longer: the first does, of several ranks that of the leader."""
-    return a.pools[a.replicas[replica].pool].cold_start_s if a.replicas[replica].last_end_s == 0.0 else 0.0
+def cold_s(a: Arrays, leader: int, holds_prefill: bool, now_s: float) -> float:
+    """What the next step of a cold server takes longer: the first does, then some with prompts, a while apart."""
+    state, p = a.replicas[leader], a.pools[a.replicas[leader].pool]
+    if p.cold_start_s == 0.0:
+        return 0.0
+    if state.last_end_s == 0.0:
+        state.num_stalls = 0
+    elif state.num_stalls >= p.cold_stalls or not holds_prefill or now_s < state.stalled_s + STALLS_APART_S:
+        return 0.0
+    state.num_stalls += 1
+    state.stalled_s = now_s
+    return float(p.cold_start_s)
 
 
 # -- ranks of one server that share their experts: every step is taken by all of them, the idle ones without work
@@ -358,11 +368,12 @@ def step_together(a: Arrays, leader: int, tokens: int, now_s: float) -> None:
     """All ranks take a step, with so many tokens between them: the slowest says how long it takes."""
     state = a.replicas[leader]
     end = leader + a.pools[state.pool].ranks
-    step_s, shared_s = 0.0, a.shared_time[state.pool, tokens]
+    step_s, shared_s, holds_prefill = 0.0, a.shared_time[state.pool, tokens], False
     for rank in range(leader, end):
         if a.replicas[rank].round_slot != NONE:
+            holds_prefill |= a.plans[rank, a.replicas[rank].round_slot].prefill_tokens > 0
             step_s = max(step_s, step_time_s(a, rank, a.replicas[rank].round_slot, shared_s))
-    end_s = max(state.last_end_s, now_s) + (step_s + cold_s(a, leader))
+    end_s = max(state.last_end_s, now_s) + (step_s + cold_s(a, leader, holds_prefill, now_s))
     state.previous_end_s = state.last_end_s
     state.last_end_s = end_s
     for rank in range(leader, end):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, TypeAlias, get_type_hints
+from typing import Any, Literal, Self, TypeAlias, get_type_hints
 
 from files.arguments import check_argument
 from files.errors import HeadcountError
@@ -13,6 +13,7 @@ from simulator.engines.values import (
     LARGEST,
     MAX_SECONDS,
     Duration,
+    DurationOrAuto,
     FilePath,
     Kind,
     Number,
@@ -27,6 +28,7 @@ Settings: TypeAlias = Mapping[str, Any]
 
 Each has the type of its field in the engine's arguments, or is what their kind reads.
 """
+AUTO = "auto"
 SLOWEST_HOST, FASTEST_HOST = 0.1, 10.0  # cores differ by less
 MEMORY, SCHEDULER, STEP_TIME, COLD_START = "memory", "scheduler", "step time", "cold start"
 
@@ -54,7 +56,7 @@ class Argument:
                 return minimum, most
             case TokenCount(most=most):
                 return 1, most
-            case Duration():
+            case Duration() | DurationOrAuto():
                 return 0, MAX_SECONDS
         return -math.inf, math.inf
 
@@ -98,9 +100,10 @@ class SimulatedArgs:
         decides=STEP_TIME,
         is_engine_s=False,
     )
-    cold_start_s: float = argument(
-        Duration(),  # first requests of H100 servers waited so long (docs/explanation/step-times.md)
-        "Extra time of a cold server's first step, 0.1 to 1.2 s on H100.",
+    cold_start_s: float | Literal["auto"] = argument(
+        DurationOrAuto(),
+        "Extra time of a cold server's first step. auto: as H100 servers stalled, 0.05 to 0.55 s once, with MoE 1 s "
+        "six times.",
         decides=COLD_START,
         default=0.0,
         default_text="0s",

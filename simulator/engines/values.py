@@ -105,6 +105,16 @@ class Duration:
 
 
 @dataclass(frozen=True)
+class DurationOrAuto:
+    """The same, or `auto`."""
+
+    name: str = "TIME|auto"
+
+    def read(self, given: object) -> float | str:
+        return "auto" if given == "auto" else Duration().read(given)
+
+
+@dataclass(frozen=True)
 class TokenCount:
     """A whole number, with k = 1000 or K = 1024 as in vLLM; `name` says of what.
 

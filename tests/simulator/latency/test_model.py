@@ -1,12 +1,14 @@
 """How latency forms are found, how their times are explained."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from files.names import UnknownNameError
 from kvcache.models.catalog import find_gpu, load_model
+from simulator.deployment import resolve
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.forms import FORMS, latency_model
@@ -159,6 +161,35 @@ def test_a_cold_start_delays_the_first_step_of_each_replica_alone() -> None:
         simulation.run()
         ends.append(simulation.requests["finish_s"])
     assert ends[1] - ends[0] == pytest.approx(np.full(40, 0.7))
+
+
+def test_a_cold_server_stalls_as_often_as_asked_while_prompts_come() -> None:
+    engine = EngineConfig(num_gpu_blocks=20000, max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=4096)
+    warm = latency_model(deployment()).step_times
+    few, many = (closed_load(concurrency=1, num_requests=count, input_len=100, output_len=20) for count in (3, 400))
+    for load, stalls in ((few, 1), (many, 6)):
+        ends = []
+        for times in (warm, warm.with_cold_start(1.0, 6)):
+            simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), load)
+            simulation.run()
+            ends.append(simulation.requests["finish_s"].max())
+        assert ends[1] - ends[0] == pytest.approx(stalls)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "stalls"),
+    [
+        ("llama-3.1-8b", {}, (0.05, 1)),
+        ("llama-3.1-70b", {"tensor_parallel_size": 4}, (0.55, 1)),
+        ("mixtral-8x7b-v0.1", {"tensor_parallel_size": 2}, (1.0, 6)),
+    ],
+)
+def test_an_automatic_cold_start_is_that_of_measured_servers(
+    model: str, arguments: dict[str, Any], stalls: tuple[float, int]
+) -> None:
+    times = resolve(model, "h100-sxm", cold_start_s="auto", **arguments).latency.step_times
+    assert (times.cold_start_s, times.cold_stalls) == stalls
+    assert resolve(model, "h100-sxm", cold_start_s=0.7, **arguments).latency.step_times.cold_stalls == 1
 
 
 @pytest.mark.parametrize("arrivals_s", [(0.0, 0.0), (0.0, 0.1), (0.0, 60.0)])

@@ -61,7 +61,7 @@ def test_the_scale_multiplies_every_time_of_a_step_and_none_before_or_after_it(d
     one = latency_model(deployment).step_times
     two = latency_model(deployment, constants=with_terms(BASE, {STEP_SCALE: np.log(2)})).step_times
     for item in fields(StepTimes):
-        factor = 1 if item.name == "window" or item.name.startswith(("ingress", "stream")) else 2
+        factor = 1 if item.name in ("window", "cold_stalls") or item.name.startswith(("ingress", "stream")) else 2
         found, expected = (getattr(times, item.name) for times in (two, one))
         if callable(expected):
             found, expected = (shared(np.arange(100.0)) for shared in (found, expected))
