@@ -55,7 +55,7 @@ CHAT = Path(__file__).parents[2] / "validation" / "recordings" / "h100-llama-3.1
 
 @pytest.mark.slow
 def test_a_fit_to_the_first_50_seconds_of_a_chat_load_predicts_the_rest(tmp_path: Path) -> None:
-    """Requests sent later are load: without them, those that were on the way would look 34 % too slow."""
+    """Requests sent later are load: without them, the fit takes the rest for 11 % slower."""
     run = [CHAT / "profile_export.jsonl.gz"]
     server = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
     sent = {"sent": str(CHAT / "sent_trace.jsonl.gz"), "trace_block_size": 16}
