@@ -111,7 +111,12 @@ class DurationOrAuto:
     name: str = "TIME|auto"
 
     def read(self, given: object) -> float | str:
-        return "auto" if given == "auto" else Duration().read(given)
+        if given == "auto":
+            return "auto"
+        try:
+            return Duration().read(given)
+        except HeadcountError as error:
+            raise HeadcountError(f"{error}, or auto") from None
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,9 @@ class CapacityRow:
 
     @property
     def may_queue(self) -> bool:
-        """Whether the error of step times takes more than half of the users: so many may queue."""
-        return self.users_at_step_time_error_high is not None and 2 * self.users_at_step_time_error_high < self.users
+        """Whether steps as long as they may be take more than half of the users, which then wait: TPOT is in time."""
+        slower = self.users_at_step_time_error_high
+        return slower is not None and 2 * slower < self.users and not (self.binding or "").startswith("TPOT")
 
     @property
     def is_near_limit(self) -> bool:

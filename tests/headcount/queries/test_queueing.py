@@ -53,7 +53,11 @@ def test_a_capacity_row_whose_users_may_queue_says_so() -> None:
     assert [note.code for note in notes] == ["may-queue"]
     assert notes[0].text.startswith("2 GPUs: 1,000 users may or may not queue: with steps 67% longer")
     assert not make_row(users=1000, users_at_step_time_error_high=600, step_time_error=0.67).may_queue
+    in_time = make_row(users=1000, users_at_step_time_error_high=400, step_time_error=0.67, binding="TPOT: compute")
+    assert not in_time.may_queue  # they get tokens too slowly, and wait for none
 
 
 def make_row(**figures: Any) -> CapacityRow:
-    return CapacityRow(gpus=2, tp=1, replicas=2, users_low=300, users_high=1500, **figures)
+    return CapacityRow(
+        gpus=2, tp=1, replicas=2, users_low=300, users_high=1500, **{"binding": "TTFT: KV blocks", **figures}
+    )

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 import headcount as hc
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
+from files.errors import HeadcountError
 from kvcache.errors import SplitError
 from kvcache.memory.settings import max_in_flight_tokens
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import layouts, resolve
 from simulator.engines.argument import arguments_of
+from simulator.engines.values import DurationOrAuto
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import engine_config
 from validation.pages.options import reference_rows
@@ -233,3 +235,10 @@ def test_an_argument_has_the_engine_s_name_too_as_an_object_or_its_json() -> Non
         hc.memory("llama-3.1-8b", "h100-sxm", speculation=drafts, speculative_config=drafts)
     with pytest.raises(ValueError, match="did you mean 'speculative_config'"):
         hc.memory("llama-3.1-8b", "h100-sxm", speculative_confg=drafts)
+
+
+def test_a_cold_start_is_a_time_or_that_of_measured_servers() -> None:
+    kind = DurationOrAuto()
+    assert (kind.read("auto"), kind.read("700ms")) == ("auto", 0.7)
+    with pytest.raises(HeadcountError, match=r"'soon' is not a time; give a number .* or auto$"):
+        kind.read("soon")
