@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headcount as hc
+from files.errors import HeadcountError
 from headcount.cli.commands.simulate import command as simulate_command
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
-from files.errors import HeadcountError
 from kvcache.errors import SplitError
 from kvcache.memory.settings import max_in_flight_tokens
 from kvcache.models.catalog import find_gpu, load_model
@@ -239,6 +239,6 @@ def test_an_argument_has_the_engine_s_name_too_as_an_object_or_its_json() -> Non
 
 def test_a_cold_start_is_a_time_or_that_of_measured_servers() -> None:
     kind = DurationOrAuto()
-    assert (kind.read("auto"), kind.read("700ms")) == ("auto", 0.7)
+    assert (kind.read("auto"), kind.read("700ms")) == ("auto", pytest.approx(0.7))
     with pytest.raises(HeadcountError, match=r"'soon' is not a time; give a number .* or auto$"):
         kind.read("soon")
