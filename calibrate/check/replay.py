@@ -74,7 +74,8 @@ class Replay:
     def _start(self, constants: Constants | None) -> Simulation:
         own = self.deployment.latency
         model = own if constants is None else latency_model(self.deployment.served, constants=constants)
-        times = model.step_times.with_cold_start(own.step_times.cold_start_s, own.step_times.cold_stalls)
+        cold = own.step_times
+        times = model.step_times.with_cold_start(cold.cold_start_s, cold.cold_stalls, cold.cold_apart_s)
         fleet = self.deployment.fleet(1, None).with_pools(lambda pool: replace(pool, step_times=times))
         return Simulation(fleet, self.table)
 

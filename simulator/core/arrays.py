@@ -303,7 +303,7 @@ def _fill_times(values: types.Pool, times: StepTimes) -> None:
     for name in (
         "window", "ingress_request_s", "ingress_token_s", "ingress_s", "decode_base_s", "context_s", "window_context_s",
         "prefill_s", "window_prefill_s", "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
-        "stream_sequence_s", "cold_stalls",
+        "stream_sequence_s", "cold_stalls", "cold_apart_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)
 

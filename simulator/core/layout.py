@@ -283,6 +283,7 @@ POOL = record(
         ("gap_s", "f8"),
         ("cold_start_s", "f8"),
         ("cold_stalls", "i4"),
+        ("cold_apart_s", "f8"),
         ("shortest_step_s", "f8"),  # no step takes less, rounding excluded
     ]
 )

@@ -27,7 +27,6 @@ from simulator.core.types import Replica, Requests, Running
 from simulator.core.vllm import blocks, decode_fast_forward, ends, scheduler
 from simulator.core.vllm.disaggregation import writing
 from simulator.core.vllm.host_tier import holding, offload
-from simulator.latency.step_time import STALLS_APART_S
 
 
 @kernel
@@ -353,7 +352,7 @@ def cold_s(a: Arrays, leader: int, holds_prefill: bool, now_s: float) -> float:
         return 0.0
     if state.last_end_s == 0.0:
         state.num_stalls = 0
-    elif state.num_stalls >= p.cold_stalls or not holds_prefill or now_s < state.stalled_s + STALLS_APART_S:
+    elif state.num_stalls >= p.cold_stalls or not holds_prefill or now_s < state.stalled_s + p.cold_apart_s:
         return 0.0
     state.num_stalls += 1
     state.stalled_s = now_s

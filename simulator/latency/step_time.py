@@ -13,7 +13,6 @@ from files.errors import HeadcountError
 FloatArray = NDArray[np.float64]
 LEAST_STEP_S, MOST_STEP_S = 1e-4, 3600.0  # of a constant step: no GPU is faster, and a search would never end
 
-STALLS_APART_S = 1.5  # of a cold server: six in the first 9 s (docs/measurements/requests.md)
 TOKEN_ID_S = 0.75e-6  # of an API server, for a prompt's token that comes as an id: nothing is tokenized
 TOKEN_ID_SOURCE = (
     "measured: with token ids, vLLM 0.26 on an H100's host gave first tokens 0.7 to 0.9 µs per prompt token after "
@@ -49,7 +48,8 @@ class StepTimes:
     stream_sequence_s: float = 0.0  # of API servers, for the tokens of a step: no step is shorter, as if none buffered
     gap_s: float = 0.0
     cold_start_s: float = 0.0  # kernels are compiled or loaded when first used; 0 for a server that was warmed up
-    cold_stalls: int = 1  # steps that take so much longer: the first, then some with prompts, STALLS_APART_S apart
+    cold_stalls: int = 1  # steps that take so much longer: the first, then some with prompts …
+    cold_apart_s: float = 0.0  # … that begin so long after one another
     # From a request's arrival at the server to its scheduler: the front end takes requests one after the other …
     ingress_request_s: float = 0.0  # … for so long each …
     ingress_token_s: float = 0.0  # … and per prompt token …
@@ -63,15 +63,24 @@ class StepTimes:
 
     def times(self, factor: float) -> "StepTimes":
         """Every step so many times as long; what is before it as it is."""
-        kept = ("window", "cold_start_s", "cold_stalls", "ingress_request_s", "ingress_token_s", "ingress_s", "shared")
+        kept = (
+            "window",
+            "cold_start_s",
+            "cold_stalls",
+            "cold_apart_s",
+            "ingress_request_s",
+            "ingress_token_s",
+            "ingress_s",
+            "shared",
+        )
         longer = {item.name: getattr(self, item.name) * factor for item in fields(self) if item.name not in kept}
         if self.prefill is self.decode:
             longer["prefill"] = longer["decode"]
         return replace(self, **longer, shared=partial(_times_as_long, factor, self.shared))
 
-    def with_cold_start(self, stall_s: float, stalls: int) -> "StepTimes":
+    def with_cold_start(self, stall_s: float, stalls: int = 1, apart_s: float = 0.0) -> "StepTimes":
         """Of a server that stalls so often for so long before it is warm."""
-        return replace(self, cold_start_s=stall_s, cold_stalls=stalls)
+        return replace(self, cold_start_s=stall_s, cold_stalls=stalls, cold_apart_s=apart_s)
 
     @property
     def shortest_s(self) -> float:

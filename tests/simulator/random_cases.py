@@ -185,6 +185,7 @@ def random_step_times(rng: np.random.Generator, budget: int, max_num_seqs: int) 
         ingress_s=float(rng.integers(0, 3)) * TICK_S,
         cold_start_s=float(rng.integers(0, 3)) * 100 * TICK_S,
         cold_stalls=int(rng.integers(1, 4)),
+        cold_apart_s=float(rng.integers(0, 3)) * 200 * TICK_S,
     )
 
 

@@ -208,7 +208,7 @@ def test_all_times_doubled_gives_all_results_doubled(case: Case) -> None:
 
 
 def times_doubled(times: StepTimes) -> StepTimes:
-    kept = ("window", "shared")
+    kept = ("window", "shared", "cold_stalls")  # no times
     values = {name: getattr(times, name) for name in times.__dataclass_fields__ if name not in kept}
     doubled = {name: 2 * value for name, value in values.items()}
     return replace(times, **doubled, shared=lambda tokens: 2 * times.shared(tokens))

@@ -19,7 +19,7 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.operation import Operations
 from simulator.fleet.router import Router, find_router
 from simulator.fleet.view import View
-from simulator.latency.step_time import STALLS_APART_S, BatchSums
+from simulator.latency.step_time import BatchSums
 from simulator.simulation import check_lengths
 from tests.simulator.core.simpy_autoscaling import OperatedTwin
 from tests.simulator.core.simpy_gateway import Gateway, moment
@@ -396,7 +396,7 @@ class Server:
         times = self.pool.step_times
         if self.num_stalls > 0:
             holds_prefill = any(self.sums_of(plan).prefill_tokens > 0 for plan in plans)
-            is_due = self.env.now >= self.stalled_s + STALLS_APART_S
+            is_due = self.env.now >= self.stalled_s + times.cold_apart_s
             if self.num_stalls >= times.cold_stalls or not (holds_prefill and is_due):
                 return 0.0
         self.num_stalls, self.stalled_s = self.num_stalls + 1, self.env.now

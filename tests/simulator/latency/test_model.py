@@ -169,7 +169,7 @@ def test_a_cold_server_stalls_as_often_as_asked_while_prompts_come() -> None:
     few, many = (closed_load(concurrency=1, num_requests=count, input_len=100, output_len=20) for count in (3, 400))
     for load, stalls in ((few, 1), (many, 6)):
         ends = []
-        for times in (warm, warm.with_cold_start(1.0, 6)):
+        for times in (warm, warm.with_cold_start(1.0, 6, 1.5)):
             simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), load)
             simulation.run()
             ends.append(simulation.requests["finish_s"].max())
@@ -179,16 +179,16 @@ def test_a_cold_server_stalls_as_often_as_asked_while_prompts_come() -> None:
 @pytest.mark.parametrize(
     ("model", "arguments", "stalls"),
     [
-        ("llama-3.1-8b", {}, (0.05, 1)),
-        ("llama-3.1-70b", {"tensor_parallel_size": 4}, (0.55, 1)),
-        ("mixtral-8x7b-v0.1", {"tensor_parallel_size": 2}, (1.0, 6)),
+        ("llama-3.1-8b", {}, (0.05, 1, 0.0)),
+        ("llama-3.1-70b", {"tensor_parallel_size": 4}, (0.55, 1, 0.0)),
+        ("mixtral-8x7b-v0.1", {"tensor_parallel_size": 2}, (1.0, 6, 1.5)),
     ],
 )
 def test_an_automatic_cold_start_is_that_of_measured_servers(
-    model: str, arguments: dict[str, Any], stalls: tuple[float, int]
+    model: str, arguments: dict[str, Any], stalls: tuple[float, int, float]
 ) -> None:
     times = resolve(model, "h100-sxm", cold_start_s="auto", **arguments).latency.step_times
-    assert (times.cold_start_s, times.cold_stalls) == stalls
+    assert (times.cold_start_s, times.cold_stalls, times.cold_apart_s) == stalls
     assert resolve(model, "h100-sxm", cold_start_s=0.7, **arguments).latency.step_times.cold_stalls == 1
 
 
