@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -44,21 +44,54 @@ def load_preset(name: str) -> Population:
     return _population(PRESETS.path(name.lower()), name.lower())
 
 
-def _population(path: Path, name: str, below: tuple[Path, ...] = ()) -> Population:
+def presets_of(workload: Source) -> tuple[str, ...]:
+    """Presets that a workload is made of: itself, and those that its file `extends`, the nearest first.
+
+    () for a trace, and for a population that extends no preset. Raises InputError.
+    """
+    name, path = str(workload), Path(workload)
+    if name.lower() in preset_names():
+        path = PRESETS.path(name.lower())
+    elif path.suffix != ".toml" or not os.path.lexists(path):
+        return ()
+    known = {PRESETS.path(each).resolve(): each for each in preset_names()}
+    check_confined(path)
+    files = [each.resolve() for each, _ in _extended(path)]
+    return tuple(known[each] for each in files if each in known)
+
+
+def _population(path: Path, name: str) -> Population:
     """A population's file; where it `extends` another, a table that it lacks is the other's, with its source.
 
-    Of a table in `KEY_BY_KEY`, a key that it lacks is the other's. `below` are the files that extend this one.
+    Of a table in `KEY_BY_KEY`, a key that it lacks is the other's.
     """
-    tables = read_toml(path)
-    if "extends" in tables:
-        base = typed(tables.pop("extends"), str, path, name="extends")
-        others = _extended(base, path, (*below, path.resolve())).tables
-        merged = {key: {**others[key], **tables[key]} for key in KEY_BY_KEY if _are_tables(others, tables, key)}
-        tables = {**others, **tables, **merged}
-    return population_from_mapping(tables, name=name, file=path)
+    tables: dict[str, Any] = {}
+    for file, own in reversed(_extended(path)):
+        merged = {key: {**tables[key], **own[key]} for key in KEY_BY_KEY if _are_tables(tables, own, key)}
+        tables = {**tables, **own, **merged}
+        found = population_from_mapping(tables, name=name if file == path else file.stem, file=file)
+    return found
 
 
-def _extended(base: str, path: Path, below: tuple[Path, ...]) -> Population:
+def _extended(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """A file with its own tables, then those that it `extends`, each checked before it is read."""
+    found: list[tuple[Path, dict[str, Any]]] = []
+    while True:
+        tables = read_toml(path)
+        base = tables.pop("extends", None)
+        found.append((path, tables))
+        if base is None:
+            return found
+        path = _base_path(typed(base, str, path, name="extends"), path)
+        files = [each for each, _ in found]
+        if path.resolve() in [each.resolve() for each in files]:
+            circle = " → ".join(each.name for each in (*files, path))
+            raise InputError(
+                f"{shown(files[-1])}: extends leads back to where it began: {circle}; leave out one 'extends'"
+            )
+
+
+def _base_path(base: str, path: Path) -> Path:
     """A preset by its name, or a file beside the one that extends it."""
     is_preset = base.lower() in preset_names()
     found = PRESETS.path(base.lower()) if is_preset else path.parent / base
@@ -69,10 +102,7 @@ def _extended(base: str, path: Path, below: tuple[Path, ...]) -> Population:
             f"{shown(path)}: extends '{given}': neither a preset nor a file beside it; "
             f"{nearest_hint(base, preset_names())}"
         )
-    if found.resolve() in below:
-        circle = " → ".join(each.name for each in (*below, found))
-        raise InputError(f"{shown(path)}: extends leads back to where it began: {circle}; leave out one 'extends'")
-    return _population(found, found.stem, below)
+    return found
 
 
 def load_workload(

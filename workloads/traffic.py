@@ -19,17 +19,18 @@ from workloads.populations.population import Population
 from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END, Int32Array
 from workloads.traces.trace import Trace
-from workloads.traffic_changes import CHANGES, LEAST_FACTOR, MOST_FACTOR, Amount
+from workloads.traffic_changes import CHANGES, FORMS, LEAST_FACTOR, MOST_FACTOR, Amount
 
 
 def changed(population: Population, changes: Mapping[str, Amount]) -> Population:
     """The same users with other traffic; user u's turn k is drawn with the numbers that it had.
 
-    The order of `changes` does not matter: each is of the workload's own traffic, long prompts are put in last. Raises
-    InputError for a name that is none of CHANGES, or an amount that is out of range.
+    The order of `changes` does not matter: each is of the workload's own traffic, but chunks are kept or dropped before
+    a context is measured, and long prompts are put in last. Raises InputError for a name that is none of CHANGES, or an
+    amount that is out of range.
     """
     check_names(changes, CHANGES, "change of traffic")
-    for name in CHANGES:
+    for name in _CHANGED:
         if name in changes:
             _check(name, changes[name])
             population = _CHANGED[name](population, changes[name])
@@ -56,9 +57,8 @@ def _renamed(name: str, changes: Mapping[str, Amount]) -> str:
 
 
 def _check(name: str, amount: Amount) -> None:
-    if CHANGES[name].takes_share != (amount.share is not None):
-        form = "SHARE:TOKENS, such as 10%:32K" if CHANGES[name].takes_share else "x2 or a value"
-        raise InputError(f"{name}={amount}; give {form}")
+    if CHANGES[name].form != amount.form:
+        raise InputError(f"{name}={amount}; give {FORMS[CHANGES[name].form]}")
     if amount.share is not None and not 0 < amount.share <= 1:
         raise InputError(f"{name}={amount}; the share must be above 0, at most 100%")
 
@@ -143,10 +143,21 @@ def _long_prompts(population: Population, amount: Amount) -> Population:
 
 
 def _retrieved(population: Population, amount: Amount) -> Population:
-    retrieved = population.retrieved
-    if retrieved is None:
-        raise InputError(f"workload '{population.name}' retrieves nothing; take one with a [retrieved] table")
+    retrieved = _retrieval(population)
     return replace(population, retrieved=replace(retrieved, chunks=_scaled("retrieved", retrieved.chunks, amount)))
+
+
+def _in_history(population: Population, amount: Amount) -> Population:
+    """Kept chunks stand before their message: those after the system prompt are replaced at each turn."""
+    retrieved, is_kept = _retrieval(population), bool(amount.value)
+    place = "before_message" if is_kept else retrieved.place
+    return replace(population, retrieved=replace(retrieved, in_history=is_kept, place=place))
+
+
+def _retrieval(population: Population) -> Retrieval:
+    if population.retrieved is None:
+        raise InputError(f"workload '{population.name}' retrieves nothing; take one with a [retrieved] table")
+    return population.retrieved
 
 
 def _trace_context(trace: Trace, amount: Amount) -> Trace:
@@ -197,6 +208,7 @@ def _of_clients(change: Callable[[Clients, Amount], Clients]) -> Callable[[Any, 
 
 _OF_CLIENTS: Final = {name: _of_clients(change) for name, change in CLIENT_CHANGES.items()}
 _CHANGED: Final[Mapping[str, Callable[[Population, Amount], Population]]] = {
+    "retrieved-in-history": _in_history,
     "context": _context,
     "output": _output,
     "think-time": _think_time,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from files.names import readable
 from files.reading import InputError
@@ -10,18 +10,34 @@ from workloads.clients import LIBRARY_TIMEOUT_S
 
 LEAST_FACTOR: Final = 0.01
 MOST_FACTOR: Final = 100.0
+Form = Literal["mean", "share", "switch"]
+FORMS: Final[Mapping[Form, str]] = {
+    "mean": "x2 or a value",
+    "share": "SHARE:TOKENS, such as 10%:32K",
+    "switch": "true or false",
+}
+"""How an amount is written."""
 _FACTORS: Final = f"give x{LEAST_FACTOR:g} to x{MOST_FACTOR:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """How much of something: a factor (`x2`), a value (`600`), or a value for a share of the turns (`10%:32K`)."""
+    """How much of something: a factor (`x2`), a value (`600`), a value for a share of the turns (`10%:32K`), or
+    whether it is so (`true`)."""
 
     value: float
     is_factor: bool = False
     share: float | None = None
+    is_switch: bool = False
+    """The value is 1, true, or 0, false."""
+
+    @property
+    def form(self) -> Form:
+        return "switch" if self.is_switch else "mean" if self.share is None else "share"
 
     def __str__(self) -> str:
+        if self.is_switch:
+            return "true" if self.value else "false"
         if self.is_factor:
             return f"x{self.value:g}"
         return f"{self.value:.15g}" if self.share is None else f"{100 * self.share:g}%:{self.value:.15g}"
@@ -46,9 +62,9 @@ class Change:
 
     meaning: str
     unit: str
-    """Of an amount that is no factor: tokens, s, turns, chunks or retries."""
-    takes_share: bool = False
-    """The amount is a value for a share of the turns, never a factor."""
+    """Of an amount that is no factor: tokens, s, turns, chunks or retries; "" of a switch."""
+    form: Form = "mean"
+    """A new mean, a value for a share of the turns, or a switch; only a mean may be a factor."""
 
 
 CHANGES: Final[Mapping[str, Change]] = {
@@ -71,10 +87,16 @@ CHANGES: Final[Mapping[str, Change]] = {
         meaning="Chunks that a turn retrieves, rounded to whole ones; of workloads such as rag.",
         unit="chunks",
     ),
+    "retrieved-in-history": Change(
+        meaning="Whether later turns keep the chunks of earlier ones in their prompts; kept chunks stand before the "
+        "message of their turn.",
+        unit="",
+        form="switch",
+    ),
     "long-prompts": Change(
         meaning="Messages of so many tokens, for a share of all turns: 10%:32K.",
         unit="tokens",
-        takes_share=True,
+        form="share",
     ),
     "patience": Change(
         meaning="Mean time that users wait for the first token before they give up; exponential, unless the workload "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import Duration, Number, Text
 from simulator.study.slo import SLO, find_slo, read_ttft, slo_of
+from workloads.traces.trace_file import Source
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class SLOInput(Inputs, heading="SLO"):
     slo: str | None = given(
         Text(),
         "Named SLO. The options below override its limits.",
-        default_text="that of the workload: chat, rag, agent …; chat's for your own",
+        default_text="that of the workload: chat, rag, agent …, or of the preset that it extends; else chat's",
     )
     ttft_s: float | str | None = given(
         TTFTLimit(),
@@ -44,7 +45,7 @@ class SLOInput(Inputs, heading="SLO"):
         default_text="the SLO's; chat: 0.95",
     )
 
-    def found(self, workload: object = None) -> SLO:
+    def found(self, workload: Source | None = None) -> SLO:
         """The limits of a workload. Raises HeadcountError for an unknown name, or a limit that is none."""
         name = self.slo if self.slo is not None else slo_of(workload)
         return find_slo(name, ttft_s=self.ttft_s, tpot_s=self.tpot_s, attainment=self.attainment)

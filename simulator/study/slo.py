@@ -10,6 +10,8 @@ from files.arguments import check_argument
 from files.errors import HeadcountError
 from files.names import UnknownNameError, nearest_hint, shortened
 from simulator.engines.values import Duration
+from workloads.load import presets_of
+from workloads.traces.trace_file import Source
 
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
@@ -126,9 +128,12 @@ PRESETS: dict[str, tuple[SLO, str]] = {
 """SLOs by name, each with its source."""
 
 
-def slo_of(workload: object) -> str:
-    """The name of the SLO that a workload is held to where none is named: its own, or that of chat."""
-    return workload if isinstance(workload, str) and workload in PRESETS else "chat"
+def slo_of(workload: Source | None) -> str:
+    """The name of the SLO that a workload is held to where none is named.
+
+    A preset's own; of a file that `extends` a preset, that preset's; chat's for any other. Raises InputError.
+    """
+    return next((name for name in presets_of(workload) if name in PRESETS), "chat") if workload is not None else "chat"
 
 
 _PER_PROMPT = re.compile(r"^(?P<fixed>.+?)\+(?P<more>.+?)/\s*1(?:000|,000|[kK])\s*$", re.ASCII)

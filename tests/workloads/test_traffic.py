@@ -249,6 +249,8 @@ def test_what_a_trace_does_not_have_is_refused() -> None:
         ("turns=3.5", Amount(value=3.5)),
         ("system-prompt=2k", Amount(value=2000)),
         ("long-prompts=10%:32K", Amount(value=32_768, share=0.1)),
+        ("retrieved-in-history=true", Amount(value=1, is_switch=True)),
+        ("retrieved-in-history=Off", Amount(value=0, is_switch=True)),
     ],
 )
 def test_a_change_reads_as_people_write_it(text: str, amount: Amount) -> None:
@@ -261,6 +263,7 @@ def test_changes_come_as_one_text_or_by_name() -> None:
     assert read_traffic("context=x2,long-prompts=10%:32K") == asked
     assert read_traffic({"context": "x2", "long-prompts": "10%:32K"}) == asked
     assert read_traffic(tuple(asked.items())) == asked
+    assert read_traffic({"retrieved-in-history": True}) == read_traffic("retrieved-in-history=true")
     assert read_traffic(None) == {}
     with pytest.raises(ValueError, match="context is given twice in one traffic; leave out one of them"):
         read_traffic("context=x2,context=x3")
@@ -269,14 +272,40 @@ def test_changes_come_as_one_text_or_by_name() -> None:
 @pytest.mark.parametrize(
     "text",
     ["context", "context=", "=x2", "context=xx", "context=x", "context=-1", "turns=0.5", "turns=nan", "think-time=30",
-     "long-prompts=10%", "long-prompts=32K", "long-prompts=0%:32K", "contxt=x2", "context=x1e3"],
+     "long-prompts=10%", "long-prompts=32K", "long-prompts=0%:32K", "contxt=x2", "context=x1e3",
+     "retrieved-in-history=x2", "retrieved-in-history=maybe"],
 )  # fmt: skip
 def test_what_is_no_change_of_traffic_is_refused_with_its_name(text: str) -> None:
     with pytest.raises(ValueError, match=r"; (it takes|give|did you mean|known)"):
         TrafficChange().read(text)
 
 
+def test_chunks_are_kept_in_the_history_or_dropped_from_it() -> None:
+    """Kept, every later prompt of a conversation has the chunks of all turns before."""
+    rag = load_preset("rag")
+    kept = changed(rag, read_traffic("retrieved-in-history=true"))
+    assert kept.retrieved is not None and rag.retrieved is not None
+    assert kept.retrieved == replace(rag.retrieved, in_history=True, place="before_message")
+    assert kept.name == "rag, retrieved-in-history true"
+    dropped = changed(kept, read_traffic("retrieved-in-history=off"))
+    assert dropped.retrieved == replace(kept.retrieved, in_history=False)
+    assert changed(rag, read_traffic("retrieved-in-history=false")).retrieved == rag.retrieved
+    dropped_tokens, kept_tokens = (each.draw(200, 20, 1, UNBOUNDED).prompt_tokens.mean() for each in (rag, kept))
+    assert kept_tokens > 1.2 * dropped_tokens
+
+
+def test_a_context_that_is_asked_for_has_the_kept_chunks_in_it() -> None:
+    asked = read_traffic("context=8K,retrieved-in-history=true")
+    table = changed(load_preset("rag"), asked).draw(2000, 20, 1, UNBOUNDED)
+    assert float((table.prompt_tokens + table.output_tokens).mean()) == pytest.approx(8192, rel=0.05)
+
+
+def test_only_a_workload_that_retrieves_has_chunks_to_keep() -> None:
+    with pytest.raises(ValueError, match=r"workload 'chat' retrieves nothing; take one with a \[retrieved\] table"):
+        changed(load_preset("chat"), read_traffic("retrieved-in-history=true"))
+
+
 def test_every_change_says_what_it_does() -> None:
     for change in CHANGES.values():
         assert change.meaning.endswith(".")
-        assert change.unit in ("tokens", "s", "turns", "chunks", "retries")
+        assert change.unit in ("tokens", "s", "turns", "chunks", "retries") or change.form == "switch"

@@ -25,7 +25,7 @@ from workloads.populations.summary import population_summary
 from workloads.tenants import TenantTable
 from workloads.traces.trace_format import trace_formats
 from workloads.traffic import TRACE_CHANGES
-from workloads.traffic_changes import CHANGES
+from workloads.traffic_changes import CHANGES, FORMS
 
 Tables = dict[str, Callable[[], str]]
 
@@ -76,8 +76,8 @@ def _presets() -> str:
 def _changes() -> str:
     rows = []
     for name, change in CHANGES.items():
-        forms = f"`10%:32K`: share and {change.unit}" if change.takes_share else f"`x2`, or {change.unit}"
-        forms = "a number" if change.unit == "retries" else forms
+        by_form = {"mean": f"`x2`, or {change.unit}", "share": f"`10%:32K`: share and {change.unit}"}
+        forms = "a number" if change.unit == "retries" else by_form.get(change.form, FORMS[change.form])
         rows.append((f"`{name}`", change.meaning, forms, "yes" if name in TRACE_CHANGES else "no"))
     return table(("change", "what", "amount", "in a trace"), rows)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -13,10 +13,11 @@ from files.schema import typed
 from simulator.engines.values import Duration, Listed, Number, Share, TokenCount, WholeNumber, read_parameters
 from workloads.arrivals import PROCESSES, Arrivals
 from workloads.clients import MOST_RETRIES
-from workloads.traffic_changes import CHANGES, Amount
+from workloads.traffic_changes import CHANGES, FORMS, Amount
 
 _FACTOR = re.compile(r"^x([0-9]{0,9}\.?[0-9]{1,9})$", re.ASCII | re.IGNORECASE)
-TrafficChanges = str | Mapping[str, str | Amount] | Sequence[tuple[str, Amount]] | None
+_SWITCH: Final = {"true": True, "on": True, "false": False, "off": False}
+TrafficChanges = str | Mapping[str, str | bool | Amount] | Sequence[tuple[str, Amount]] | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ def read_traffic(given: TrafficChanges) -> dict[str, Amount]:
     Raises HeadcountError for what is no change, or for a name that is given twice.
     """
     if isinstance(given, Mapping):
-        return {name: read_amount(name, value) if isinstance(value, str) else value for name, value in given.items()}
+        return {
+            name: read_amount(name, value) if isinstance(value, str | bool) else value for name, value in given.items()
+        }
     pairs = TRAFFIC_CHANGES.read(given or ())
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -51,12 +54,14 @@ def read_traffic(given: TrafficChanges) -> dict[str, Amount]:
     return found
 
 
-def read_amount(name: str, text: str) -> Amount:
-    """The amount of one of CHANGES: `x2`, or a value in its unit. Raises HeadcountError for what is none."""
+def read_amount(name: str, given: str | bool) -> Amount:
+    """The amount of one of CHANGES: `x2`, a value in its unit, or `true`. Raises HeadcountError for what is none."""
     check_names([name], CHANGES, "change of traffic")
-    change, text = CHANGES[name], text.strip()
+    change, text = CHANGES[name], str(given).strip()
     try:
-        if change.takes_share:
+        if change.form == "switch":
+            return Amount(value=float(_is_on(text)), is_switch=True)
+        if change.form == "share":
             share, _, tokens = text.partition(":")
             return Amount(value=TokenCount().read(tokens), share=Share().read(share))
         if factor := _FACTOR.match(text):
@@ -67,10 +72,16 @@ def read_amount(name: str, text: str) -> Amount:
             return Amount(value=WholeNumber(0, MOST_RETRIES).read(text))
         return Amount(value=_number(text) if change.unit in ("turns", "chunks") else TokenCount().read(text))
     except ValueError as error:
-        form = "SHARE:TOKENS, such as 10%:32K" if change.takes_share else f"a factor such as x2, or {change.unit}"
+        form = f"a factor such as x2, or {change.unit}" if change.form == "mean" else FORMS[change.form]
         if change.unit == "retries":
             form = "a number of retries"
         raise HeadcountError(f"{name}: {error}; it takes {form}") from None
+
+
+def _is_on(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise HeadcountError(f"'{shortened(text)}' is neither true nor false")
+    return _SWITCH[text.lower()]
 
 
 def _number(text: str) -> float:

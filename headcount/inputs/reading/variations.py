@@ -177,7 +177,7 @@ def _check_name(name: str, main: Collection[str], engine: Collection[str]) -> No
 
 def _value(name: str, given: object, kind: Kind | None) -> Any:
     if name in CHANGES:
-        return read_amount(name, given) if isinstance(given, str) else given
+        return read_amount(name, given) if isinstance(given, str | bool) else given
     try:
         return _read(name, given, kind)
     except ValueError as error:
@@ -213,7 +213,7 @@ def value_text(name: str, value: Any) -> str:
         return f"{name.upper()} ≤ {value:g} s" if value >= 1 else f"{name.upper()} ≤ {1000 * value:g} ms"
     if name == "gpus":
         return f"{value:,} GPU" + ("" if value == 1 else "s")
-    if isinstance(value, Amount) and not value.is_factor and value.share is None:
+    if isinstance(value, Amount) and not value.is_factor and value.form == "mean":
         value = f"{value.value:,.15g}"
     elif isinstance(value, Speculation | KVTransfer):
         value = value.label

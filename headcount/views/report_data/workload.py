@@ -21,7 +21,7 @@ UNITLESS = ("sigma", "sigmas", "shape", "weights")
 def assumptions_of(question: "CapacityQuestion", plan: Deployment | None) -> list[dict[str, str]]:
     """Of the load, the GPU, memory and step times, those of the load first."""
     asked = (
-        ("service level (SLO)", slo_text(question.slo), "as asked, or the preset's"),
+        ("service level (SLO)", slo_text(question.slo), "as asked, or of the preset that the load is or extends"),
         ("router", _router(question), "as asked, or the default"),
         ("precision of the users", f"±{question.precision:.1%}", "as asked, or the default"),
     )

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from files.reading import InputError
-from workloads.load import load_preset, load_workload
+from headcount.inputs.slo import SLOInput
+from simulator.study.slo import SLO
+from workloads.load import load_preset, load_workload, presets_of
 from workloads.populations.population import Population
+from workloads.traces.trace_file import TraceFile
 
 CHAT = load_preset("chat")
 MINE = '[user_tokens]\nkind = "lognormal"\nmedian = 900\nsigma = 1\nsource = "our log"\n'
@@ -57,6 +60,35 @@ def test_a_file_may_extend_a_file_that_extends_a_preset(tmp_path: Path) -> None:
     assert (more.system_prompt_tokens, more.tables["title"]) == (4096, "ours")
     assert more.tables["user_tokens"]["median"] == 900
     assert more.think_time_s == CHAT.think_time_s
+
+
+def test_a_population_has_the_slo_of_the_preset_it_extends(tmp_path: Path) -> None:
+    rag = SLOInput().found("rag")
+    assert (rag.ttft_s, rag.tpot_s) == (2.0, 0.2)
+    mine = written(tmp_path, "mine.toml", f'extends = "rag"\n{MINE}')
+    more = written(tmp_path, "more.toml", 'extends = "mine.toml"\nsystem_prompt = 4096\n')
+    own = written(tmp_path, "own.toml", f'extends = "internal-chat"\n{MINE}')
+    for path in (mine, str(more), TraceFile(mine), "RAG"):
+        assert SLOInput().found(path) == rag
+    assert SLOInput(ttft_s=3.0).found(mine) == SLO(ttft_s=3.0, tpot_s=0.2)
+    assert SLOInput(slo="chat").found(mine) == SLOInput().found(own) == SLO()
+    assert presets_of(more) == ("rag",)
+
+
+def test_a_preset_of_ones_own_has_the_slo_of_the_one_it_extends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "presets").mkdir()
+    written(tmp_path / "presets", "library-desk.toml", f'extends = "rag"\n{MINE}')
+    monkeypatch.setenv("HEADCOUNT_PATH", str(tmp_path))
+    assert presets_of("library-desk") == ("library-desk", "rag")
+    assert SLOInput().found("library-desk") == SLOInput().found("rag")
+
+
+def test_a_trace_or_a_population_without_a_preset_has_the_slo_of_chat(tmp_path: Path) -> None:
+    trace = written(tmp_path, "rag.csv", "time,prompt,output\n0,10,10\n")
+    assert SLOInput().found(trace) == SLOInput().found(None) == SLO()
+    assert presets_of(trace) == ()
 
 
 @pytest.mark.parametrize(
