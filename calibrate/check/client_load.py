@@ -31,15 +31,18 @@ SEED = 0  # of the gaps
 LIKELY_SDS = 4.0  # standard deviations of a sum of gaps: a run that lasted longer was held up by the server
 KEPT_UP = 0.95  # of the asked rate: a client with a concurrency that sent fewer waited for its answers
 
+_WAY_OUT = (
+    "give the trace that was sent (--workload TRACE), or check the result file of a benchmark client, which tells its "
+    "load"
+)
+
 
 def described_load(run: MeasuredRun, length_spread: float | None) -> RequestTable:
     """What the load of a run without requests says. Raises HeadcountError where it says too little."""
     load = {name: value for name, value in run.load.items() if not math.isnan(value)}
     lengths = [load.get("input_len", math.nan), load.get("output_len", math.nan)]
     if not all(map(math.isfinite, lengths)):
-        raise HeadcountError(
-            f"{run.source}: neither requests nor input and output lengths are known; it cannot be replayed"
-        )
+        raise HeadcountError(f"{run.source}: neither requests nor input and output lengths are known; {_WAY_OUT}")
     spread = length_spread if length_spread is not None else load.get("length_spread", 1.0)
     longest = [max(round(2 * float(mean) / (1 + spread)), 1) for mean in lengths]  # a source tells mean lengths
     shared: dict[str, Any] = {"input_len": longest[0], "output_len": longest[1], "length_spread": spread}
@@ -50,7 +53,7 @@ def described_load(run: MeasuredRun, length_spread: float | None) -> RequestTabl
     count = int(load.get("num_requests", run.aggregates.get("num_finished", 0)))
     if rate is None or not count:
         raise HeadcountError(
-            f"{run.source}: its load is unknown; it needs a concurrency, or a rate with a number of requests"
+            f"{run.source}: its load is unknown: no concurrency, and no rate with a number of requests; {_WAY_OUT}"
         )
     table = open_load(rate_per_s=math.inf, num_requests=count, **shared)
     return replace(table, arrival_s=sent_s(run, rate, count))

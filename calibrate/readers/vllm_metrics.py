@@ -9,6 +9,7 @@ engines are added up; each `model_name` is a run.
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
     }
     aggregates, above = _figures(series)
     by_reason = metrics.finished_by_reason(series)
+    lengths, told = _lengths(series, aggregates, sum(by_reason.values()))
     options: dict[str, Any] = {"model": model} if model else {}
     if only:  # cache_config_info does not say whose it is
         options |= metrics.cache_options(snapshot.info, path)
@@ -111,12 +113,7 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
         source=path,
         tool="vLLM /metrics",
         options=options,
-        load={
-            name: aggregates[f"{column}.mean"]
-            for name, column in (("input_len", "prompt_tokens"), ("output_len", "output_tokens"))
-            if f"{column}.mean" in aggregates
-        }
-        | ({"num_requests": sum(by_reason.values())} if by_reason else {}),
+        load=lengths | ({"num_requests": sum(by_reason.values())} if by_reason else {}),
         aggregates=aggregates
         | ({"num_finished": sum(by_reason.get(reason, 0.0) for reason in _FINISHED)} if by_reason else {}),
         excluded={
@@ -124,8 +121,28 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
             for reason, ended in by_reason.items()
             if reason not in _FINISHED and count(ended)
         },
-        notes=notes + tuple(f"{name} lies above the last bucket, {bound:g}" for name, bound in above.items()),
+        notes=(*notes, *told, *(f"{name} lies above the last bucket, {bound:g}" for name, bound in above.items())),
     )
+
+
+def _lengths(
+    series: metrics.Values, aggregates: Mapping[str, float], requests: float
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Mean tokens of prompts and of answers, and what tells of those that come from counters.
+
+    Without its histogram a length is the counter of tokens over the requests that ended; tokens of requests that were
+    still running are in it.
+    """
+    found, told = {}, []
+    for name, column in (("input_len", "prompt_tokens"), ("output_len", "output_tokens")):
+        tokens = metrics.total(series, metrics.COUNTERS[column])
+        if f"{column}.mean" in aggregates:
+            found[name] = aggregates[f"{column}.mean"]
+        elif tokens and requests:
+            found[name] = tokens / requests
+            counter = metrics.COUNTERS[column][0].removeprefix(metrics.PREFIX)
+            told.append(f"{name} is {counter} over the {requests:,.0f} requests that ended")
+    return found, tuple(told)
 
 
 def _figures(series: metrics.Values) -> tuple[dict[str, float], dict[str, float]]:

@@ -1,5 +1,8 @@
 """Users per GPU count in a line, and why nobody is served."""
 
+import math
+
+from files.names import readable
 from headcount.text.units import counted
 from headcount.text.words import found_text, kv_pool, layout_text
 from simulator.deployment import Deployment
@@ -7,12 +10,37 @@ from simulator.engines.engines import SGLANG
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_row import CapacityRow
+from workloads.populations.population import Population
+from workloads.traces.trace import Trace
 
 
 def found_line(row: CapacityRow) -> str:
     """A row, shown as soon as it is found."""
     figures = found_text(row.users_low, row.users, row.users_high)
     return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
+
+
+def trace_text(
+    workload: Population | Trace, think_time_s: float, row: CapacityRow | None, users: float | None = None
+) -> str:
+    """What a trace's number of users rests on, and how many times its own load they are; "" for a population.
+
+    `users` are those of the answer, if not the row's own.
+    """
+    if not isinstance(workload, Trace):
+        return ""
+    said = f"think time {think_time_s:,.3g} s (set yours with --think-time)"
+    point = None if row is None else row.safe_point or row.point
+    if row is None or point is None or not math.isfinite(workload.requests_per_s):
+        return said
+    users = users if users is not None else row.users_low if row.safe_point else row.users
+    sent = point.mean("requests_per_s")
+    rate = users * sent / (sent * think_time_s + point.mean("in_flight"))  # N = λ (Z + R), L = λR
+    times = readable(rate / workload.requests_per_s)
+    return (
+        f"{said}: {counted(round(users), 'user')} send {readable(rate)} requests/s, {times} times the trace's own "
+        f"{readable(workload.requests_per_s)}"
+    )
 
 
 def no_capacity_reason(row: CapacityRow) -> str:

@@ -70,6 +70,29 @@ class Observed:
         return min(max(desired_replicas, self.min_replicas), self.max_replicas)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What an autoscaler's settings aim at; `Settings.goal` of each file in `scalers/`."""
+
+    text: str
+    """Such as `16 requests in flight per replica (target_average_value)`."""
+    for_more: str
+    """The change that gives more replicas at the same load, such as `a lower target_average_value`."""
+    for_fewer: str
+    in_flight: float | None = None
+    """Requests per replica that it aims at; None where it looks at something else."""
+
+
+def goal_of_target(metric: str, value: float, setting: str, in_flight: float | None = None) -> Goal:
+    """Of a setting that is a value per replica: a lower one gives more replicas."""
+    return Goal(
+        text=f"{value:g} {metric} per replica ({setting})",
+        for_more=f"a lower {setting}",
+        for_fewer=f"a higher {setting}",
+        in_flight=in_flight,
+    )
+
+
 class Scaler(Protocol):
     """Says every `period_s` seconds how many replicas there should be; the fleet's limits are kept for it."""
 
@@ -90,6 +113,19 @@ def find_scaler(given: str | ScalerFactory) -> ScalerFactory:
     """
     if not isinstance(given, str):
         return given
+    name, made, settings = _found(given)
+    return lambda: _made(name, made, settings)
+
+
+def goal_of(given: str | ScalerFactory) -> Goal | None:
+    """What a shipped autoscaler aims at with its parameters; None where one of the user's does not say."""
+    settings = _found(given)[2] if isinstance(given, str) else ()
+    found = getattr(settings[0], "goal", None) if settings else None
+    return found if isinstance(found, Goal) else None
+
+
+def _found(given: str) -> tuple[str, type[Any], tuple[Any, ...]]:
+    """Name, class and settings, of which there may be none. Raises HeadcountError."""
     name, parameters = _parts(given)
     if ":" in name:
         made: object = SCALERS.load(name)
@@ -106,8 +142,7 @@ def find_scaler(given: str | ScalerFactory) -> ScalerFactory:
         )
     if settings_kind is None and parameters:
         raise HeadcountError(f"autoscaler {name!r} takes no parameters: it has no Settings")
-    settings = () if settings_kind is None else (_settings(name, parameters, settings_kind),)
-    return lambda: _made(name, made, settings)
+    return name, made, () if settings_kind is None else (_settings(name, parameters, settings_kind),)
 
 
 def _parts(given: str) -> tuple[str, str]:

@@ -52,10 +52,11 @@ class Resampling:
         return float(means.std() / means.mean())
 
     def _sums_of_parts(self, values: FloatArray | IntArray) -> FloatArray:
-        """[_DRAWS, NUM_PARTS] sums of a quantity of sessions over the parts of many draws."""
+        """[_DRAWS, parts] sums of a quantity of sessions over the parts of many draws, about as many as there are."""
         until = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values]))])
-        starts = stream(0, "window", 7).integers(0, len(values), (_DRAWS, NUM_PARTS))
-        sums: FloatArray = until[starts + -(-len(values) // NUM_PARTS)] - until[starts]
+        length = -(-len(values) // NUM_PARTS)
+        starts = stream(0, "window", 7).integers(0, len(values), (_DRAWS, -(-len(values) // length)))
+        sums: FloatArray = until[starts + length] - until[starts]
         return sums
 
     @cached_property

@@ -93,11 +93,12 @@ def find_format(path: Path) -> TraceFormat:
     first = head.lstrip().splitlines()[0]
     if first.lstrip().startswith("{") and first.strip() != "{":
         parse_json(first, f"{shown(path)}, line 1")
-    known_formats = "; ".join(f"{known.name}: {known.looks_like}" for known in trace_formats())
-    start = shortened(one_line(first))
-    columns = "; of another CSV, JSON lines, JSON array or log name the columns: --columns time=…,prompt=…,output=…"
+    names = ", ".join(each.name for each in trace_formats())
     raise InputError(
-        f"{shown(path)}: starts with '{start}', which no known trace format does{columns} ({known_formats})"
+        f"{shown(path)}: starts with '{shortened(one_line(first))}', which no known trace format does. For a log, give "
+        r"--log-pattern, such as --log-pattern 'in=(?P<prompt>\d+) out=(?P<output>\d+)', with a group (?P<time>…) if "
+        "its lines have times; for CSV, Parquet or JSON, name the columns: --columns time=…,prompt=…,output=…. Known "
+        f"formats: {names}"
     )
 
 

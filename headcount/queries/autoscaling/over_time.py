@@ -25,7 +25,7 @@ from simulator.fleet.fleet import AnyEngine
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.operation import Operation, Operations
 from simulator.fleet.router import RouterFactory
-from simulator.fleet.scaler import ScalerFactory, find_scaler, scaler_name
+from simulator.fleet.scaler import Goal, ScalerFactory, find_scaler, goal_of, scaler_name
 from simulator.fleet.startup import GPUS_PER_NODE, Stages, Startup, read_startup
 from simulator.simulation import Simulation
 from simulator.study.over_time import OverTime, over_time
@@ -176,15 +176,19 @@ def load_over_time(
     )
 
 
-def figures_of(fleet: FleetOverTime, *, gpus: int, usd_per_gpu_hour: float | None) -> Json:
-    """One fleet's figures, as JSON has them; `gpus` are those of a replica."""
+def figures_of(
+    fleet: FleetOverTime, *, gpus: int, usd_per_gpu_hour: float | None, goal: Goal | None, target: float
+) -> Json:
+    """One fleet's figures, as JSON has them; `gpus` are those of a replica, `target` is the asked attainment."""
     shown, found = fleet.shown, fleet.shown.result.to_json()
     gpu_hours = shown.held_s * gpus / HOUR_S
     usd = None if usd_per_gpu_hour is None else gpu_hours * usd_per_gpu_hour
     return {
         "fleet": fleet.name,
         "autoscaler": fleet.autoscaler,
+        "aims_at": None if goal is None else goal.text,
         "attainment": shown.attainment,
+        "meets_slo": shown.attainment >= target,
         "replicas_mean": shown.mean_replicas,
         "replicas_max": shown.most_replicas,
         "replicas_ready_min": shown.least_ready,
@@ -246,8 +250,46 @@ class AutoscalingResult(Result):
         }
 
     def rows(self) -> list[Json]:
-        plan = self.question.plan
-        return [figures_of(fleet, gpus=plan.gpus, usd_per_gpu_hour=plan.gpu.usd_per_hour) for fleet in self.fleets]
+        plan, target = self.question.plan, self.question.slo.attainment
+        price = plan.gpu.usd_per_hour
+        return [
+            figures_of(fleet, gpus=plan.gpus, usd_per_gpu_hour=price, goal=goal, target=target)
+            for fleet, goal in zip(self.fleets, self.goals, strict=True)
+        ]
+
+    @property
+    def goals(self) -> list[Goal | None]:
+        """What each fleet's autoscaler aims at; None for a fixed one, or where it does not say."""
+        goals = [goal_of(scaler) for scaler in self.question.autoscalers]
+        return [*goals, *[None] * (len(self.fleets) - len(goals))]
+
+    @property
+    def best(self) -> int:
+        """The number of the cheapest fleet that meets the SLO; where none does, of the one that comes closest."""
+        return self._best(range(len(self.fleets)))
+
+    @property
+    def best_scaled(self) -> int | None:
+        """The same of the autoscaled fleets alone; None where all are fixed."""
+        scaled = range(len(self.question.autoscalers))
+        return self._best(scaled) if scaled else None
+
+    def meets(self, number: int) -> bool:
+        return self.fleets[number].shown.attainment >= self.question.slo.attainment
+
+    def _best(self, numbers: Sequence[int]) -> int:
+        met = [number for number in numbers if self.meets(number)]
+        if met:
+            return min(met, key=lambda number: self.fleets[number].shown.held_s)
+        return max(numbers, key=lambda number: self.fleets[number].shown.attainment)
+
+    @property
+    def in_flight_at_peak(self) -> float:
+        """Requests in flight per replica of the last fleet, a fixed one, on average over its busiest hour."""
+        shown = self.fleets[-1].shown
+        in_flight = shown.in_flight.sum(axis=1)
+        windows = min(max(round(HOUR_S * len(in_flight) / shown.until_s), 1), len(in_flight))
+        return float(np.convolve(in_flight, np.full(windows, 1 / windows), "valid").max()) / shown.most_replicas
 
 
 @question

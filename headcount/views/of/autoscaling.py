@@ -24,6 +24,7 @@ COLUMNS = (
     Column[ReadJson]("replicas", lambda row: f"{row['replicas_mean']:.2f}"),
     Column[ReadJson]("most", lambda row: str(row["replicas_max"])),
     Column[ReadJson]("attainment", lambda row: percent(round(row["attainment"], 4))),
+    Column[ReadJson]("SLO", lambda row: "met" if row["meets_slo"] else "missed", is_text=True),
     Column[ReadJson]("TTFT p95", lambda row: seconds(row["ttft_s"]["p95"])),
     Column[ReadJson]("TPOT p95", lambda row: milliseconds(row["tpot_s"]["p95"])),
     Column[ReadJson]("GPU-hours", lambda row: f"{row['gpu_hours']:,.1f}"),
@@ -42,20 +43,62 @@ def head(answer: AutoscalingResult) -> list[Block]:
 
 
 def _said(answer: AutoscalingResult) -> str:
-    rows, target = answer.rows(), answer.question.slo.attainment
-    first, fixed = rows[0], rows[-1]
-    met = f"{percent(round(first['attainment'], 4))} of requests meet the SLO with {first['fleet']}"
-    if len(answer.fleets) == 1:
-        return f"{met} replicas"
-    saved = 1 - first["gpu_hours"] / fixed["gpu_hours"]
-    is_met = fixed["attainment"] >= target
-    which = "smallest fixed fleet that meets it over the whole run" if is_met else "largest allowed fleet, which misses"
-    cheaper = f"{first['fleet'] if saved > 0 else 'the fixed fleet'} is cheaper" if saved else "both cost the same"
-    misses = ", but misses the SLO" if saved > 0 and first["attainment"] < target else ""
-    return (
-        f"{met}, in {abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} GPU-hours than {fixed['fleet']} replicas "
-        f"({percent(round(fixed['attainment'], 4))}; the {which}). In this run {cheaper}{misses}"
-    )
+    rows, target = answer.rows(), percent(answer.question.slo.attainment)
+    best, row = answer.best, rows[answer.best]
+    if len(rows) == 1:
+        met = f"{_attained(row)} of requests meet the SLO with {row['fleet']} replicas"
+        return met if answer.meets(best) else f"{met}, which misses the {target} asked for: raise --max-replicas"
+    if not answer.meets(best):
+        return (
+            f"No fleet meets the SLO for {target} of requests. {row['fleet']} comes closest with {_attained(row)}. "
+            "Raise --max-replicas, or relax the SLO"
+        )
+    cheapest = f"In this run {row['fleet']} is the cheapest fleet that meets the SLO: {_attained(row)} of requests"
+    cheapest += f", {_cost(row)}"
+    if row["autoscaler"] is None:
+        return f"{cheapest}. {_scaled_said(answer)}"
+    fixed = rows[-1]
+    than = f"{_more_or_less(row, fixed)} GPU-hours than {fixed['fleet']}"
+    than += f" ({_attained(fixed)})" if fixed["meets_slo"] else f", which misses it ({_attained(fixed)})"
+    return f"{cheapest}, {than}{_aiming(row, '. It aims at ')}"
+
+
+def _scaled_said(answer: AutoscalingResult) -> str:
+    """What the best autoscaler does where a fixed fleet is cheaper, and which of its settings to change."""
+    rows, number = answer.rows(), answer.best_scaled
+    assert number is not None, "one fixed fleet alone is told in a sentence of its own"
+    row, goal = rows[number], answer.goals[number]
+    if answer.meets(number):
+        more = _more_or_less(row, rows[answer.best])
+        said = f"{row['fleet']} meets it, too, with {more} GPU-hours ({_attained(row)}){_aiming(row, '; it aims at ')}"
+        if goal is None:
+            return said
+        peak, fixed = answer.in_flight_at_peak, rows[-1]["fleet"]
+        is_below = goal.in_flight is not None and goal.in_flight < peak
+        below = f", below the {peak:,.3g} that each replica of {fixed} has in its busiest hour" if is_below else ""
+        return f"{said}. For fewer replicas, give {goal.for_fewer}{below}"
+    said = f"No autoscaler meets it with these settings. {row['fleet']} comes closest with {_attained(row)}"
+    said += _aiming(row, "; it aims at ")
+    return said if goal is None else f"{said}. For more replicas, give {goal.for_more}"
+
+
+def _aiming(row: ReadJson, before: str) -> str:
+    return "" if row["aims_at"] is None else f"{before}{row['aims_at']}"
+
+
+def _attained(row: ReadJson) -> str:
+    return percent(round(row["attainment"], 4))
+
+
+def _cost(row: ReadJson) -> str:
+    """What a fleet costs; its GPU-hours where its GPU has no price."""
+    usd = row["usd_per_day"]
+    return f"{row['gpu_hours']:,.1f} GPU-hours" if usd is None else f"${dollars(usd)} a day"
+
+
+def _more_or_less(row: ReadJson, other: ReadJson) -> str:
+    share = row["gpu_hours"] / other["gpu_hours"] - 1
+    return f"{abs(share):.1%} {'fewer' if share < 0 else 'more'}"
 
 
 def body(answer: AutoscalingResult) -> list[Block]:
@@ -72,13 +115,14 @@ def _tenants(answer: AutoscalingResult) -> list[Block]:
 
 
 def _by_hour(answer: AutoscalingResult) -> list[Block]:
-    shown = answer.fleets[0].shown
+    fleet = answer.fleets[answer.best_scaled or 0]
+    shown = fleet.shown
     if shown.until_s < 2 * HOUR_S:
         return []
     hours = np.arange(int(shown.until_s // HOUR_S))
     held = [sum(_held(shown.history, hour * HOUR_S, (hour + 1) * HOUR_S)) for hour in hours]
     text = " ".join(f"{value:.1f}" for value in held)
-    return [Line(f"replicas by hour, {answer.fleets[0].name}: {text}"), Line()]
+    return [Line(f"replicas by hour, {fleet.name}: {text}"), Line()]
 
 
 def _events(answer: AutoscalingResult) -> list[Block]:
@@ -105,6 +149,7 @@ def _explained(answer: AutoscalingResult) -> list[str]:
     again = "are retried from the start" if asked.sends_again else "are lost"
     return [
         settings_text(plan),
+        *_goals_said(answer),
         *([] if asked.flow_control is None else [f"flow control: {asked.flow_control}"]),
         f"start-up of a replica: {first.total_s:,.0f} s on a new node ({parts}), {later.total_s:,.0f} s on a node that "
         "has started one before; its GPUs are billed from the scale-up request",
@@ -112,9 +157,28 @@ def _explained(answer: AutoscalingResult) -> list[str]:
     ]
 
 
+def _goals_said(answer: AutoscalingResult) -> list[str]:
+    """What each autoscaler aims at, and its headroom below what a replica of the fixed fleet carries."""
+    fixed, peak = answer.fleets[-1].name, answer.in_flight_at_peak
+    lines = []
+    for fleet, goal in zip(answer.fleets, answer.goals, strict=True):
+        if goal is None:
+            continue
+        room = "" if goal.in_flight is None else _headroom(goal.in_flight, peak, fixed)
+        lines.append(f"{fleet.name} aims at {goal.text}{room}")
+    return lines
+
+
+def _headroom(target: float, peak: float, fixed: str) -> str:
+    carried = f"the {peak:,.3g} that each replica of {fixed} has in its busiest hour"
+    if target >= peak:
+        return f": no headroom below {carried}"
+    return f": {1 - target / peak:.0%} headroom below {carried}"
+
+
 def summary(answer: AutoscalingResult) -> Summary:
     plan = answer.question.plan
-    row = answer.rows()[0]
+    row = answer.rows()[answer.best]
     return Summary(
         question=f"How does {plan.architecture.name} on {plan.gpu.name} serve {answer.load.words}?",
         answer=sentence(f"{_said(answer)}."),

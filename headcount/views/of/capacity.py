@@ -6,7 +6,7 @@ from headcount.queries.capacity import CapacityResult
 from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of
-from headcount.text.capacity import no_capacity_reason, row_layout
+from headcount.text.capacity import no_capacity_reason, row_layout, trace_text
 from headcount.text.simulated import TENANTS
 from headcount.text.units import counted, dollars, latency_text, percent, whole_dollars
 from headcount.text.words import (
@@ -114,7 +114,8 @@ def head(answer: CapacityResult) -> list[Block]:
     if best.safe_point is not None:
         ttft, tpot = cells(_P95, best)
         lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
-    return [*lines, *map(Line, _bottleneck_lines(answer))]
+    about_trace = trace_text(asked.workload, asked.think_time_s, best)
+    return [*lines, *([Line(about_trace)] if about_trace else []), *map(Line, _bottleneck_lines(answer))]
 
 
 def _bottleneck_lines(answer: CapacityResult) -> Iterator[str]:
@@ -305,6 +306,8 @@ def _said(answer: CapacityResult) -> str:
     """The fewest GPUs that serve somebody, and those that lead."""
     best, first = answer.best, answer.served[0].row
     gpus = f"{counted(best.users_low, 'user')} on {best.gpus:,} × {answer.question.gpu.title}"
+    if isinstance(answer.question.workload, Trace):
+        gpus += f" at a {trace_text(answer.question.workload, answer.question.think_time_s, None)}"
     if first is best or not first.users_low:
         return gpus
     return f"{gpus}, {first.users_low:,} on {counted(first.gpus, 'GPU')}"

@@ -20,7 +20,7 @@ from headcount.text.words import (
     ratio_text,
     safe_meaning,
 )
-from headcount.views.of.layouts_summary import compared_options, layout_bars, layout_page, spoken
+from headcount.views.of.layouts_summary import compared_options, layout_bars, layout_page, spoken, trace_lines
 from headcount.views.report_data.study import study_json
 from headcount.views.summary.summary import Summary
 
@@ -71,7 +71,7 @@ def head(answer: CompareResult) -> list[Block]:
     )
     of = f"{ORDERS[answer.sort]} of {counted(len(answer.layouts), 'layout')}"
     near = [Line(f"{label}: {told}") for label, told in _ties(answer, lambda each: each.name)]
-    return [title, Line(f"{said}; {of}", bold=best.name), *near, *remarks_on(answer.axes)]
+    return [title, Line(f"{said}; {of}", bold=best.name), *trace_lines(best), *near, *remarks_on(answer.axes)]
 
 
 def body(answer: CompareResult) -> list[Block]:

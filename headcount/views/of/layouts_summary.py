@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from headcount.diagnostics.shipped import takes_times_of_vllm
 from headcount.queries.report_data.disaggregation import disaggregated_parts
 from headcount.queries.sweeps.layout import Layout
-from headcount.text.blocks import Column
+from headcount.text.blocks import Column, Line
+from headcount.text.capacity import trace_text
 from headcount.text.units import counted, dollars, percent, whole_dollars
 from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, sentence
 from headcount.views.report_data.study import layouts_json
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from simulator.study.slo import SLO
 
 MOST_NAMED: Final = 8  # of those that the table has no room for
+
+
+def trace_lines(layout: Layout) -> list[Line]:
+    """What the users rest on, of a trace; nothing of a population."""
+    question = layout.looked.question if layout.looked else None
+    text = "" if question is None else trace_text(question.workload, question.think_time_s, layout.row)
+    return [Line(text)] if text else []
 
 
 def layout_page(

@@ -18,7 +18,7 @@ from headcount.text.words import (
     settings_text,
 )
 from headcount.views.of import compare
-from headcount.views.of.layouts_summary import compared_options, layout_bars, layout_page
+from headcount.views.of.layouts_summary import compared_options, layout_bars, layout_page, trace_lines
 from headcount.views.report_data.study import study_json
 from headcount.views.summary.summary import Summary
 
@@ -67,12 +67,19 @@ def head(answer: OptimizeResult) -> list[Block]:
             f" users {AT_CONFIDENCE}; {answer.num_looked_at:,} candidates{defaults} screened and "
             f"{tried:,} simulated, none clearly raises the users by more than 1 %"
         )
-        return [title, Line(said, bold=f"as given: {base.users:,}"), *_settings(answer), Line(answer.serve_line)]
+        return [
+            title,
+            Line(said, bold=f"as given: {base.users:,}"),
+            *_settings(answer),
+            *trace_lines(base),
+            Line(answer.serve_line),
+        ]
     cost = f", ${dollars(best.usd_per_user_month)} per user and month" if best.usd_per_user_month else ""
     gain = f"; {ratio_text(answer.gain)} compared with {base.users:,} as given" if base.users else ""
     return [
         title,
         Line(f"{cost}{gain}", bold=f"{best.name}: {counted(best.users, 'user')} {AT_CONFIDENCE}"),
+        *trace_lines(best),
         Line(answer.serve_line),
         *([Line(PRECISION_REMARK)] if any(name in best.choice for name in FORMATS) else []),
     ]

@@ -9,6 +9,7 @@ from headcount.queries.money import BreakEven, price_lines, usd_per_month
 from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, gpus_text, nearest_text
 from headcount.text.blocks import Block, Column, Line, table_of
+from headcount.text.capacity import trace_text
 from headcount.text.units import counted, milliseconds, percent, seconds, whole_dollars
 from headcount.text.words import (
     AT_CONFIDENCE,
@@ -82,6 +83,10 @@ def head(answer: PlanResult) -> list[Block]:
         estimated = ", as estimated" if others[0].state == SCREENED else ""
         lines.append(Line(f"next best: {gpus_text(others[0])}, {others[0].layout}, costs {more} more{estimated}"))
     if answer.best:
+        sized = answer.race.best
+        row = None if sized is None or sized.layout.disaggregated is not None else sized.row
+        about_trace = trace_text(asked.workload, asked.think_time_s, row, answer.users_to_serve)
+        lines += [Line(about_trace)] * bool(about_trace)
         lines += [*map(Line, bottleneck_lines(answer)), *(Line(nearest_text(each)) for each in answer.nearest)]
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}

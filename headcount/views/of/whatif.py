@@ -26,7 +26,7 @@ from headcount.text.words import (
     ratio_text,
     sentence,
 )
-from headcount.views.of.layouts_summary import bought_of, layout_page
+from headcount.views.of.layouts_summary import bought_of, layout_page, trace_lines
 from headcount.views.of.whatif_cases import (
     NEEDS_MEANING,
     case_text,
@@ -68,10 +68,15 @@ def head(answer: WhatifResult) -> list[Block]:
     if base is None or base.row is None:
         return [title]
     if said := bought_text(answer):
-        return [title, Line(bold=said), *remarks_on(answer.axes)]
+        return [title, Line(bold=said), *trace_lines(base), *remarks_on(answer.axes)]
     enough = f": {said}" if (said := enough_text(answer, base)) else ""
     on = f" on {counted(base.gpus, 'GPU')} ({base.name}, {base.layout}){enough}"
-    return [title, Line(on, bold=f"{counted(base.users, 'user')} {AT_CONFIDENCE}"), *remarks_on(answer.axes)]
+    return [
+        title,
+        Line(on, bold=f"{counted(base.users, 'user')} {AT_CONFIDENCE}"),
+        *trace_lines(base),
+        *remarks_on(answer.axes),
+    ]
 
 
 def body(answer: WhatifResult) -> list[Block]:

@@ -7,8 +7,8 @@ target are those of its samples.
 import math
 
 from files.schema import NotNegative, Positive, Share, Strict
-from simulator.fleet.scaler import Observed
-from simulator.fleet.scalers.hpa import Metric, Proposals
+from simulator.fleet.scaler import Goal, Observed, goal_of_target
+from simulator.fleet.scalers.hpa import IN_FLIGHT, METRICS, Metric, Proposals
 
 
 class Settings(Strict, frozen=True, kw_only=True):
@@ -21,6 +21,11 @@ class Settings(Strict, frozen=True, kw_only=True):
     scale_up_cooldown_window_s: NotNegative = 0.0
     scale_down_cooldown_window_s: NotNegative = 300.0
     sync_period_s: Positive = 10.0
+
+    @property
+    def goal(self) -> Goal:
+        in_flight = self.target_value if self.metric in IN_FLIGHT else None
+        return goal_of_target(METRICS[self.metric], self.target_value, "target_value", in_flight)
 
 
 class Scaler:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from files.errors import HeadcountError
 from files.schema import NotNegative, Positive, Strict
-from simulator.fleet.scaler import Observed
+from simulator.fleet.scaler import Goal, Observed, goal_of_target
 
 THRESHOLDS = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}  # of held and queued KV over all: one more, one fewer
 
@@ -25,6 +25,17 @@ class Settings(Strict, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.mode == "throughput" and not self.engine_rps:
             raise HeadcountError("mode=throughput needs engine_rps, the requests per second that one replica holds")
+
+    @property
+    def goal(self) -> Goal:
+        if self.mode == "throughput":
+            return goal_of_target("requests per second", self.engine_rps, "engine_rps")
+        up, down = THRESHOLDS[self.optimization_target]
+        return Goal(
+            text=f"{down:.0%} to {up:.0%} of the KV cache held or queued for (optimization_target)",
+            for_more="optimization_target=latency or mode=throughput with engine_rps",
+            for_fewer="optimization_target=throughput or mode=throughput with engine_rps",
+        )
 
 
 class Scaler:

@@ -6,12 +6,20 @@ autoscaling/v2 and of kube-controller-manager.
 
 import math
 from collections import deque
-from typing import Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from files.schema import AtLeastOne, NotNegative, Positive, Share, Strict
-from simulator.fleet.scaler import Observed
+from simulator.fleet.scaler import Goal, Observed, goal_of_target
 
 Metric = Literal["in_flight", "running", "waiting", "kv_usage"]
+METRICS: Final[Mapping[Metric, str]] = {
+    "in_flight": "requests in flight",
+    "running": "running requests",
+    "waiting": "waiting requests",
+    "kv_usage": "of the KV cache in use",
+}
+IN_FLIGHT: Final = ("in_flight", "running")  # metrics that grow with the load from its first request on
 
 
 class Settings(Strict, frozen=True, kw_only=True):
@@ -24,6 +32,11 @@ class Settings(Strict, frozen=True, kw_only=True):
     scale_up_pods: AtLeastOne = 4
     scale_up_percent: NotNegative = 100.0
     scale_up_period_s: Positive = 15.0
+
+    @property
+    def goal(self) -> Goal:
+        in_flight = self.target_average_value if self.metric in IN_FLIGHT else None
+        return goal_of_target(METRICS[self.metric], self.target_average_value, "target_average_value", in_flight)
 
 
 class Scaler:

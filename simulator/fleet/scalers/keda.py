@@ -6,7 +6,7 @@ Source: kedacore/keda, pkg/scaling; the metric and its threshold are those of pr
 import math
 
 from files.schema import NotNegative, Positive, Strict
-from simulator.fleet.scaler import Observed
+from simulator.fleet.scaler import Goal, Observed, goal_of_target
 from simulator.fleet.scalers import hpa
 
 
@@ -18,6 +18,11 @@ class Settings(Strict, frozen=True, kw_only=True):
     cooldown_period_s: NotNegative = 300.0
     tolerance: NotNegative = 0.1
     scale_down_stabilization_s: NotNegative = 300.0
+
+    @property
+    def goal(self) -> Goal:
+        in_flight = self.threshold if self.metric in hpa.IN_FLIGHT else None
+        return goal_of_target(hpa.METRICS[self.metric], self.threshold, "threshold", in_flight)
 
 
 class Scaler:

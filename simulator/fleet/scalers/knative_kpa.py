@@ -8,7 +8,7 @@ import math
 from collections import deque
 
 from files.schema import NotNegative, Positive, Strict
-from simulator.fleet.scaler import Observed
+from simulator.fleet.scaler import Goal, Observed, goal_of_target
 
 
 class Settings(Strict, frozen=True, kw_only=True):
@@ -25,6 +25,11 @@ class Settings(Strict, frozen=True, kw_only=True):
     @property
     def target(self) -> float:
         return self.container_concurrency_target_default * self.container_concurrency_target_percentage / 100
+
+    @property
+    def goal(self) -> Goal:
+        setting = "container_concurrency_target_default"
+        return goal_of_target("requests in flight", self.target, setting, self.target)
 
 
 class Scaler:

@@ -7,7 +7,7 @@ horizontal pod autoscaler as its chart sets it.
 from collections import deque
 
 from files.schema import NotNegative, Positive, Share, Strict
-from simulator.fleet.scaler import Observed
+from simulator.fleet.scaler import Goal, Observed
 from simulator.fleet.scalers import hpa
 
 Sample = tuple[float, dict[int, tuple[float, float]]]  # when, and KV usage and queue by replica
@@ -21,6 +21,16 @@ class Settings(Strict, frozen=True, kw_only=True):
     interval_s: Positive = 60.0  # of its decisions, which see the largest value since the one before
     scrape_s: Positive = 15.0
     stabilization_s: NotNegative = 240.0  # of the HPA behind it, up and down
+
+    @property
+    def goal(self) -> Goal:
+        kv = f"{self.kv_spare_trigger:.0%} of the KV cache spare below {self.kv_cache_threshold:.0%} (kv_spare_trigger)"
+        queue = f"{self.queue_spare_trigger:g} requests of queue spare below {self.queue_length_threshold:g}"
+        return Goal(
+            text=f"{kv} and {queue} (queue_spare_trigger)",
+            for_more="a higher kv_spare_trigger or queue_spare_trigger",
+            for_fewer="a lower kv_spare_trigger or queue_spare_trigger",
+        )
 
 
 class Scaler:

@@ -8,7 +8,7 @@ import math
 from collections import deque
 
 from files.schema import NotNegative, Positive, Strict
-from simulator.fleet.scaler import Observed
+from simulator.fleet.scaler import Goal, Observed, goal_of_target
 
 
 class Settings(Strict, frozen=True, kw_only=True):
@@ -20,6 +20,11 @@ class Settings(Strict, frozen=True, kw_only=True):
     downscale_to_zero_delay_s: NotNegative | None = None  # None: as any other step down
     upscaling_factor: Positive = 1.0
     downscaling_factor: Positive = 1.0
+
+    @property
+    def goal(self) -> Goal:
+        target = self.target_ongoing_requests
+        return goal_of_target("ongoing requests", target, "target_ongoing_requests", target)
 
 
 class Scaler:

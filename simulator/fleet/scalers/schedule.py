@@ -7,7 +7,7 @@ from typing import Self
 from files.errors import HeadcountError
 from files.names import shortened
 from simulator.engines.values import Duration, WholeNumber
-from simulator.fleet.scaler import Observed
+from simulator.fleet.scaler import Goal, Observed
 
 DAY_S = 86_400.0
 
@@ -32,6 +32,14 @@ class Settings:
         if any(not later > sooner for (sooner, _), (later, _) in pairwise(found)) or found[-1][0] >= DAY_S:
             raise HeadcountError(f"the schedule '{shortened(text)}' must have ascending times below 24h")
         return cls(tuple(found))
+
+    @property
+    def goal(self) -> Goal:
+        return Goal(
+            text=" ".join(f"{count} from {start_s / 3600:g}h" for start_s, count in self.entries),
+            for_more="more replicas in the schedule",
+            for_fewer="fewer replicas in the schedule",
+        )
 
 
 class Scaler:

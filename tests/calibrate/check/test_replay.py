@@ -145,8 +145,11 @@ def test_requests_without_sessions_share_what_was_found_in_the_cache() -> None:
 @pytest.mark.parametrize(
     ("run", "told"),
     [
-        (run_of(None), "neither requests nor input and output lengths"),
-        (run_of(None, input_len=9, output_len=9), "its load is unknown"),
+        (
+            run_of(None),
+            "neither requests nor input and output lengths are known; give the trace that was sent .--workload",
+        ),
+        (run_of(None, input_len=9, output_len=9), "its load is unknown: .* give the trace that was sent .--workload"),
         (run_of(table_of(2, prompt_tokens=np.nan)), "prompt or output tokens"),
         (run_of(table_of(2, arrival_s=np.nan)), "no arrival times, the load neither a concurrency nor a rate"),
         (replace(closed_run(1), options={"model": "llama-3.1-8b"}), "give --gpu"),

@@ -63,6 +63,24 @@ def close(first: MeasuredRun, second: MeasuredRun) -> bool:
     )
 
 
+def test_lengths_come_from_counters_where_no_histogram_tells_them(tmp_path: Path) -> None:
+    """39 requests ended: 17,810 generated tokens are 457 each; the prompts' histogram wins over their counter."""
+    labels = '{engine="0",model_name="m"}'
+    ended = "".join(
+        f'vllm:request_success_total{{engine="0",finished_reason="{reason}",model_name="m"}} {count}.0\n'
+        for reason, count in (("stop", 30), ("length", 9))
+    )
+    counters = f"vllm:prompt_tokens_total{labels} 960968.0\nvllm:generation_tokens_total{labels} 17810.0\n"
+    histogram = f"vllm:request_prompt_tokens_sum{labels} 900000.0\nvllm:request_prompt_tokens_count{labels} 39.0\n"
+    run = only(read_measured(put(tmp_path, ended + counters + histogram)))
+    assert run.load == {"input_len": pytest.approx(900_000 / 39), "output_len": pytest.approx(456.67, abs=0.01),
+                        "num_requests": 39}  # fmt: skip
+    assert "output_len is generation_tokens_total over the 39 requests that ended" in run.notes
+    assert "input_len" not in " ".join(run.notes)
+    assert only(read_measured(put(tmp_path, ended + counters))).load["input_len"] == pytest.approx(960_968 / 39)
+    assert "output_len" not in only(read_measured(put(tmp_path, counters))).load
+
+
 @QUICK
 @given(ttfts_s=latencies_s)
 def test_means_are_exact_and_percentiles_lie_in_their_bucket(ttfts_s: list[float], tmp_path: Path) -> None:

@@ -119,6 +119,11 @@ def test_a_trace_s_tokens_are_measured_and_the_peak_of_time_zones_has_an_hour(tm
     kinds = {link.name: link.kind for link in answer.demand.links}
     assert (kinds["tokens_per_request"], kinds["time_zones"]) == ("measured", "given")
     assert re.search(r"peak: \d+:\d\d UTC", str(answer))
+    said = re.findall(r"think time 83.8 s .set yours with --think-time.: ([\d,]+) users send ([\d.]+) requests/s, "
+                      r"([\d.]+) times the trace's own 1\b", " ".join(str(answer).split()))  # fmt: skip
+    ((users, rate, times),) = said
+    assert float(times) == float(rate)  # of one request a second
+    assert float(rate) == pytest.approx(int(users.replace(",", "")) / (83.8 + 3), rel=0.1)
 
 
 def test_the_peak_of_a_week_has_a_day() -> None:

@@ -4,11 +4,13 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.suggestions import Suggestion
+from headcount.text.capacity import trace_text
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import resolve
 from simulator.engines.engines import AnyArgs
@@ -17,6 +19,8 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from workloads.load import load_preset
+from workloads.requests import independent_requests
+from workloads.traces.trace import Trace
 
 
 def told(**made: Any) -> str:
@@ -166,3 +170,15 @@ def test_a_lift_says_why_room_for_kv_helps_where_computing_prompts_binds(binding
     row = SimpleNamespace(point=SimpleNamespace(mean=lambda _: 0.3, host_hit_rate=found - 0.3))
     layout: Any = SimpleNamespace(row=row)
     assert Suggestion(argument="kv_offloading_size", value=512, layout=layout, base=base).why == why
+
+
+def test_a_trace_s_users_are_told_with_their_think_time_and_the_trace_s_own_load() -> None:
+    table = independent_requests(arrival_s=np.arange(10.0) * 2, prompt_tokens=100, output_tokens=10)
+    trace = Trace(name="t.csv", format="azure", table=table, source="us")
+    point: Any = SimpleNamespace(mean={"requests_per_s": 8.0, "in_flight": 16.0}.get)  # 2 s each
+    row: Any = SimpleNamespace(safe_point=point, point=None, users_low=800, users=900)
+    said = "think time 98 s (set yours with --think-time)"
+    assert trace_text(trace, 98.0, row) == f"{said}: 800 users send 8 requests/s, 16 times the trace's own 0.5"
+    assert trace_text(trace, 98.0, row, 400) == f"{said}: 400 users send 4 requests/s, 8 times the trace's own 0.5"
+    assert trace_text(trace, 98.0, None) == said
+    assert trace_text(load_preset("chat"), 98.0, row) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,24 @@ def test_the_error_of_independent_requests_is_that_of_their_mean() -> None:
         found = Resampling(trace_of(prompts)).error_of_mean(prompts.astype(float))
         errors.append(found / (prompts.std() / prompts.mean() / np.sqrt(4000)))
     assert np.mean(errors) == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("count", [3, 19, 21, 30, 50])
+def test_a_trace_of_few_requests_is_no_surer_than_their_number_allows(count: int) -> None:
+    """A draw has as many sessions as the trace, whatever its number of parts: the mean's error is CV / sqrt(n)."""
+    errors = []
+    for seed in range(30):
+        prompts = np.random.default_rng(seed).integers(1, 2000, count)
+        found = Resampling(trace_of(prompts)).error_of_mean(prompts.astype(float))
+        errors.append(found / (prompts.std() / prompts.mean() / np.sqrt(count)))
+    assert np.mean(errors) == pytest.approx(1.0, abs=0.1)
+
+
+def test_three_requests_tell_their_mean_as_badly_as_three_can() -> None:
+    prompts = np.array([374, 396, 879])  # of the three rows of Azure's 2023 trace: mean 550, CV 0.42
+    (told,) = sample_notes(trace_of(prompts))
+    share = int(re.findall(r"mean prompts differ by ±(\d+)%", told)[0]) / 100
+    assert share == pytest.approx(1.645 * prompts.std() / prompts.mean() / np.sqrt(3), abs=0.03)
 
 
 def test_busy_times_of_long_prompts_count_as_few_requests() -> None:
