@@ -23,7 +23,7 @@ from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, facts_of
 from headcount.queries.sweeps.ranking import FAR_BEHIND, ranked
-from headcount.queries.sweeps.search import check_space, leader, race, searched, simplest
+from headcount.queries.sweeps.search import CLOSE, check_space, leader, race, searched, simplest
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import check_router
 from simulator.study.candidate import Level
@@ -49,6 +49,19 @@ class OptimizeResult(Result):
     def gain(self) -> Interval | None:
         """Users over those of the defaults, paired; None where either serves nobody."""
         return self.best.users_over(self.base)
+
+    @property
+    def held(self) -> Choice:
+        """The values of the searched arguments where nothing is changed, as far as the engine tells them."""
+        plan = self.base.looked.plan if self.base.looked else None
+        known = {} if plan is None else {**vars(plan.args), **plan.settings}
+        return {axis.name: known[axis.name] for axis in self.compared.axes if axis.name in known}
+
+    def gain_is_close(self, layout: Layout) -> bool:
+        """Whether a layout has more users than the best, within noise or by no more than settings must gain."""
+        ratio = layout.users_over(self.best)
+        is_more = layout.users > self.best.users and ratio is not None
+        return is_more and (ratio.low <= 1 or ratio.mean <= 1 / (1 - CLOSE))
 
     @property
     def serve_line(self) -> str:

@@ -54,6 +54,8 @@ _SIZES: Final = {
 OWN_FORMATS: Final = (None, "none", "auto")  # the checkpoint's
 FORMATS: Final = ("quantization", "kv_cache_dtype")  # of what the model computes, and so perhaps its quality
 STEP_TIMES: Final = "step_times"
+UNCHANGED: Final = "unchanged"
+"""The name of a choice that sets nothing: defaults, and what is given for every choice."""
 _KINDS: Final[dict[str, Kind]] = {
     "users": TokenCount("N", is_decimal=True),
     "engine": Text(),
@@ -228,4 +230,4 @@ def value_text(name: str, value: Any) -> str:
 
 def choice_text(choice: Choice) -> str:
     """All of a choice in a line."""
-    return ", ".join(value_text(name, value) for name, value in choice.items()) or "as given"
+    return ", ".join(value_text(name, value) for name, value in choice.items()) or UNCHANGED

@@ -82,7 +82,7 @@ def layout_page(
 def use_text(layout: Layout) -> str:
     """What to buy, for how many users, at what cost."""
     month, each = layout.usd_per_month, layout.usd_per_user_month
-    how = f", with {layout.how}" if layout.how else "" if layout.choice else ", with the settings given"
+    how = f", with {layout.how}" if layout.how else "" if layout.choice else ", with the settings unchanged"
     cost = "" if month is None or each is None else f": ${month:,.0f} a month, ${each:,.2f} per user"
     return f"Use {bought_of(layout)} for up to {counted(layout.users, 'user')} at once{cost}{how}"
 

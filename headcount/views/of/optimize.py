@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from headcount.inputs.reading.variations import FORMATS
+from headcount.inputs.reading.variations import FORMATS, UNCHANGED, value_text
 from headcount.queries.optimize import OptimizeResult
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Block, Column, Line, table_of
@@ -38,15 +38,20 @@ FRONTIER_MEANING: Final = (
 
 
 def _settings(answer: OptimizeResult) -> list[Line]:
-    """The values of the arguments as given; a serve line leaves out the defaults."""
+    """The values where nothing is changed; a serve line leaves out the defaults."""
     plan = answer.base.looked.plan if answer.base.looked else None
-    return [Line(f"as given: {settings_text(plan)}")] if plan else []
+    return [Line(f"{UNCHANGED}: {settings_text(plan)}")] if plan else []
+
+
+def _held(answer: OptimizeResult) -> str:
+    """Such as `max_num_seqs 1,024, max_num_batched_tokens 8,192`."""
+    return ", ".join(value_text(name, value) for name, value in answer.held.items())
 
 
 def summary(answer: OptimizeResult) -> Summary:
     compared, best, base = answer.compared, answer.best, answer.base
     question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
-    beside = f"the arguments as given, which serve {base.users:,} users {AT_CONFIDENCE}"
+    beside = f"unchanged settings ({_held(answer)}), which serve {base.users:,} users {AT_CONFIDENCE}"
     gained = f"Expected users: {ratio_text(answer.gain)} compared with {beside}. " if best is not base else ""
     options = compared_options(compared.layouts, best)
     if options and any(each.users > best.users for each in compared.layouts):
@@ -64,18 +69,13 @@ def head(answer: OptimizeResult) -> list[Block]:
         tried = sum(each.row is not None for each in answer.compared.layouts if each is not base)
         defaults = " (with each default)" if answer.compared.axes else ""  # each one more than the listed values
         said = (
-            f" users {AT_CONFIDENCE}; {answer.num_looked_at:,} candidates{defaults} screened and "
-            f"{tried:,} simulated, none clearly raises the users by more than 1 %"
+            f": {counted(base.users, 'user')} {AT_CONFIDENCE}. {answer.num_looked_at:,} candidates{defaults} screened "
+            f"and {tried:,} simulated, none clearly raises the users by more than 1 %"
         )
-        return [
-            title,
-            Line(said, bold=f"as given: {base.users:,}"),
-            *_settings(answer),
-            *trace_lines(base),
-            Line(answer.serve_line),
-        ]
+        held = f"keep {_held(answer)}" if answer.held else UNCHANGED
+        return [title, Line(said, bold=held), *_settings(answer), *trace_lines(base), Line(answer.serve_line)]
     cost = f", ${dollars(best.usd_per_user_month)} per user and month" if best.usd_per_user_month else ""
-    gain = f"; {ratio_text(answer.gain)} compared with {base.users:,} as given" if base.users else ""
+    gain = f"; {ratio_text(answer.gain)} compared with {base.users:,} unchanged ({_held(answer)})" if base.users else ""
     return [
         title,
         Line(f"{cost}{gain}", bold=f"{best.name}: {counted(best.users, 'user')} {AT_CONFIDENCE}"),
@@ -89,9 +89,15 @@ def body(answer: OptimizeResult) -> list[Block]:
     table = table_of(FRONTIER, answer.frontier)
     frontier: list[Block] = [table, Line(FRONTIER_MEANING, dim=True), Line()] if table.rows else []
     values = [replace(each, dim=True) for each in _settings(answer)] if answer.best is not answer.base else []
-    is_kept_simple = any(each.users > answer.best.users for each in answer.compared.layouts)
-    remark = [Line(KEPT_SIMPLE, dim=True)] if is_kept_simple else []
-    return [*frontier, *compare.body(answer.compared), *values, *remark]
+    close = [each for each in answer.compared.layouts if answer.gain_is_close(each)]
+    remarks = [
+        Line(
+            f"{each.name}: {each.users:,} users are within noise of the best's {answer.best.users:,} "
+            f"({ratio_text(each.users_over(answer.best))}); the best changes fewer settings"
+        )
+        for each in close
+    ]
+    return [*frontier, *compare.body(answer.compared), *remarks, *values, *[Line(KEPT_SIMPLE, dim=True)] * bool(close)]
 
 
 def details(answer: OptimizeResult) -> dict[str, object]:

@@ -125,7 +125,7 @@ def test_the_changes_from_the_base_to_the_best_multiply_to_the_whole(answer: hc.
 
 def test_one_layout_is_a_comparison_with_nothing_to_gain() -> None:
     alone = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, max_num_seqs=2, **QUICK)
-    assert [each.name for each in alone.layouts] == ["as given"]
+    assert [each.name for each in alone.layouts] == ["unchanged"]
     assert alone.attribution is None
     assert alone.verdict is hc.Verdict.DONE
 

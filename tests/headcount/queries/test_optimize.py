@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +49,7 @@ def test_the_one_change_that_gains_is_found_alone(answer: hc.OptimizeResult) -> 
 
 
 def test_the_gain_is_the_ratio_to_the_arguments_as_given(answer: hc.OptimizeResult) -> None:
-    assert answer.base.name == "as given"
+    assert answer.base.name == "unchanged"
     assert answer.best.row is not None
     assert answer.base.row is not None
     assert answer.gain is not None
@@ -71,15 +71,29 @@ def test_where_nothing_gains_the_arguments_stay_as_given() -> None:
     worse = asked(search={"max_num_seqs": [4]})
     assert worse.best is worse.base
     said = " ".join(str(worse).split())
-    assert "2 candidates (with each default) screened and 1 simulated, none clearly raises the expected" in said
+    assert "2 candidates (with each default) screened and 1 simulated, none clearly raises the users by" in said
     assert worse.serve_line
     assert worse.serve_line in said
     *_, settings, line = map(str, head_of(worse))
     assert line == worse.serve_line
-    assert settings.startswith("as given: vLLM")
+    assert settings.startswith("unchanged: vLLM")
     assert "4 sequences" in settings or "2 sequences" in settings
-    assert said.count("as given: vLLM") == 1
+    assert said.count("unchanged: vLLM") == 1
+    (value,) = worse.held.values()
+    assert f"keep max_num_seqs {value:,}: {worse.base.users} users at 95 % confidence." in said
     assert worse.gain == Interval(1.0, 1.0, 1.0)
+
+
+def test_a_layout_with_more_users_than_the_best_says_why_it_is_not_the_best(answer: hc.OptimizeResult) -> None:
+    """Made up: the best with a layout of one user more, the same in every replication but for noise."""
+    best = answer.best
+    assert best.row is not None
+    more = replace(best, choice={**best.choice, "block_size": 32}, row=replace(best.row, users_low=best.users + 1))
+    close = replace(answer, compared=replace(answer.compared, layouts=(best, more)))
+    assert close.gain_is_close(more)
+    assert not close.gain_is_close(best)
+    said = " ".join(str(close).split())
+    assert f"{more.name}: {more.users:,} users are within noise of the best's {best.users:,} (" in said
 
 
 def test_one_seed_gives_one_answer_though_the_optimizer_draws() -> None:
@@ -97,10 +111,10 @@ def test_without_the_optimizer_every_choice_is_looked_at_or_it_is_named(monkeypa
 
 
 def test_routers_are_tried_where_there_are_several_servers() -> None:
-    assert [each.name for each in asked(search={"router": ["random"]}).compared.layouts] == ["as given"]
+    assert [each.name for each in asked(search={"router": ["random"]}).compared.layouts] == ["unchanged"]
     two = asked(search={"router": ["random"]}, gpus=2, max_num_seqs=4)
-    assert {each.name for each in two.compared.layouts} == {"as given", "random"}
-    assert two.best.name == "as given"
+    assert {each.name for each in two.compared.layouts} == {"unchanged", "random"}
+    assert two.best.name == "unchanged"
 
 
 def test_what_is_given_is_not_searched() -> None:
