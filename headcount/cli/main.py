@@ -108,8 +108,7 @@ def main() -> None:
         click.echo(error.format_message(), err=True)
         code = 2
     except click.NoSuchOption as error:
-        refused = _refused_by_sglang(error.option_name)
-        code = _fail(refused) if refused else _fail(error.format_message(), error)
+        code = _fail(_engine_flag_text(error) or error.format_message(), error)
     except click.ClickException as error:
         code = _fail(error.format_message(), error)
     except BrokenPipeError:
@@ -133,13 +132,20 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _refused_by_sglang(option: str) -> str | None:
-    """Why an option of SGLang's is not there, where SGLang is asked for."""
-    if not any(word.rpartition("=")[2] == "sglang" for word in sys.argv):
-        return None
-    from headcount.cli.engine_command_parser.sglang_args import refusal  # noqa: PLC0415  for the sake of other errors' time
+def _engine_flag_text(error: click.NoSuchOption) -> str:
+    """What is done with a flag of the engine that is no option here, as in a pasted line; "" where it is none."""
+    asks_of_engines = error.ctx is not None and any(each.name == "max_num_seqs" for each in error.ctx.command.params)
+    if not asks_of_engines:
+        return ""
+    from simulator.engines.flags import REFUSED, option_text, read_flag  # noqa: PLC0415  for others' time
 
-    return refusal(option.lstrip("-"))
+    engine = "sglang" if any(word.rpartition("=")[2] == "sglang" for word in sys.argv) else "vllm"
+    name = error.option_name.lstrip("-").replace("_", "-")
+    group, _ = read_flag(engine, name)
+    is_typing_error = bool(error.possibilities) and (group is None or name not in group.flags)
+    if group is None or (is_typing_error and group.effect != REFUSED):
+        return ""
+    return option_text(group, shortened(error.option_name))
 
 
 def _warning(message: str, told: set[str]) -> str:

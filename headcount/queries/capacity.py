@@ -83,6 +83,8 @@ class CapacityResult(Result):
     """Of rows without users at 95 % confidence, where nobody said how long a context may be."""
     longer_ttft: tuple[LongerTTFT, ...] = ()
     """What the best row would serve under longer limits on TTFT; () where TTFT is not its bottleneck."""
+    changed: tuple[str, ...] = ()
+    """What differs from the workload's own traffic, such as `system-prompt`."""
 
     @property
     def best(self) -> CapacityRow:
@@ -223,6 +225,7 @@ def capacity(
             question=wanted,
             capacity=rows,
             workload=traffic.named(workload),
+            changed=tuple(traffic.changes),
         )
 
     with run.simulations() as simulations:

@@ -60,8 +60,9 @@ class OptimizeResult(Result):
     def gain_is_close(self, layout: Layout) -> bool:
         """Whether a layout has more users than the best, within noise or by no more than settings must gain."""
         ratio = layout.users_over(self.best)
-        is_more = layout.users > self.best.users and ratio is not None
-        return is_more and (ratio.low <= 1 or ratio.mean <= 1 / (1 - CLOSE))
+        if ratio is None or layout.users <= self.best.users:
+            return False
+        return ratio.low <= 1 or ratio.mean <= 1 / (1 - CLOSE)
 
     @property
     def serve_line(self) -> str:

@@ -47,6 +47,19 @@ def _group(engine: str, effect: str, table: Json) -> FlagGroup:
     return FlagGroup(engine=engine, effect=effect, **{**table, **lists})
 
 
+def option_text(group: FlagGroup, flag: str) -> str:
+    """What to do with a flag that is given as an option, and stands in the table alone."""
+    if group.effect == REFUSED:
+        return group.refusal(flag)
+    of = f"{flag} of {TITLES[group.engine]}"
+    if group.effect == MODELLED:
+        return (
+            f"{of} is no option; it is modelled as {group.why}: give that, or the whole line as --{group.engine}-args"
+        )
+    does = "has no effect on the answer" if group.effect == WITHOUT_EFFECT else "is not modelled"
+    return f"{of} {does} ({group.why}); leave it out"
+
+
 def find_group(engine: str, flag: str) -> FlagGroup | None:
     """The group of a flag without its dashes, by its whole name or its longest known beginning; None where none is."""
     exact = _by_name(engine).get(flag)

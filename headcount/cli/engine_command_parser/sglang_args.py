@@ -6,7 +6,6 @@ from typing import Final
 
 import click
 
-from files.names import shortened
 from headcount.cli.config_file import Spelling, spellings
 from headcount.cli.engine_command_parser.context_length import overridden_length
 from headcount.cli.engine_command_parser.line import read_flags
@@ -15,7 +14,6 @@ from headcount.cli.engine_command_parser.served_model import with_known_model
 from headcount.cli.engine_command_parser.words import Server, variables_and_words
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import SGLANG
-from simulator.engines.flags import REFUSED, find_group
 from simulator.engines.sglang.arguments import SGLangArgs
 
 _OPTION = "--sglang-args"
@@ -43,12 +41,6 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
     if length is not None:
         found["context_length"] = length
     return with_known_model(found | read_flags(words, ctx, _OPTION, dict(_flags(ctx)), engine=SGLANG), _OPTION)
-
-
-def refusal(flag: str) -> str | None:
-    """Why a flag of SGLang's, without its dashes, is refused; None where it is not one of those."""
-    group = find_group(SGLANG, flag)
-    return group.refusal(f"--{shortened(flag)}") if group is not None and group.effect == REFUSED else None
 
 
 def _flags(ctx: click.Context) -> Iterator[tuple[str, Spelling]]:

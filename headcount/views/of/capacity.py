@@ -1,6 +1,7 @@
 """How many users these GPUs serve, in words and for the person who decides."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
@@ -100,6 +101,9 @@ _REPORT_COLUMNS: tuple[Column[CapacityRow], ...] = (
     Column("bottleneck", lambda row: row.binding or ("misses the SLO" if row.runs else "does not run"), is_text=True),
 )
 
+SHARED_CHANGES: Final = frozenset({"system-prompt", "retrieved", "retrieved-in-history", "turns"})
+"""Changes of traffic that change what prompts share."""
+
 
 def head(answer: CapacityResult) -> list[Block]:
     asked, best = answer.question, answer.best
@@ -115,7 +119,17 @@ def head(answer: CapacityResult) -> list[Block]:
         ttft, tpot = cells(_P95, best)
         lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
     about_trace = trace_text(asked.workload, asked.think_time_s, best)
+    lines += [Line(text) for text in _cached_text(answer)]
     return [*lines, *([Line(about_trace)] if about_trace else []), *map(Line, _bottleneck_lines(answer))]
+
+
+def _cached_text(answer: CapacityResult) -> Iterator[str]:
+    """How much of the prompts is found in a cache, where what they share was changed."""
+    best = answer.best
+    point = best.safe_point or best.point
+    if point is not None and not SHARED_CHANGES.isdisjoint(answer.changed):
+        hits = hits_text(point.mean("prefix_hit_rate"), point.host_hit_rate)
+        yield f"{hits} of the prompt tokens are found in the prefix cache, and are not computed again"
 
 
 def _bottleneck_lines(answer: CapacityResult) -> Iterator[str]:

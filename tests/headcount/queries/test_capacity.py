@@ -6,6 +6,7 @@ import pytest
 
 import headcount as hc
 from files.errors import HeadcountError
+from headcount.text.units import percent
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import CapacityTable
 from tests.headcount.conftest import SHORT_ANSWERS
@@ -32,3 +33,18 @@ def test_a_number_of_gpus_that_is_refused_leaves_the_other_rows(monkeypatch: pyt
     assert "64 GPUs: too many" in str(answer)
     with pytest.raises(HeadcountError, match="too many"):
         hc.capacity("qwen3-0.6b", "h100-sxm", gpus=(64,), **QUICK)
+
+
+def test_a_longer_system_prompt_says_how_much_of_the_prompts_is_cached() -> None:
+    answer = hc.capacity("qwen3-0.6b", "h100-sxm", gpus=(1,), **QUICK, traffic={"system-prompt": "1K"})
+    point = answer.best.safe_point or answer.best.point
+    assert point is not None
+    hits = point.mean("prefix_hit_rate")
+    assert hits > 0.5  # of prompts that begin with the same 1,024 tokens
+    said = f"{percent(round(hits, 2))} of the prompt tokens are found in the prefix cache"
+    assert said in str(answer)
+    off = hc.capacity(
+        "qwen3-0.6b", "h100-sxm", gpus=(1,), **QUICK, traffic="system-prompt=1K", enable_prefix_caching=False
+    )
+    assert "0 % of the prompt tokens are found in the prefix cache" in str(off)
+    assert "found in the prefix cache" not in str(hc.capacity("qwen3-0.6b", "h100-sxm", gpus=(1,), **QUICK))
