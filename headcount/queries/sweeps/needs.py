@@ -16,7 +16,7 @@ from simulator.fleet.router import router_name
 from simulator.study.candidate import Level, RunContext
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.fleets.layouts import FleetQuestion, Offer
-from simulator.study.fleets.search import Tables, search_fleets
+from simulator.study.fleets.search import FleetSearch, Tables, search_fleets
 
 FEWER: Final = 1.1  # times as many GPUs, by estimates: from there on another size of server is simulated
 USUALLY_SAFE: Final = 0.85  # of the users of an estimate
@@ -39,10 +39,12 @@ class Need:
     users_high: int | None = None
     router: str | None = None
     """Before several servers that were simulated together; else the users are in proportion to what was simulated."""
+    reason: str | None = None
+    """Why no number of GPUs serves them, in servers of any size that was tried."""
 
     def __str__(self) -> str:
         if self.gpus is None:
-            return "–"
+            return "–" if self.reason is None else "none: see below"
         cost = f", ${whole_dollars(self.usd_per_month)}" if self.usd_per_month is not None else ""
         return f"{counted(self.gpus, 'GPU')} ({self.layout}){cost}"
 
@@ -95,7 +97,7 @@ def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_siz
     *_, race = search_fleets(question, tables=tables, most=level)
     best = race.best
     if best is None:
-        return layout, Need(users=users)
+        return layout, Need(users=users, reason=_why_none(race))
     asked = replace(looked.question, gpus=(best.row.gpus,), router=best.layout.router, args=best.layout.plan.given)
     seen = replace(looked, question=asked, gpus=best.row.gpus, plan=best.layout.plan)
     fleet = replace(layout, gpus=best.row.gpus, row=best.row, looked=seen)
@@ -109,6 +111,19 @@ def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_siz
         users_high=best.users("users_high"),
         router=router_name(best.layout.router) if best.servers > 1 else None,
     )
+
+
+def _why_none(race: FleetSearch) -> str | None:
+    """Why the server that comes closest serves nobody, simulated or, where none was, estimated."""
+    failed = [each for each in race.sized if not each.servers and each.row.reason]
+    if failed:
+        largest = max(failed, key=lambda each: each.layout.plan.gpus)
+        return f"not even on servers of {counted(largest.layout.plan.gpus, 'GPU')}: {largest.row.reason}"
+    closest = max(race.dropped, key=lambda each: (each.attainment, each.tp or 0), default=None)
+    if closest is None:
+        return None
+    nearest = f"TP{closest.tp or 1} comes closest: {closest.reason}; it serves users under longer limits"
+    return f"no size of server is enough; {nearest}"
 
 
 def _fleet_question(asked: CapacityQuestion, args: AnyArgs, users: int) -> FleetQuestion:

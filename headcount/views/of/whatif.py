@@ -37,6 +37,7 @@ from headcount.views.of.whatif_cases import (
     reasons,
     router_texts,
     table_columns,
+    unbought_texts,
 )
 from headcount.views.report_data.study import study_json
 from headcount.views.summary.confidence import Headroom
@@ -49,6 +50,7 @@ BOUGHT_MEANING: Final = (
     "GPUs needed: whole servers, simulated together; 4 × TP2 are 4 servers of 2 GPUs. If larger servers need fewer "
     "GPUs in all, those are taken."
 )
+MOST_TOLD: Final = 3  # cases beside the first, in a sentence
 _SPOKEN: Final = {
     "turns": "Messages of a conversation",
     "step times": "Time of each step of the server",
@@ -238,24 +240,29 @@ def _said(answer: WhatifResult) -> str:
 
 
 def _needs_said(answer: WhatifResult) -> str:
-    """What the first case takes, and the case that takes the most GPUs, or else the fewest."""
+    """What each case takes; of many, the first and the one that takes the most GPUs, or else the fewest."""
     base, *others = answer.cells
     served = [cell for cell in others if _needs(answer, cell)[0].gpus]
-    if not served:
-        return _bought_text(answer, base)
-    gpus = {id(cell): _needs(answer, cell)[0].gpus or 0 for cell in answer.cells}
-    most = max(served, key=lambda cell: gpus[id(cell)])
-    other = most if gpus[id(most)] > gpus[id(base)] else min(served, key=lambda cell: gpus[id(cell)])
-    first, then = _bought_text(answer, base), _bought_text(answer, other, is_named=base.gpu_name != other.gpu_name)
-    if set(other.choice) == {"gpu"}:  # its name is said already
-        return f"{first} or {then}"
-    named, changed = _without_shared([case_text(base), case_text(other)])
-    return f"{first} with {named}, {then} with {changed}"
+    if len(others) > MOST_TOLD and served:
+        gpus = {id(cell): _needs(answer, cell)[0].gpus or 0 for cell in answer.cells}
+        most = max(served, key=lambda cell: gpus[id(cell)])
+        others = [most if gpus[id(most)] > gpus[id(base)] else min(served, key=lambda cell: gpus[id(cell)])]
+    first = _bought_text(answer, base)
+    if not others:
+        return first
+    then = [_bought_text(answer, cell, is_named=base.gpu_name != cell.gpu_name) for cell in others]
+    if all(set(cell.choice) == {"gpu"} for cell in others):  # their names are said already
+        return " or ".join([first, *then])
+    named, *changed = _without_shared([case_text(cell) for cell in (base, *others)])
+    pairs = zip(then, changed, strict=True)
+    return "; ".join([f"{first} with {named}", *(f"{what} with {how}" for what, how in pairs)])
 
 
 def _bought_text(answer: WhatifResult, cell: Layout, *, is_named: bool = True) -> str:
     """What the first number of users needs, such as `2 × NVIDIA H100 SXM ($5,825 a month)`, or `2 GPUs ($5,825)`."""
     need, title = _needs(answer, cell)[0], cell.asked.gpu.title if cell.asked else "GPU"
+    if need.gpus is None:
+        return "no number of GPUs"
     cost = "" if need.usd_per_month is None else f" (${need.usd_per_month:,.0f}{' a month' if is_named else ''})"
     return f"{f'{need.gpus or 0:,} × {title}' if is_named else counted(need.gpus or 0, 'GPU')}{cost}"
 
@@ -287,7 +294,13 @@ def _options(answer: WhatifResult) -> Options | None:
         return None
     columns, places = [*page_columns(answer)], range(len(answer.cells))[:MOST_OPTIONS]
     needed = BOUGHT_MEANING if len(answer.users) == 1 else sentence(NEEDS_MEANING)
-    more = [*context_meaning(answer), *cut_texts(answer), *_unserved_texts(answer), *router_texts(answer)]
+    more = [
+        *context_meaning(answer),
+        *cut_texts(answer),
+        *_unserved_texts(answer),
+        *unbought_texts(answer),
+        *router_texts(answer),
+    ]
     return Options(
         title="Cases" if len(places) == len(answer.cells) else f"The first {len(places)} of {len(answer.cells):,}",
         columns=titles(columns),

@@ -42,7 +42,7 @@ LITTLE_CUT: Final = 0.95  # of the average context
 def table_columns(answer: WhatifResult) -> Iterator[Column[int]]:
     """Of a cell's place; what does not vary with the axes has no column."""
     cells = answer.cells
-    yield Column("what if", lambda place: cells[place].name, is_text=True)
+    yield Column("what if", lambda place: _row_name(cells[place]), is_text=True)
     yield Column("servers", lambda place: cells[place].layout, is_text=True)
     yield Column(SAFE, lambda place: f"{cells[place].about}{cells[place].users:,}", is_bold=True)
     if answer.explain:
@@ -120,7 +120,7 @@ def _figure(value: float | None) -> str:
 
 
 def _gpus_text(need: Need) -> str:
-    return "–" if need.gpus is None else f"{counted(need.gpus, 'GPU')} ({need.layout})"
+    return str(need) if need.gpus is None else f"{counted(need.gpus, 'GPU')} ({need.layout})"
 
 
 def _ratio(answer: WhatifResult, cell: Layout) -> str:
@@ -137,7 +137,18 @@ def reasons(answer: WhatifResult) -> list[str]:
     """Why some cells serve nobody, and what a larger server makes of it."""
     pairs = zip(answer.cells, answer.others or (None,) * len(answer.cells), strict=False)
     found = [f"{cell.name}, {unserved_text(cell, other)}" for cell, other in pairs if cell.reason]
-    return [*found, *router_texts(answer)]
+    return [*found, *unbought_texts(answer), *router_texts(answer)]
+
+
+def unbought_texts(answer: WhatifResult) -> list[str]:
+    """Why no number of GPUs serves the users that were asked for, and what would."""
+    pairs = zip(answer.cells, answer.needs, strict=True)
+    return [
+        f"{cell.name}, for {counted(need.users, 'user')}: {need.reason}"
+        for cell, needs in pairs
+        for need in needs
+        if need.reason is not None
+    ]
 
 
 def router_texts(answer: WhatifResult) -> list[str]:
@@ -179,6 +190,13 @@ def context_meaning(answer: WhatifResult) -> list[str]:
     times = f"; x{factors[0].value:g} is {factors[0].value:g} times as many" if factors else ""
     mean = f"{mean_context_tokens(load):,.0f} in the first case"
     return [f"Average context: tokens of {what}; {mean}{times}."]
+
+
+def _row_name(cell: Layout) -> str:
+    """Its name, with the tokens that are simulated where they are fewer than those asked for."""
+    if "context" not in cell.choice or cell.traffic is None or not _is_cut(cell, cell.traffic):
+        return cell.name
+    return f"{cell.name}, simulated at {cell.traffic.context_tokens:,.0f}"
 
 
 def case_text(cell: Layout) -> str:

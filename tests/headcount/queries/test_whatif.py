@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from headcount.inputs.reading.traffic import read_amount
 from headcount.inputs.reading.variations import read_varied, varied
+from headcount.queries.sweeps.needs import Need
 from headcount.views.of.whatif import _failure_text
 from tests.headcount.conftest import SHORT_ANSWERS
 from tests.headcount.told import head_of, summary_of
@@ -252,6 +254,37 @@ def test_gpus_side_by_side_are_told_by_their_titles_and_once() -> None:
     page = summary_of(hc.whatif("qwen3-0.6b", "h100-sxm", vary={"gpu": ["h100-sxm", "l40s"]}, users=50, **QUICK))
     assert page.question.startswith("NVIDIA H100 SXM or NVIDIA L40S: what do 50 users")
     assert re.fullmatch(r"50 users need \d+ × NVIDIA H100 SXM \(.* a month\) or \d+ × NVIDIA L40S \(.*\)", page.answer)
+
+
+def test_where_no_number_of_gpus_serves_the_users_it_says_why_and_what_comes_closest() -> None:
+    """Steps of 10 ms with a TPOT limit of 5 ms in one case: no server of any size is fast enough."""
+    found = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"tpot": ["50ms", "5ms"], "users": [10]}, **QUICK)
+    (served,), (unserved,) = found.needs
+    assert served.gpus and served.reason is None
+    assert unserved.gpus is None and unserved.reason
+    text = " ".join(str(found).split())
+    assert "none: see below" in text
+    assert f"TPOT ≤ 5 ms, for 10 users: {unserved.reason}" in text
+    assert "comes closest" in unserved.reason or "not even on servers of" in unserved.reason
+
+
+def test_a_few_cases_are_all_in_the_headline(answer: hc.WhatifResult) -> None:
+    """Of four cases, the two between the least and the most as well; a cut context says at how many tokens it is."""
+    gpus = (2, 16, 40, None)
+    contexts = ("8K", "16K", "32K", "128K")
+    base = answer.cells[0]
+    assert base.traffic is not None and base.looked is not None
+    cells, bought = [], []
+    for number, (count, text) in enumerate(zip(gpus, contexts, strict=True)):
+        cut = replace(base.traffic, output_tokens=0.0, prompt_tokens=10.0 if number == 2 else 1e9)
+        cells.append(replace(base, choice={"context": read_amount("context", text)}, traffic=cut))
+        bought.append((cells[-1], (Need(users=500, gpus=count, users_low=500, users_mean=500, users_high=500),)))
+    made = replace(answer, cells=tuple(cells), users=(500,), bought=tuple(bought))
+    said = head_of(made)[1]
+    assert "2 × NVIDIA H100 SXM with average context 8,192 tokens; 16 GPUs with 16,384 tokens; " in str(said)
+    assert "40 GPUs with 32,768 tokens, cut to 10; no number of GPUs with 131,072 tokens" in str(said)
+    table = [line for line in str(made).splitlines() if line.startswith("average context 32,768")]
+    assert table[0].startswith("average context 32,768, simulated at 10 ")
 
 
 @pytest.mark.slow
