@@ -45,6 +45,17 @@ def percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
+def signed(value: float, digits: int = 0) -> str:
+    """With its sign, such as `+40`; what rounds to 0 from below is no `-0`."""
+    text = f"{value:+,.{digits}f}"
+    return text.removeprefix("-") if text.startswith("-") and not float(text.replace(",", "")) else text
+
+
+def change(share: float, digits: int = 0) -> str:
+    """A share more or less, such as `+5%`."""
+    return f"{signed(100 * share, digits)}%"
+
+
 def short(value: float) -> str:
     """Three digits, from 100 on whole."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

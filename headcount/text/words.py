@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from files.names import readable
-from headcount.text.units import GIB, counted, percent, seconds
+from headcount.text.units import GIB, counted, percent, seconds, signed
 from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
@@ -284,7 +284,7 @@ def ratio_text(ratio: "Interval | None") -> str:
     if max(ratio.mean, ratio.high) >= 10:  # beyond 1,000 % a factor reads better
         return f"× {ratio.mean:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
     mean, low, high = (100 * (value - 1) for value in (ratio.mean, ratio.low, ratio.high))
-    return f"{mean:+.0f} % ({low:+.0f} to {high:+.0f})"
+    return f"{signed(mean)} % ({signed(low)} to {signed(high)})"
 
 
 EACH_GETS: Final = "service level"

@@ -10,7 +10,7 @@ from files.documents import Json
 from headcount.queries.calibrate.check import CheckResult
 from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json
 from headcount.text.blocks import Block, Column, Line, Table, table_of
-from headcount.text.units import counted, latency_text
+from headcount.text.units import counted, latency_text, signed
 from headcount.text.words import model_title, sentence
 from headcount.views.report_data.study import server_json
 from headcount.views.summary.summary import LATENCY_WORDS, Summary, risk_of
@@ -87,7 +87,7 @@ def _figure_cells(row: Row) -> tuple[str, ...]:
 
 
 def error_text(row: Row | LargestLoad) -> str:
-    return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
+    return "–" if row.error_percent is None else f"{signed(row.error_percent, 1)} %"
 
 
 def _load_name(item: LargestLoad) -> str:

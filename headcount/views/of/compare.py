@@ -16,6 +16,7 @@ from headcount.text.words import (
     PER_SAFE_MEANING,
     PER_SAFE_USER,
     SAFE,
+    joined,
     model_title,
     ratio_text,
     safe_meaning,
@@ -38,6 +39,7 @@ ORDERS = {
     "tpot": "the lowest TPOT",
     "month": "the lowest cost per month",
 }
+_MOST_NAMED = 3  # rows, in a sentence
 
 
 def summary(answer: CompareResult) -> Summary:
@@ -86,7 +88,18 @@ def body(answer: CompareResult) -> list[Block]:
         bold_column=2,
     )
     legend = [Line(text, dim=True) for text in _legend(answer)]
+    reasons += [Line(_screened_text(answer))] * any(layout.is_screened_only for layout in answer.layouts)
     return [table, *reasons, *_gains(answer), Line(), *legend]
+
+
+def _screened_text(answer: CompareResult) -> str:
+    """Why some rows have a dash for their users, and what `over` says of their cost."""
+    names = [layout.name for layout in answer.layouts if layout.is_screened_only]
+    named = joined(names) if len(names) <= _MOST_NAMED else f"{len(names)} rows"
+    return (
+        f"{named}: screened only. Estimated to be more than {FAR_BEHIND:g} times worse than the best, so not simulated "
+        "(--all does); 'over' is the least that a user costs"
+    )
 
 
 def _gains(answer: CompareResult) -> list[Block]:
@@ -154,7 +167,6 @@ def _legend(answer: CompareResult) -> list[str]:
     """What the columns mean."""
     gpus = {layout.asked.gpu.name: layout.asked.gpu for layout in answer.layouts if layout.asked}
     of = PER_SAFE_USER if answer.by_cost else SAFE
-    screened = f"screened only: estimated to be more than {FAR_BEHIND:g} times worse, so not simulated; see --all."
     is_served = any(layout.row and layout.row.safe_point for layout in answer.layouts)
     at = f"with the users {AT_CONFIDENCE}" if is_served else f"with the {BEST}, where they are close to their limits"
     return [
@@ -166,5 +178,4 @@ def _legend(answer: CompareResult) -> list[str]:
         *[HITS_LEGEND] * _shows_hits(answer),
         *["≈: from few replications; --precision makes every row as well known as the first."]
         * any(layout.is_coarse for layout in answer.layouts),
-        *[screened] * any(layout.is_screened_only for layout in answer.layouts),
     ]

@@ -2,7 +2,7 @@
 
 from headcount.queries.diff import Difference, DiffResult
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted
+from headcount.text.units import change, counted
 from headcount.views.summary.summary import Summary
 
 
@@ -32,7 +32,12 @@ def summary(answer: DiffResult) -> Summary:
 
 def _table(title: str, changes: tuple[Difference, ...]) -> Table:
     rows = [
-        (each.name, _shown(each.before), _shown(each.after), "" if each.change is None else f"{each.change:+.1%}")
+        (
+            each.name,
+            _shown(each.before),
+            _shown(each.after),
+            "" if each.change is None else change(each.change, 1),
+        )
         for each in changes
     ]
     return Table(columns=(title, "before", "after", "change"), rows=rows or [("nothing", "", "", "")])

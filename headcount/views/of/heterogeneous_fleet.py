@@ -10,7 +10,7 @@ from headcount.queries.heterogeneous_fleet import FleetResult
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.capacity import row_layout
-from headcount.text.units import dollars, milliseconds, percent, seconds, whole_dollars
+from headcount.text.units import change, dollars, milliseconds, percent, seconds, whole_dollars
 from headcount.text.words import BEST, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, joined, model_title
 from headcount.views.of.pooled import headline, page, pooled_details
 from headcount.views.report_data.assumptions import gpu_rows, of_terms
@@ -55,7 +55,7 @@ def body(answer: FleetResult) -> list[Block]:
 
 def _legend(answer: FleetResult) -> Iterator[str]:
     alone = sum(pool.row.users for pool in answer.together.pools)
-    yield f"expected users of the pools alone: {alone:,} in sum; together they serve {answer.users / alone - 1:+.0%}"
+    yield f"expected users of the pools alone: {alone:,} in sum; together they serve {change(answer.users / alone - 1)}"
     yield (
         f"users alone: the expected users of the pool without the others. The other columns show one run of the whole "
         f"fleet at {answer.users:,} users: the share of requests that the router sends to the pool, how many of them "
@@ -99,7 +99,7 @@ def _options(answer: FleetResult) -> Options:
         columns=("GPUs", SAFE, BEST, "$ a month", PER_SAFE_USER),
         rows=(*rows, together),
         marked=len(rows),
-        note=f"Expected users of the separate pools add up to {alone:,}; together {answer.users / alone - 1:+.0%}. "
+        note=f"Expected users of the separate pools add up to {alone:,}; together {change(answer.users / alone - 1)}. "
         f"{PER_SAFE_MEANING}{_added_text(answer)}",
     )
 

@@ -7,7 +7,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.recording import Recording
 from headcount.queries.calibrate.read import ReadResult
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import counted, latency_text, milliseconds
+from headcount.text.units import change, counted, latency_text, milliseconds
 from headcount.views.summary.summary import Summary
 
 _SHOWN = ("mean", "p50", "p90", "p99")
@@ -101,8 +101,8 @@ def _difference_line(found: Difference) -> Line:
         found.tool > found.here if found.name == "duration_s" else found.name in _RATES and found.tool < found.here
     )
     return Line(
-        f"  {found.name}: {found.here:.4g} from the requests, {found.tool:.4g} by the tool ({found.relative:+.1%})"
-        + _WALL_TIME * is_wall_time
+        f"  {found.name}: {found.here:.4g} from the requests, {found.tool:.4g} by the tool "
+        f"({change(found.relative, 1)})" + _WALL_TIME * is_wall_time
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful, may_start
 from headcount.queries.report_data.waterfall import waterfall
 from headcount.text.blocks import Block, Line, Table
-from headcount.text.units import GIB
+from headcount.text.units import GIB, change
 from headcount.text.words import host_text, kv_pool, model_title, pool_text, sentence
 from headcount.views.report_data.memory import WORDS, memory_details, unfit_page
 from headcount.views.summary.summary import Summary, risk_of
@@ -38,7 +38,9 @@ def head(answer: MemoryResult) -> list[Block]:
 
 
 def body(answer: MemoryResult) -> list[Block]:
-    return [_waterfall_table(answer.budget), Line(), *map(Line, pool(answer)), *_beside_log(answer)]
+    budget, text = answer.budget, "left to others: what --gpu-memory-utilization {:g} keeps from vLLM"
+    others = [] if budget.engine == "sglang" else [Line(text.format(budget.gpu_memory_utilization))]
+    return [_waterfall_table(budget), *others, Line(), *map(Line, pool(answer)), *_beside_log(answer)]
 
 
 def setting(answer: MemoryResult) -> str:
@@ -58,7 +60,7 @@ def _beside_log(answer: MemoryResult) -> list[Block]:
 
 def _term_cells(term: LoggedTerm) -> tuple[str, ...]:
     digits = 0 if term.name in ("KV blocks", "KV tokens") else 2
-    off = "–" if not term.logged else f"{term.modelled / term.logged - 1:+.1%}"
+    off = "–" if not term.logged else change(term.modelled / term.logged - 1, 1)
     logged = "–" if term.logged is None else f"{term.logged:,.{digits}f}"
     return term.name, logged, f"{term.modelled:,.{digits}f}", off
 

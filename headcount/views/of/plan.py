@@ -10,7 +10,7 @@ from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import SCREENED, FleetRow, nearest_text, sized_row
 from headcount.text.blocks import Column, table_of
 from headcount.text.pools import Part
-from headcount.text.units import counted, percent, whole_dollars
+from headcount.text.units import change, counted, percent, whole_dollars
 from headcount.text.words import AT_CONFIDENCE, PRECISION_REMARK, SAFE, joined, model_title, sentence
 from headcount.views.of import plan_text
 from headcount.views.of.plan_text import about, body, head
@@ -157,7 +157,7 @@ def _options(answer: PlanResult) -> Options | None:
         Column[FleetRow]("$ a month", lambda row: f"{about(row)}{whole_dollars(row.usd_per_month)}"),
         Column[FleetRow](
             "extra cost",
-            lambda row: "–" if row is rows[0] or not row.usd_per_month else f"{row.usd_per_month / cheapest - 1:+.0%}",
+            lambda row: "–" if row is rows[0] or not row.usd_per_month else change(row.usd_per_month / cheapest - 1),
         ),
     )
     note = [

@@ -20,6 +20,7 @@ from headcount.text.words import (
     joined,
     router_line,
     safe_meaning,
+    sentence,
 )
 from kvcache.gpus.gpu import find_gpu
 from simulator.fleet.pool_sizes import DECODE, PREFILL
@@ -141,19 +142,25 @@ def cost(answer: PlanResult) -> str:
     if best is None or best.usd_per_month is None or best.usd_per_user_month is None:
         return ""
     each = best.usd_per_month / answer.demand.users
+    found = answer.break_even
+    api = "" if found is None else f"; {_cheaper(found)} (API: ${found.api_usd_per_month:,.0f} a month)"
     return (
         f"${best.usd_per_month:,.0f} a month, ${each:,.2f} per user; at full load "
-        f"{counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user"
+        f"{counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user{api}"
     )
 
 
 def body(answer: PlanResult) -> list[Block]:
     """The fleets compared, the chain, how to start the best."""
     rows = [row for row in answer.fleets if row.runs]
+    hidden: list[FleetRow] = []
     if not answer.explain:
         most = MOST_TIMES * (rows[0].usd_per_month or math.inf) if rows else 0.0
-        rows = [row for row in rows if (row.usd_per_month or 0.0) <= most][:MOST_SHOWN]
+        shown = [row for row in rows if (row.usd_per_month or 0.0) <= most][:MOST_SHOWN]
+        hidden = [row for row in rows if row not in shown]
+        rows = shown
     found: list[Block] = [table_of(FLEETS if answer.explain else SHORT, rows)] if rows else []
+    found += [Line(_hidden_text(hidden))] if hidden else []
     missing = [row for row in answer.fleets if not row.runs and row.reason]
     found += [Line(f"{row.kind}: {row.reason}", dim=bool(rows)) for row in missing]
     found += [] if answer.race.best else [Line(nearest_text(each)) for each in answer.nearest]
@@ -162,6 +169,12 @@ def body(answer: PlanResult) -> list[Block]:
     if answer.explain:
         found += [Line(), Line(bold="every layout"), table_of(LAYOUTS, answer.layouts, keys=2)]
     return [*found, *_vendors(rows), Line(), *_legend(answer)]
+
+
+def _hidden_text(rows: Sequence[FleetRow]) -> str:
+    """The fleets that the short table leaves out, dearer than those in it."""
+    named = [f"{gpus_text(row)} ({about(row)}${whole_dollars(row.usd_per_month)} a month)" for row in rows]
+    return f"dearer, see --explain: {', '.join(named)}"
 
 
 def _vendors(rows: Sequence[FleetRow]) -> list[Line]:
@@ -233,15 +246,16 @@ def api_text(answer: PlanResult) -> str:
         return ""
     flag = " (assumed; --utilization)" if answer.money.utilization_is_assumed else ""
     at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
-    verdict = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
     input_tokens, output_tokens = found.input_tokens_per_month / 1e6, found.output_tokens_per_month / 1e6
-    tokens = f"{_figure(input_tokens)} M input and {_figure(output_tokens)} M output"
+    tokens = f"{_figure(input_tokens)} M input and {_figure(output_tokens)} M output tokens,"
     each = found.api_usd_per_month / answer.demand.users
-    bill = (
-        f"the API costs ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} per user asked for, for {tokens} "
-        f"tokens, {at}: {verdict} at this load"
-    )
-    return f"{bill}; {_break_even_text(answer, found)}; discounts for cached input are not counted"
+    bill = f"the API costs ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} per user asked for, for {tokens} {at}"
+    verdict = f"{_cheaper(found)} at this load; {_break_even_text(answer, found)}"
+    return f"{bill}. {sentence(verdict)}. Discounts for cached input are not counted"
+
+
+def _cheaper(found: BreakEven) -> str:
+    return "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
 
 
 def _break_even_text(answer: PlanResult, found: BreakEven) -> str:
@@ -257,10 +271,10 @@ def _break_even_text(answer: PlanResult, found: BreakEven) -> str:
     api_each = fleets[0][1] / found.users  # of one at the peak
     full = [(row, usd / api_each) for row, usd, safe in fleets if usd <= api_each * safe]
     if not full:
-        return f"{text}, but this fleet serves {fleets[0][2]:,.0f}; no fleet here breaks even, even at full load"
+        return f"{text}, but this fleet serves {fleets[0][2]:,.0f}. No fleet here breaks even, even at full load"
     row, users = full[0]
     from_on = f"{row.gpus_text} breaks even from {counted(math.ceil(users), 'user')}"
-    return f"{text}, but this fleet serves {fleets[0][2]:,.0f}; {from_on}"
+    return f"{text}, but this fleet serves {fleets[0][2]:,.0f}. {from_on}"
 
 
 def _legend(answer: PlanResult) -> list[Line]:

@@ -6,7 +6,7 @@ from calibrate.check.steps import CHUNKS, DECODES, CheckedSteps
 from files.documents import ReadJson
 from headcount.queries.calibrate.check import _COUNTED, StepsCheckResult, _rows_json
 from headcount.text.blocks import Block, Column, Line, table_of
-from headcount.text.units import counted, milliseconds
+from headcount.text.units import counted, milliseconds, signed
 from headcount.text.words import model_title, sentence
 from headcount.views.report_data.study import server_json
 from headcount.views.summary.summary import Summary, risk_of
@@ -65,8 +65,8 @@ def _body(item: CheckedSteps) -> list[Block]:
         blocks += [
             table_of(_columns(name), rows),
             Line(
-                f"error, median: {errors['bias_percent']:+.1f} %; its size: median {errors['median_percent']:.1f} %, "
-                f"largest {errors['largest_percent']:.1f} %"
+                f"error, median: {signed(errors['bias_percent'], 1)} %; its size: median "
+                f"{errors['median_percent']:.1f} %, largest {errors['largest_percent']:.1f} %"
             ),
             Line(),
         ]
@@ -82,7 +82,7 @@ def _columns(name: str) -> list[Column[ReadJson]]:
         Column("decode context", lambda row: f"{row['decode_context']:,.0f}"),
         Column("measured", lambda row: milliseconds(row["measured_s"])),
         Column("simulated", lambda row: milliseconds(row["simulated_s"])),
-        Column("error", lambda row: f"{row['error_percent']:+.1f} %"),
+        Column("error", lambda row: f"{signed(row['error_percent'], 1)} %"),
     ]
 
 

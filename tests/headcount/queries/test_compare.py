@@ -133,7 +133,9 @@ def test_one_layout_is_a_comparison_with_nothing_to_gain() -> None:
 def test_far_behind_by_the_estimate_is_only_screened() -> None:
     few = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, max_num_seqs=[4, 1], **QUICK)
     assert [each.is_screened_only for each in few.layouts] == [False, True]
-    assert "screened only" in str(replace(few, explain=True))
+    for text in (str(few), str(replace(few, explain=True))):
+        assert f"{few.layouts[1].name}: screened only. Estimated to be more than" in text
+        assert "'over' is the least that a user costs" in " ".join(text.split())
     assert few.rows()[1]["users_estimated"] > 0
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import headcount as hc
-from headcount.queries.plan_rows import DROPPED, SCREENED
+from headcount.queries.plan_rows import DROPPED, SCREENED, gpus_text
 from headcount.queries.result import SCREENING, Progress
+from headcount.views.of import plan_text
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.capacity_question import CapacityQuestion
 from tests.headcount.told import head_of, summary_of
@@ -155,6 +156,16 @@ def test_a_given_think_time_is_not_assumed() -> None:
     assert not any(link.assumed for link in answer.demand.links)
 
 
+def test_the_short_table_names_the_fleets_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
+    first, last = [row for row in answer.fleets if row.runs]
+    assert "dearer, see --explain" not in str(answer)
+    monkeypatch.setattr(plan_text, "MOST_SHOWN", 1)
+    text = " ".join(str(answer).split())
+    assert f"dearer, see --explain: {gpus_text(last)} (" in text
+    assert f"{first.gpu} {first.gpus} " in text and f"{last.gpu} {last.gpus} " not in text
+
+
 def test_an_api_is_compared_at_the_same_tokens() -> None:
     prices = {"api_input_price": 0.1, "api_output_price": 0.4}
     answer = hc.plan("llama-3.1-8b", users=500, utilization=0.5, **prices, **GIVEN)
@@ -170,14 +181,19 @@ def test_an_api_is_compared_at_the_same_tokens() -> None:
     users = f"{math.ceil(found.load_share * 500):,} users"
     cheaper = "own GPUs cost less" if found.own_is_cheaper else "the API costs less"
     head = "\n".join(map(str, head_of(answer)))
-    assert f"{cheaper} at this load; break-even at" in head
+    assert f"{cheaper[0].upper()}{cheaper[1:]} at this load; break-even at" in head
+    headline, told = head.split("\n")[1], next(line for line in head.split("\n") if line.startswith("the API costs"))
+    assert f"; {cheaper} (API: ${found.api_usd_per_month:,.0f} a month)" in headline
+    sentences = told.split(". ")
+    assert len(sentences) >= 3 and max(len(each.split()) for each in sentences) <= 35
+    assert max(each.count(";") for each in sentences) <= 1
     assert users in head
     assert found.users == found.load_share * 500
     tokens = re.search(r"for ([\d,.]+) M input and ([\d,.]+) M output tokens, at 50 % of the peak", head)
     assert tokens is not None
     millions = [float(each.replace(",", "")) for each in tokens.groups()]
     assert millions[0] * 0.1 + millions[1] * 0.4 == pytest.approx(found.api_usd_per_month, rel=0.005)
-    assert "discounts for cached input are not counted" in head
+    assert "Discounts for cached input are not counted" in head
     page = summary_of(answer)
     assert f"${found.api_usd_per_month:,.0f}" in page.answer
     assert users in dict(page.figures)["API instead"]
