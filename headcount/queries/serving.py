@@ -23,12 +23,14 @@ from simulator.study.estimate import stationary_load
 from simulator.study.loads import UserLoad
 from simulator.study.replication import simulate_users, waits_of
 from simulator.study.slo import SLO
-from simulator.study.statistics import summary
 from simulator.tenants import TenantFigures, tenant_figures
 from workloads.effects import TrafficEffects, traffic_effects
 
 LONGEST_RUN_S = 1e10  # 317 years, or a trace in Unix time: a double of that size tells 2 µs apart
 TAILS = ("ttft_s", "tpot_s", "e2e_s")
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+Latencies = Mapping[str, Mapping[str, float]]
+"""Seconds by the name of a latency, then of a statistic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +52,13 @@ class Served:
     slo: SLO | None = None  # that requests are judged by; None: neither asked for, nor are there tenants
     attainment: float | None = None  # share of the requests that count; None where none is judged
 
-    def p99s(self) -> Mapping[str, float]:
-        """Of each of TAILS; not a number where no request has one."""
-        found = {name: summary(getattr(self.result.times, name))["p99"] for name in TAILS}
-        return {name: math.nan if p99 is None else p99 for name, p99 in found.items()}
+    def latencies(self) -> Latencies:
+        """Mean and percentiles of each of LATENCIES; not a number where no request has one."""
+        found = self.result.to_json()
+        return {
+            name: {key: math.nan if value is None else value for key, value in found[name].items()}
+            for name in LATENCIES
+        }
 
 
 def serve(

@@ -24,12 +24,12 @@ from headcount.queries.front_end import api_server_facts_of_load
 from headcount.queries.queueing import OtherEnd, other_end_of, queue_facts
 from headcount.queries.report_data.percentiles import (
     known_or_none,
-    p99_between,
+    mean_of_runs,
     p99_interval,
     p99_of_runs,
 )
 from headcount.queries.result import Progress, Result
-from headcount.queries.serving import TAILS, Served, serve
+from headcount.queries.serving import LATENCIES, TAILS, Latencies, Served, serve
 from headcount.text.units import assumptions_json
 from simulator.deployment import Deployment, resolve
 from simulator.disaggregation import DisaggregatedDeployment
@@ -51,8 +51,13 @@ class SimulateResult(Result):
     disaggregated: DisaggregatedDeployment | None = (
         None  # where prompts are computed elsewhere: `plan` and `replicas` are those that decode
     )
-    p99s: tuple[Mapping[str, float], ...] = ()  # of TAILS, of every run where there are several; the first is `served`
+    runs: tuple[Latencies, ...] = ()  # of every run where there are several; the first is `served`
     other_end: OtherEnd | None = None  # where the load may or may not queue
+
+    @property
+    def p99s(self) -> tuple[Mapping[str, float], ...]:
+        """Of TAILS, of every run where there are several."""
+        return tuple({name: run[name]["p99"] for name in TAILS} for run in self.runs)
 
     @property
     def gpus(self) -> int:
@@ -131,9 +136,15 @@ class SimulateResult(Result):
 
     def rows(self) -> list[Json]:
         found = self.result.to_json()
-        for name in TAILS if self.p99s else ():
-            found[name] = found[name] | {"p99": known_or_none([p99_between([each[name] for each in self.p99s])])[0]}
-        return [{"latency": name, **found[name]} for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s")]
+        for name in LATENCIES if self.runs else ():
+            values = {key: [run[name][key] for run in self.runs] for key in found[name]}
+            found[name] = {key: known_or_none([mean_of_runs(each)])[0] for key, each in values.items()}
+        return [{"latency": name, **found[name]} for name in LATENCIES]
+
+    def spread(self, name: str, statistic: str) -> tuple[float, float] | None:
+        """The least and the most of the runs; None where a run has no such figure."""
+        values = [run[name][statistic] for run in self.runs]
+        return (min(values), max(values)) if all(map(math.isfinite, values)) else None
 
 
 @question
@@ -186,7 +197,7 @@ def simulate(
         return of_load(replace(whole, seed=run.seed + number), files)
 
     served = of_seed(0, outputs)
-    p99s = [served.p99s(), *(of_seed(number).p99s() for number in range(1, runs))] if runs > 1 else []
+    others = [of_seed(number).latencies() for number in range(1, runs)]
     answer = SimulateResult(
         diagnostics=(),
         plan=plan,
@@ -194,7 +205,7 @@ def simulate(
         served=served,
         in_step=load.concurrency is not None,
         disaggregated=disaggregated,
-        p99s=tuple(p99s),
+        runs=(served.latencies(), *others) if others else (),
     )
     other = other_end_of(
         answer.plan,

@@ -1,13 +1,12 @@
 """Figures as an answer keeps them: percentiles of many values, and as many digits as can be seen."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.text.units import milliseconds, seconds
 from simulator.study.statistics import percentile_error, summary, t_interval
 
 P99_COLUMN: Final = "p99 interval"
@@ -45,22 +44,19 @@ def p99_of_runs(p99s: Sequence[float], log_error: float) -> tuple[float, float] 
     return math.exp(found.mean) / factor, math.exp(found.mean) * factor
 
 
-def runs_text(p99s: Sequence[Mapping[str, float]]) -> str:
-    """How far single runs differ; "" for one."""
-    if not p99s:
+def runs_text(runs: int) -> str:
+    """What the table of several runs shows; "" for one."""
+    if not runs:
         return ""
-    least, most = ({name: pick(each[name] for each in p99s) for name in p99s[0]} for pick in (min, max))
     return (
-        f"p99: the geometric mean of {len(p99s)} runs, each with a seed of its own, then its 90 % interval by "
-        "step-time error and the noise between runs. Single runs, as simulated: "
-        f"TTFT {seconds(least['ttft_s'])} to {seconds(most['ttft_s'])}, "
-        f"TPOT {milliseconds(least['tpot_s'])} to {milliseconds(most['tpot_s'])}. All else is of the first run."
+        f"Latencies are geometric means of {runs} runs, each with a seed of its own; below them the least and the most "
+        "of them. p99 interval: 90 %, by step-time error and the noise between runs. All else is of the first run."
     )
 
 
-def p99_between(p99s: Sequence[float]) -> float:
-    """The geometric mean of runs; not a number where one has none."""
-    return math.exp(float(np.mean(np.log(p99s)))) if all(p99 > 0 for p99 in p99s) else math.nan
+def mean_of_runs(values: Sequence[float]) -> float:
+    """The geometric mean; not a number where a run has none."""
+    return math.exp(float(np.mean(np.log(values)))) if all(value > 0 for value in values) else math.nan
 
 
 def known_or_none(values: Sequence[float]) -> list[float | None]:

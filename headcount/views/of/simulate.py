@@ -1,6 +1,8 @@
 """How fast one load is served, in words."""
 
-from files.documents import Json
+from collections.abc import Iterator
+
+from files.documents import ReadJson
 from headcount.queries.money import usd_per_month
 from headcount.queries.report_data.disaggregation import disaggregated_parts, disaggregated_text
 from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING, PERCENTILES, percentiles_json, runs_text
@@ -50,12 +52,13 @@ def summary(answer: SimulateResult) -> Summary:
         else servers_text(answer.replicas, answer.gpus)
     )
     low, high = answer.p99_interval("ttft_s") or (None, None)
-    runs = f"{len(answer.p99s)} runs" if answer.p99s else "this run"
+    runs = f"{len(answer.runs)} runs" if answer.runs else "this run"
+    p95 = {row["latency"]: row["p95"] for row in answer.rows()}
     tail = "" if low is None else f" TTFT p99 from {runs}: {seconds(low)} to {seconds(high)}."
     return Summary(
         question=f"How fast does {model_title(plan.architecture.name)} on {gpus} answer this load: "
         f"{answer.served.description}?",
-        answer=_answer(answer),
+        answer=_answer(answer, reached_text(p95["ttft_s"], p95["tpot_s"])),
         figures=(
             ("model", precision_text(plan)),
             ("servers", servers),
@@ -81,12 +84,7 @@ def head(answer: SimulateResult) -> list[Block]:
 
 
 def body(answer: SimulateResult) -> list[Block]:
-    rows = [
-        (name.removesuffix("_s").upper(), *(_latency(answer, name, row, each) for each in STATISTICS),
-         _p99_range(answer, name))
-        for row in answer.rows()
-        for name in [row["latency"]]
-    ]  # fmt: skip
+    rows = [cells for row in answer.rows() for cells in _latency_cells(answer, row)]
     preempted = words_of(answer.plan.args).preempted
     figures = [Line(f"  {name:<18}{value}") for name, value in rates(answer.result, preempted)]
     tenants: list[Block] = [Line(), table_of(TENANTS, answer.served.tenants)] if answer.served.tenants else []
@@ -95,19 +93,17 @@ def body(answer: SimulateResult) -> list[Block]:
     held = f"flow control: {answer.served.flow_control}" if answer.served.flow_control else ""
     if answer.served.attainment is not None:
         figures.append(Line(f"  {'attainment':<18}{percent(answer.served.attainment)}; asked: {answer.served.slo}"))
-    tails = runs_text(answer.p99s) or (P99_MEANING if any(answer.p99_interval(name) for name in TAILS) else "")
+    tails = runs_text(len(answer.runs)) or (P99_MEANING if any(answer.p99_interval(name) for name in TAILS) else "")
     said = (settings_text(answer.plan), host_text(answer.plan.budget), router, held, answer.served.counted, tails)
     dim = [Line(text, dim=True) for text in said if text]
-    column = f"p99, of {len(answer.p99s)} runs" if answer.p99s else P99_COLUMN
-    latencies = Table(columns=("", *STATISTICS, column), rows=rows)
+    latencies = Table(columns=("", *STATISTICS, P99_COLUMN), rows=rows)
     pools = disaggregated_blocks(answer.served.disaggregated)
     return [latencies, Line(), *figures, *pools, *tenants, *stages, Line(), *dim]
 
 
-def _answer(answer: SimulateResult) -> str:
+def _answer(answer: SimulateResult, reached: str) -> str:
     """What most requests get; both where the load may or may not queue."""
-    found, other = answer.result.to_json(), answer.other_end
-    reached = reached_text(found["ttft_s"]["p95"], found["tpot_s"]["p95"])
+    other = answer.other_end
     if other is None:
         return reached
     ends = other.to_json()
@@ -117,13 +113,24 @@ def _answer(answer: SimulateResult) -> str:
     )
 
 
-def _latency(answer: SimulateResult, name: str, row: Json, statistic: str) -> str:
+def _latency(answer: SimulateResult, name: str, row: ReadJson, statistic: str) -> str:
     """One figure, or from where to where it is if the load may or may not queue."""
     value, other = row[statistic], answer.other_end
     if other is None or name not in QUEUED or value is None:
         return latency_text(name, value)
     ends = sorted((value, other.to_json()[name][statistic]))
     return " to ".join(latency_text(name, end) for end in ends)
+
+
+def _latency_cells(answer: SimulateResult, row: ReadJson) -> Iterator[tuple[str, ...]]:
+    """One latency; below it, of several runs, the least and the most of each figure."""
+    name = row["latency"]
+    shown = (_latency(answer, name, row, statistic) for statistic in STATISTICS)
+    yield name.removesuffix("_s").upper(), *shown, _p99_range(answer, name)
+    if answer.runs:
+        spreads = (answer.spread(name, statistic) for statistic in STATISTICS)
+        texts = ("–" if each is None else " to ".join(latency_text(name, end) for end in each) for each in spreads)
+        yield "  runs", *texts, ""
 
 
 def _p99_range(answer: SimulateResult, name: str) -> str:

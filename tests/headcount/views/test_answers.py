@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,13 @@ from headcount.diagnostics import Facts, RefusedError, diagnostics, find_diagnos
 from headcount.diagnostics.shipped import step_times_not_measured
 from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING
 from headcount.queries.result import Result
+from headcount.text.units import latency_text
 from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import resolve
 from simulator.latency.gpu_constants import measured_text
 from simulator.study.capacity_row import CapacityRow
 from tests.headcount.conftest import SHORT_ANSWERS, figures
+from tests.headcount.told import summary_of
 
 Run = Callable[..., Any]
 HOUSE = Path(api.__file__).parent
@@ -272,6 +275,25 @@ def test_runs_are_those_of_their_seeds_and_the_interval_is_over_them() -> None:
     assert both["p99_of_runs"] == pytest.approx([of(3, 1)["p99"], of(4, 1)["p99"]], rel=1e-4)
     assert both["p99_low"] < min(both["p99_of_runs"]) and max(both["p99_of_runs"]) < both["p99_high"]
     assert both["p99"] == of(3, 1)["p99"]
+
+
+def test_all_latencies_of_several_runs_are_those_of_all_runs_with_their_spread() -> None:
+    """No row mixes the first run's p50 to p95 with the p99 of all."""
+    load: dict[str, Any] = {"workload": "chat", "users": 20, "max_model_len": 4096}
+    both = hc.simulate("qwen3-0.6b", "h100-sxm", **load, seed=3, runs=2)
+    alone = [hc.simulate("qwen3-0.6b", "h100-sxm", **load, seed=seed) for seed in (3, 4)]
+    rows = [{row["latency"]: row for row in each.rows()} for each in (both, *alone)]
+    for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
+        for statistic in ("mean", "p50", "p90", "p95", "p99"):
+            first, second = (each[name][statistic] for each in rows[1:])
+            assert rows[0][name][statistic] == pytest.approx(math.sqrt(first * second), rel=1e-3)
+            assert both.spread(name, statistic) == pytest.approx(sorted((first, second)), rel=1e-3)
+    text = str(both)
+    least, most = both.spread("e2e_s", "p95") or (0.0, 0.0)
+    assert f"{latency_text('e2e_s', least)} to {latency_text('e2e_s', most)}" in text
+    assert "  runs" not in str(alone[0])
+    p95 = rows[0]["ttft_s"]["p95"]
+    assert f"begin within {1000 * p95:,.0f} ms" in summary_of(both).answer
 
 
 def test_a_trace_is_not_run_with_other_seeds() -> None:
