@@ -33,6 +33,7 @@ class Fit:
 
     ratios: Mapping[str, float]  # by each of JUDGED that the runs tell
     limits: Mapping[str, float]  # by how much a ratio may differ from 1, as a factor
+    sequences: float  # requests at once, the median over the runs: the limits are those of so many
     misfit: float
     worst: tuple[str, str, float]  # the run that lies furthest off, with which latency and ratio
 
@@ -151,6 +152,7 @@ def _fit(checked: Sequence[Checked], model: LatencyModel) -> Fit:
     return Fit(
         ratios={name: math.exp(np.median([each[name] for each in misses if name in each])) for name in names},
         limits={name: math.exp(np.median([wide[name] for wide in widths])) for name in names},
+        sequences=float(np.median([_in_flight(each) for each in checked])),
         misfit=math.sqrt(np.mean([size**2 for size, *_ in off])),
         worst=max(off, key=lambda each: abs(each[0]))[1:],
     )

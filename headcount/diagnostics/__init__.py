@@ -77,6 +77,7 @@ class Facts:
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
     plans: Sequence["Deployment"] = ()  # that are answered for, each once
     steps: Sequence[tuple["Deployment", "AverageStep"]] = ()  # that the simulated plans took on average
+    sequences: float | None = None  # running at once, where one load is known by that alone
     traffic: "TrafficEffects | None" = None  # what max_model_len makes of the load
     traffic_of: str = ""  # of several layouts, whose traffic that is
     cancelled: "Cancellations | None" = None  # by clients that do not wait for ever, at the capacity

@@ -263,7 +263,7 @@ def step_time_error(facts: Facts) -> Found:
     said: dict[str, str] = {}  # of the first plan of each kind of GPU; the first of all leads
     for plan in facts.plans:
         if plan.gpu.name not in said:
-            sequences = next((step.sequences for other, step in facts.steps if other is plan), None)
+            sequences = next((step.sequences for other, step in facts.steps if other is plan), facts.sequences)
             said[plan.gpu.name] = words.step_time_error(plan.latency, sequences)
     for name, text in said.items():
         yield f"{name}: {text}" if len(said) > 1 else text, ""

@@ -143,7 +143,11 @@ def check(
     count = len(inputs.runs)
     pairs = list(zip(replays, checked, strict=True))
     diagnosis = diagnose(pairs, values, lambda note: progress(Progress(count, count, f"with {note}")))
-    facts = Facts(architecture=replays[0].deployment.architecture, plans=[item.deployment for item in replays])
+    facts = Facts(
+        architecture=replays[0].deployment.architecture,
+        plans=[item.deployment for item in replays],
+        sequences=None if diagnosis is None else diagnosis.fit.sequences,
+    )
     return CheckResult(
         diagnostics=find_diagnostics(facts, strict=strict),
         checked=tuple(checked),

@@ -1,6 +1,7 @@
 """`headcount calibrate fit`, `headcount calibrate check`, `--latency-profile`."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -256,6 +257,8 @@ def test_a_check_says_by_how_much_a_server_is_too_slow_and_what_would_explain_it
     verdict, figures, explanation = ran.out.splitlines()[1:4]
     assert verdict.startswith("verdict: your server is slower than expected for h100-sxm: TPOT is ")
     assert "90 % of servers lie within ±" in figures
+    intervals = re.findall(r"±(\d+)% .TPOT.", " ".join(ran.out.split()))
+    assert len(intervals) >= 2 and len(set(intervals)) == 1, "one interval, above and below"
     assert explanation.startswith("  best explanation of")
     shown = page.read_text(encoding="utf-8").replace("\u00a0", " ")
     assert "Your server is slower than expected for h100-sxm: TPOT is " in shown
