@@ -282,7 +282,7 @@ def test_a_few_cases_are_all_in_the_headline(answer: hc.WhatifResult) -> None:
     made = replace(answer, cells=tuple(cells), users=(500,), bought=tuple(bought))
     said = head_of(made)[1]
     assert "2 × NVIDIA H100 SXM with average context 8,192 tokens; 16 GPUs with 16,384 tokens; " in str(said)
-    assert "40 GPUs with 32,768 tokens, cut to 10; no number of GPUs with 131,072 tokens" in str(said)
+    assert "40 GPUs with 32,768 tokens, cut to 10; no number of GPUs is enough with 131,072 tokens" in str(said)
     table = [line for line in str(made).splitlines() if line.startswith("average context 32,768")]
     assert table[0].startswith("average context 32,768, simulated at 10 ")
 
