@@ -112,7 +112,7 @@ def test_rows_keep_their_places_when_times_do_not_ascend(tmp_path: Path) -> None
         (HEADER + "\n2023-11-16 10:00:00,5,5,6\n", "line 2: has 4 cells; the header has 3 columns"),
         (
             "a,b,c\n1,2,3\n",
-            "of another CSV, JSON lines, JSON array or log name the columns: --columns time=",
+            "for CSV, Parquet or JSON, name the columns: --columns time=",
         ),
     ],
 )
