@@ -15,7 +15,7 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes, constant_step_times
 from simulator.results import whole_run
 from simulator.simulation import Simulation
-from tests.simulator.random_cases import Case, cases, with_one_table
+from tests.simulator.random_cases import Case, cases, in_segments
 from workloads.requests import independent_requests
 
 EXAMPLES = 60
@@ -52,7 +52,7 @@ def test_blocks_are_free_or_held_at_every_moment_and_all_free_at_the_end(case: C
 
 
 @settings(max_examples=EXAMPLES)
-@given(cases().map(with_one_table))
+@given(cases().map(in_segments))
 def test_segments_of_blocks_are_free_or_held_at_every_moment(case: Case) -> None:
     simulation = Simulation(case.fleet, case.table)
     for until_s in np.linspace(0.0, 4.0, 9):
@@ -111,10 +111,10 @@ def check_segments(arrays: Arrays, number: int) -> None:
     holders, num_unhashed = np.zeros(len(arrays.segments), np.int64), 0
     for request in arrays.requests:
         if request["row"] >= 0 and request["replica"] == number:
-            held = held_segments(arrays, request)
+            held, unhashed = held_segments(arrays, request)
             assert len(set(held)) == len(held)
             np.add.at(holders, held, 1)
-            num_unhashed += int(request["num_blocks"] - request["cached_blocks"])
+            num_unhashed += unhashed
     np.testing.assert_array_equal(holders[cached], of["holders"])
     unheld = engine["num_usable_blocks"] - num_unhashed - lengths[of["holders"] > 0].sum()
     assert engine["num_free_blocks"] == unheld >= engine["num_cached_free_blocks"]
@@ -131,21 +131,29 @@ def cached_segments(arrays: Arrays, engine: int) -> list[int]:
     return cached
 
 
-def held_segments(arrays: Arrays, request: Any) -> list[int]:
-    """What a request holds, from its last block to its first."""
-    row = arrays.tables[request["row"]]
-    held, end = [], int(request["cached_blocks"])
-    for place in range(2 * int(row[0]) - 1, 0, -2):
-        assert row[place + 1] == end
-        begin, segment = int(row[place - 1]) if place > 1 else 0, int(row[place])
-        while end > begin:
-            of = arrays.segments[segment]
-            assert of["end"] == end
-            held.append(segment)
-            segment, end = int(of["below"]), int(of["first"])
-        assert end == begin
-    assert end == 0
-    return held
+def held_segments(arrays: Arrays, request: Any) -> tuple[list[int], int]:
+    """What a request holds, group by group, from its last block to its first; and how many blocks without a hash."""
+    pool = arrays.pools[arrays.replicas["pool"][request["replica"]]]
+    held, num_unhashed = [], 0
+    for group in range(int(pool["num_groups"])):
+        start = int(arrays.table_starts[request["row"], group])
+        row = arrays.tables[request["row"], group * (2 + 2 * int(pool["row_blocks"])) :]
+        end = int(request["num_blocks"])
+        for place in range(2 * int(row[0]), 2 * int(row[1]), -2):
+            num_unhashed += end - int(row[place + 1])
+            begin, segment = max(int(row[place - 1]), start) if place > 2 + 2 * int(row[1]) else start, int(row[place])
+            end = int(row[place + 1])
+            if segment == layout.NONE:
+                num_unhashed += end - begin
+                end = begin
+            while end > begin:
+                of = arrays.segments[segment]
+                assert of["end"] == end and of["key"] % pool["num_groups"] == group
+                held.append(segment)
+                segment, end = int(of["below"]), int(of["first"])
+            assert end == begin
+        num_unhashed += end - start
+    return held, num_unhashed
 
 
 def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:

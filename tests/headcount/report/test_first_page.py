@@ -19,7 +19,8 @@ def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
     room, details = Headroom(needed=None, low=100, users=110, high=120), {"swing": 0.2, "tornado": swings}
     (told,) = top_assumptions(details, room)
     assert told == (
-        "A user's pause before the next message: 50 ms. If only this is 20% shorter: 90 users instead of 100."
+        "A user's pause before the next message: 50 ms. If only this is 20% shorter: about 90 users instead of 100 "
+        "(estimated)."
     )
     assert combined_sensitivity(details, room) == ""
 
