@@ -188,7 +188,8 @@ class AskedLoad:
         """None where the load has no stages."""
         if self.load.stages is None:
             return None
-        return Stages(self.load.stages, self.load.stage_length or STAGE_LENGTH_S)
+        given = self.load.stage_length
+        return Stages(self.load.stages, STAGE_LENGTH_S if given is None else given)
 
     def _with_prefixes(self, table: RequestTable) -> RequestTable:
         load = self.load

@@ -47,6 +47,7 @@ def test_the_text_has_a_row_for_each_stage(headcount: Run) -> None:
     ("given", "said"),
     [
         ({"stages": (0.0,)}, "all stages have a rate of 0"),
+        ({"stage_length": 0.0}, "it must last longer than 0"),
         ({"num_prefixes": 3}, "--num-prefixes needs --prefix-len"),
         ({"users": 5}, "cannot go with"),
     ],
