@@ -68,31 +68,32 @@ class SharedPrefixes:
 
     def before(self, table: RequestTable, seed: int) -> RequestTable:
         """The requests, which share nothing yet, with their prefixes before the prompts that they have."""
-        rng, n = stream(seed, "prefixes"), table.num_requests
-        prefix = np.minimum((rng.random(n) * self.num_prefixes).astype(np.int64), self.num_prefixes - 1)
+        luck, rows = stream(seed, "prefixes").random((2, table.num_requests)), np.arange(table.num_requests)
+        contents = [_drawn(luck[0], self.num_prefixes)]
         prompt_tokens = table.prompt_tokens.astype(np.int64) + self.tokens
+        ends = [np.full(len(rows), self.tokens)]
+        if self.prompts_per_prefix is not None:
+            prompt = contents[0] * self.prompts_per_prefix + _drawn(luck[1], self.prompts_per_prefix)
+            prompt_tokens = _first_of_each(prompt, prompt_tokens)
+            contents.append(self.num_prefixes + prompt)
+            ends.append(prompt_tokens)
         if int(prompt_tokens.max(initial=0)) >= OPEN_END:
             raise InputError(f"a prefix of {self.tokens:,} tokens makes a prompt of {OPEN_END:,} or more; shorten it")
-        contents, ends = [prefix], [np.full(n, self.tokens)]
-        first_own = self.num_prefixes
-        if self.prompts_per_prefix is not None:
-            number = np.minimum((rng.random(n) * self.prompts_per_prefix).astype(np.int64), self.prompts_per_prefix - 1)
-            contents.append(first_own + prefix * self.prompts_per_prefix + number)
-            ends.append(prompt_tokens)
-            first_own += self.num_prefixes * self.prompts_per_prefix
-            prompt_tokens[:] = _first_of_each(contents[1], prompt_tokens)
-            ends[1] = prompt_tokens
-        contents.append(first_own + np.arange(n))
-        ends.append(np.full(n, OPEN_END))
-        spans = len(contents)
+        contents.append(self.num_prefixes * (1 + (self.prompts_per_prefix or 0)) + rows)  # the request's own
+        ends.append(np.full(len(rows), OPEN_END))
         return replace(
             table,
             prompt_tokens=prompt_tokens.astype(np.int32),
-            span_start=spans * np.arange(n, dtype=np.int64),
-            span_count=np.full(n, spans, np.int32),
+            span_start=len(contents) * rows,
+            span_count=np.full(len(rows), len(contents), np.int32),
             span_content=np.column_stack(contents).ravel(),
             span_end=np.column_stack(ends).ravel().astype(np.int32),
         )
+
+
+def _drawn(luck: FloatArray, count: int) -> IntArray:
+    """Whole numbers below `count`, alike for as much luck however many there are."""
+    return np.minimum((luck * count).astype(np.int64), count - 1)
 
 
 def _first_of_each(content: IntArray, values: IntArray) -> IntArray:

@@ -1,5 +1,8 @@
 """Loads of fixed or uniform lengths, as benchmark clients make them, and when they arrive."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from files.limits import check_limit
@@ -54,21 +57,13 @@ def open_load(
     return independent_requests(arrival_s=arrival_s, prompt_tokens=prompt, output_tokens=output)
 
 
-def staged_load(
-    *,
-    stages: Stages,
-    input_len: int,
-    output_len: int,
-    arrivals: Arrivals = POISSON,
-    length_spread: float = 1.0,
-    seed: int = 0,
-) -> RequestTable:
-    """What a client sends that holds one rate after the other. Lengths as in `closed_load`."""
+def staged_load(stages: Stages, *, arrivals: Arrivals = POISSON, seed: int = 0, **lengths: Any) -> RequestTable:
+    """What a client sends that holds one rate after the other. `lengths` as in `open_load`."""
     arrival_s = stages.times(seed, arrivals)
     if not len(arrival_s):
         raise InputError("no request arrives in any stage; give higher rates or longer stages")
-    prompt, output = _lengths(len(arrival_s), input_len, output_len, length_spread, seed)
-    return independent_requests(arrival_s=arrival_s, prompt_tokens=prompt, output_tokens=output)
+    at_once = open_load(rate_per_s=np.inf, num_requests=len(arrival_s), seed=seed, **lengths)
+    return replace(at_once, arrival_s=arrival_s)
 
 
 def single_turn_users(

@@ -166,7 +166,7 @@ class AskedLoad:
             return self._with_clients(table, "--concurrency"), words, ()
         if (stages := self.stages) is not None:
             lengths = self._lengths("--stages")
-            table = staged_load(stages=stages, arrivals=self._arrivals(), seed=self.seed, **lengths)
+            table = staged_load(stages, arrivals=self._arrivals(), seed=self.seed, **lengths)
             rates = ", ".join(f"{rate:g}" for rate in stages.rates_per_s)
             words = f"{rates} requests/s for {stages.length_s:g} s each, {table.num_requests:,} requests"
             return self._with_clients(table, "--stages"), words, ()
@@ -201,10 +201,10 @@ class AskedLoad:
         return SharedPrefixes(load.prefix_len, load.num_prefixes or 1, load.prompts_per_prefix).before(table, self.seed)
 
     def _with_clients(self, table: RequestTable, load: str) -> RequestTable:
-        """All that traffic can change of a load of fixed lengths."""
-        table = self._with_prefixes(table)
+        """A load of fixed lengths with its prefixes, and all that traffic can change of it."""
         clients = changed_clients(self.traffic.changes, load)
-        return (clients if self.tenants is None else of_tenants(clients, self.tenants)).applied(table, self.seed)
+        whose = clients if self.tenants is None else of_tenants(clients, self.tenants)
+        return whose.applied(self._with_prefixes(table), self.seed)
 
     def _arrivals(self) -> Arrivals:
         arrivals, burstiness = self.load.arrivals, self.load.burstiness

@@ -9,7 +9,7 @@ import numpy as np
 
 from files.documents import Json
 from files.errors import HeadcountError
-from headcount.diagnostics import facts_about, find_diagnostics
+from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_disaggregated
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import AskedLoad, LoadInput
@@ -207,25 +207,27 @@ def simulate(
         disaggregated=disaggregated,
         runs=(served.latencies(), *others) if others else (),
     )
-    other = other_end_of(
-        answer.plan,
-        served,
-        answer.mean_interval("ttft_s"),
-        lambda factor: of_load(whole, step_time_factor=factor).result,
-    )
-    known = replace(
+    interval = answer.mean_interval("ttft_s")
+    other = other_end_of(plan, served, interval, lambda factor: of_load(whole, step_time_factor=factor).result)
+    answer = replace(answer, other_end=other)
+    return replace(answer, diagnostics=find_diagnostics(_facts_of(answer, known), strict=strict))
+
+
+def _facts_of(answer: SimulateResult, known: Facts) -> Facts:
+    """What is `known` before the load is served, with what it shows."""
+    served = answer.served
+    return replace(
         known,
-        steps=[(plan, served.step)],
+        steps=[(answer.plan, served.step)],
         traffic=served.traffic,
         trace=served.trace,
         cancelled=served.result.cancelled,
-        may_queue=queue_facts(served.result, other),
+        may_queue=queue_facts(served.result, answer.other_end),
         **api_server_facts_of_load(
-            plan,
-            replicas,
-            disaggregated,
+            answer.plan,
+            answer.replicas,
+            answer.disaggregated,
             queue_share=served.result.api_server_queue_share,
             tokens_per_s=served.result.output_tokens_per_s,
         ),
     )
-    return replace(answer, diagnostics=find_diagnostics(known, strict=strict), other_end=other)

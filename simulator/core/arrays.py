@@ -374,17 +374,11 @@ def _open_order(table: RequestTable) -> NDArray[np.int32]:
 
 def _spans(table: RequestTable, *, are_dense: bool, groups: int) -> NDArray[np.void]:
     """Content ids fit 32 bits with a group of layers; dense ones lie below the number of spans."""
-    values = np.zeros(table.num_spans, layout.SPAN)
-    values["content"] = _short_ids(table.span_content, below=max(table.num_spans, 1) if are_dense else 2**31 // groups)
-    values["end"] = table.span_end
+    values, content = np.zeros(table.num_spans, layout.SPAN), table.span_content
+    if content.max(initial=0) >= (max(len(content), 1) if are_dense else 2**31 // groups):
+        content = np.unique(content, return_inverse=True)[1]
+    values["content"], values["end"] = content, table.span_end
     return values
-
-
-def _short_ids(content: NDArray[np.int64], *, below: int) -> NDArray[np.int64]:
-    """Content ids equal where the given ones are, and in a row where one of those is not `below`."""
-    if content.max(initial=0) < below:
-        return content
-    return np.unique(content, return_inverse=True)[1]
 
 
 def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> None:

@@ -199,8 +199,11 @@ class Simulated:
 
     def share_under(self, slo: SLO) -> float:
         """Users at 95 % confidence under another SLO over those under its own, once it is confirmed."""
-        own, other = self._safe_size_under(self.question.slo), self._safe_size_under(slo)
-        return other / own if own else 0.0
+        return self._safe_size_under(slo) / self._own_safe_size if self._own_safe_size else 0.0
+
+    @cached_property
+    def _own_safe_size(self) -> float:
+        return self._safe_size_under(self.question.slo)
 
     def _safe_size_under(self, slo: SLO) -> float:
         """The load at 95 % confidence under an SLO, from what was simulated; without the error of replications."""

@@ -1,4 +1,4 @@
-"""Which commands of a repository are taken, and how their answers are told apart."""
+"""Which commands of a repository are taken, and how their answers are classified."""
 
 from pathlib import Path
 

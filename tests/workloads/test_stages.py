@@ -45,7 +45,7 @@ def test_a_ladder_that_is_none_is_refused(rates: tuple[float, ...], length_s: fl
 
 def test_stages_in_which_nothing_arrives_are_refused() -> None:
     with pytest.raises(InputError, match="no request arrives"):
-        staged_load(stages=Stages((1e-6,), 1.0), input_len=8, output_len=8)
+        staged_load(Stages((1e-6,), 1.0), input_len=8, output_len=8)
 
 
 @given(st.integers(1, 5), st.none() | st.integers(1, 4), st.integers(0, 50))

@@ -69,33 +69,32 @@ def _estimated_cost(layout: Layout, sort: str) -> float:
 
 
 def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout], str]) -> Iterator[tuple[str, str]]:
-    """A label and the options, by cost per user: those of the best's GPU, and those of other GPUs.
+    """A label and the options that may cost no more per user than the best.
 
     Step times of one GPU are wrong alike, so that the interval of the ratio says all. Those of two GPUs are not: one
     that is known less well may still be the cheaper one.
     """
     if best is None:
         return
-    close = [each for each in layouts if each is not best and each.users and _may_be_as_cheap(each, best)]
-    near = [f"{named(each)} ({_cost(each)} per user)" for each in close if each.gpu_name == best.gpu_name]
-    unsure = [
-        f"{named(each)} (${_expected_cost(each):,.2f} per expected user)"
-        for each in close
-        if each.gpu_name != best.gpu_name
-    ]
+    others = [each for each in layouts if each is not best and each.users]
+    near = [each for each in others if _is_near(each, best)]
+    unsure = [each for each in others if each not in near and _expected_cost(each) <= _expected_cost(best)]
     if near:
-        yield "nearly as cheap", f"{_told(near)}: the difference is within its interval"
+        found = _told([f"{named(each)} ({_cost(each)} per user)" for each in near])
+        yield "nearly as cheap", f"{found}: the difference is within its interval"
     if unsure:
+        found = _told([f"{named(each)} (${_expected_cost(each):,.2f} per expected user)" for each in unsure])
         yield (
             "may be as cheap",
-            f"{_told(unsure)}; the first row costs ${_expected_cost(best):,.2f} per expected user, and is known better",
+            f"{found}; the first row costs ${_expected_cost(best):,.2f} per expected user, and is known better",
         )
 
 
-def _may_be_as_cheap(each: Layout, best: Layout) -> bool:
-    """Whether its users or its expected users may cost no more."""
-    ratio = each.cost_over(best)
-    return ratio is not None and (ratio.low <= 1 or _expected_cost(each) <= _expected_cost(best))
+def _is_near(each: Layout, best: Layout) -> bool:
+    """Whether the interval of the costs holds that of the best; of one GPU, that of expected users will do."""
+    shown, expected = each.cost_over(best), each.expected_cost_over(best)
+    is_expected = expected is not None and expected.low <= 1 <= expected.high and each.gpu_name == best.gpu_name
+    return is_expected or (shown is not None and shown.low <= 1)
 
 
 def _expected_cost(each: Layout) -> float:

@@ -66,7 +66,7 @@ def _said(answer: AutoscalingResult) -> str:
 def _scaled_said(answer: AutoscalingResult) -> str:
     """What the best autoscaler does where a fixed fleet is cheaper, and which of its settings to change."""
     rows, number = answer.rows(), answer.best_scaled
-    assert number is not None, "one fixed fleet alone is told in a sentence of its own"
+    assert number is not None, "one fixed fleet alone has a sentence of its own"
     row, goal = rows[number], answer.goals[number]
     if answer.meets(number):
         more = _more_or_less(row, rows[answer.best])

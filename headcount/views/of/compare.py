@@ -167,13 +167,14 @@ def _legend(answer: CompareResult) -> list[str]:
     """What the columns mean."""
     gpus = {layout.asked.gpu.name: layout.asked.gpu for layout in answer.layouts if layout.asked}
     of = PER_SAFE_USER if answer.by_cost else SAFE
+    shared = "differ between GPUs" if len(gpus) > 1 else "all layouts of one GPU share"
     is_served = any(layout.row and layout.row.safe_point for layout in answer.layouts)
     at = f"with the users {AT_CONFIDENCE}" if is_served else f"with the {BEST}, where they are close to their limits"
     return [
         f"{safe_meaning(COVERED)} {BEST}: the mean. Latencies are simulated {at}. {PER_SAFE_MEANING}",
         *price_lines((gpu, gpu.usd_per_hour) for gpu in gpus.values()),
         f"… vs best: {of} compared with the first row, simulated with the same requests, with the 95 % interval over "
-        f"replications.",
+        f"replications. It leaves out step-time errors, which {shared}.",
         *[GPUS_REMARK] * (len(gpus) > 1),
         *[HITS_LEGEND] * _shows_hits(answer),
         *["≈: from few replications; --precision makes every row as well known as the first."]

@@ -52,7 +52,7 @@ def summary(answer: OptimizeResult) -> Summary:
     compared, best, base = answer.compared, answer.best, answer.base
     question = f"Which engine arguments serve the most users of {model_title(compared.model)}?"
     beside = f"unchanged settings ({_held(answer)}), which serve {base.users:,} users {AT_CONFIDENCE}"
-    gained = f"Expected users: {ratio_text(answer.gain)} compared with {beside}. " if best is not base else ""
+    gained = f"Users: {ratio_text(answer.gain)} compared with {beside}. " if best is not base else ""
     options = compared_options(compared.layouts, best)
     if options and any(each.users > best.users for each in compared.layouts):
         options = replace(options, note=f"{options.note} {SIMPLEST_REMARK}")
@@ -92,7 +92,7 @@ def body(answer: OptimizeResult) -> list[Block]:
     close = [each for each in answer.compared.layouts if answer.gain_is_close(each)]
     remarks = [
         Line(
-            f"{each.name}: {each.users:,} users are within noise of the best's {answer.best.users:,} "
+            f"{each.name}: {each.users:,} users are not clearly over 1 % more than the best's {answer.best.users:,} "
             f"({ratio_text(each.users_over(answer.best))}); the best changes fewer settings"
         )
         for each in close

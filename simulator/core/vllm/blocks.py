@@ -269,14 +269,13 @@ def retained_until(a: Arrays, p: Pool, req: Request, group: int, index: int) -> 
         return p.max_model_len
     if p.retention_interval == NONE and p.cache_unit == 1:
         return p.max_model_len
-    unit, found = p.cache_unit // of.block_ratio, index  # blocks of this group between two ends of hits
-    if p.retention_interval != 0:
-        segment = unit if p.retention_interval == NONE else p.retention_interval // (p.block_size * of.block_ratio)
-        if tail >= segment:
+    found, every = index, retained_every(a, p, group)
+    if every > 0:
+        if tail >= every:
             return p.max_model_len
-        if index % segment >= segment - tail:
-            found = (index // segment + 1) * segment
-    for end in retained_ends(p, req, unit):
+        if index % every >= every - tail:
+            found = (index // every + 1) * every
+    for end in retained_ends(a, p, req, group):
         if end - tail <= index < end:
             found = max(found, end)
     return found
@@ -289,19 +288,28 @@ def next_retained(a: Arrays, p: Pool, req: Request, group: int, index: int, limi
     end = min(retained_until(a, p, req, group, index), limit)
     if end > index or index >= limit:
         return min(index, limit), end
-    unit, found = p.cache_unit // of.block_ratio, limit
-    if p.retention_interval != 0:
-        segment = unit if p.retention_interval == NONE else p.retention_interval // (p.block_size * of.block_ratio)
-        found = min(found, (index // segment + 1) * segment - of.tail)
-    for end in retained_ends(p, req, unit):
+    found, every = limit, retained_every(a, p, group)
+    if every > 0:
+        found = min(found, (index // every + 1) * every - of.tail)
+    for end in retained_ends(a, p, req, group):
         if end - of.tail > index:
             found = min(found, end - of.tail)
     return found, min(retained_until(a, p, req, group, found), limit)
 
 
 @kernel
-def retained_ends(p: Pool, req: Request, unit: int) -> tuple[int, int]:
+def retained_every(a: Arrays, p: Pool, group: int) -> int:
+    """A window's blocks are retained before each multiple of so many blocks of its group; 0: of none."""
+    ratio = a.groups[p.first_group + group].block_ratio
+    if p.retention_interval == NONE:
+        return p.cache_unit // ratio
+    return p.retention_interval // (p.block_size * ratio)
+
+
+@kernel
+def retained_ends(a: Arrays, p: Pool, req: Request, group: int) -> tuple[int, int]:
     """Where a window's blocks are retained before, counted in blocks of its group: the prompt's end and a junction."""
+    unit = p.cache_unit // a.groups[p.first_group + group].block_ratio  # between two ends of hits
     unit_tokens = p.block_size * p.cache_unit
     return (req.prompt - 1) // unit_tokens * unit, req.shared_prefix_boundary // unit_tokens * unit
 

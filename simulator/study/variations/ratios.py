@@ -17,13 +17,14 @@ def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = No
     coarse one by what few replications showed of it. `numbers` is how many replications count, where not all that
     both have.
     """
-    found = _expected_ratio(row, base, numbers)
+    found = expected_ratio(row, base, numbers=numbers)
     if found is None or not row.users_low or not base.users_low:
         return found
     return times(found, row.users_low / base.users_low / found.mean)
 
 
-def _expected_ratio(row: CapacityRow, base: CapacityRow, numbers: int | None) -> Interval | None:
+def expected_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
+    """The same of the expected users."""
     if row.evidence != base.evidence:
         row, base = row.coarse or row, base.coarse or base
     if not row.users or not base.users or row.knee is None or base.knee is None:

@@ -165,7 +165,7 @@ def test_what_a_chart_turns_on_or_off_counts(headcount: Run, caplog: pytest.LogC
 
 @pytest.mark.parametrize(
     "folder",
-    ["/models/Llama-3.1-8B-Instruct/", "/root/.cache/huggingface/hub/models--meta-llama--Llama-3.1-8B/snapshots/0e9e3"],
+    ["/models/Llama-3.1-8B-Instruct/", "/data/hub/models--meta-llama--Llama-3.1-8B/snapshots/0e9e3"],
 )
 def test_a_folder_of_another_machine_is_the_model_of_its_name(
     headcount: Run, folder: str, caplog: pytest.LogCaptureFixture

@@ -19,10 +19,10 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.operation import Operations
 from simulator.fleet.router import Router, find_router
 from simulator.fleet.view import View
-from simulator.latency.step_time import BatchSums
 from simulator.simulation import check_lengths
 from tests.simulator.core.simpy_autoscaling import OperatedTwin
 from tests.simulator.core.simpy_gateway import Gateway, moment
+from tests.simulator.core.simpy_steps import Steps
 from workloads.requests import NEXT_FREE, NO_PREDECESSOR, RequestTable
 
 Process = Generator[simpy.Event, None, None]
@@ -297,7 +297,7 @@ class Server:
         self.stage_free_s = 0.0  # when the first pipeline stage can take the next step
         self.last_end_s = 0.0  # of the steps given to the GPU
         self.previous_end_s = 0.0
-        self.stalled_s, self.num_stalls = -math.inf, 0  # of a cold server
+        self.steps = Steps(pool.step_times)
         self.is_gone = False
         self.env.process(self.serve())
 
@@ -377,7 +377,7 @@ class Server:
         """
         if plan.is_empty:
             return rank.in_flight[-1][1]
-        step_s = self.step_s(plan, 0.0) + self.cold_s([plan])
+        step_s = self.steps.step_s(plan, 0.0) + self.steps.stall_s([plan], self.env.now)
         start_s, stage_s = max(self.stage_free_s, self.env.now), step_s / self.pool.engine.pipeline_parallel_size
         self.stage_free_s = start_s + stage_s
         self.last_end_s = max(start_s + step_s, self.last_end_s + stage_s)
@@ -387,36 +387,9 @@ class Server:
         """One step of all ranks: the slowest says how long it takes."""
         tokens = sum(sum(plan.num_scheduled_tokens.values()) for plan in plans)
         shared_s = float(self.pool.step_times.shared(np.array([float(tokens)]))[0])
-        step_s = max(self.step_s(plan, shared_s) for plan in plans) + self.cold_s(plans)
+        step_s = max(self.steps.step_s(plan, shared_s) for plan in plans) + self.steps.stall_s(plans, self.env.now)
         self.previous_end_s = self.last_end_s
         self.last_end_s = max(self.last_end_s, self.env.now) + step_s
-
-    def cold_s(self, plans: list[Plan]) -> float:
-        """How much longer the next step takes: the first does, then some with prompts, a while apart."""
-        times = self.pool.step_times
-        if self.num_stalls > 0:
-            holds_prefill = any(self.sums_of(plan).prefill_tokens > 0 for plan in plans)
-            is_due = self.env.now >= self.stalled_s + times.cold_apart_s
-            if self.num_stalls >= times.cold_stalls or not (holds_prefill and is_due):
-                return 0.0
-        self.num_stalls, self.stalled_s = self.num_stalls + 1, self.env.now
-        return times.cold_start_s
-
-    def step_s(self, plan: Plan, shared_s: float) -> float:
-        return self.pool.step_times.step_s(self.sums_of(plan), shared_s)
-
-    def sums_of(self, plan: Plan) -> BatchSums:
-        sums = BatchSums()
-        for request, tokens in plan.num_scheduled_tokens.items():
-            end = request.num_computed_tokens
-            sums.add(
-                start=end - tokens,
-                end=end,
-                is_sampled=request in plan.sampled,
-                is_decode=tokens == 1 or request in plan.num_drafts,
-                window=self.pool.step_times.window,
-            )
-        return sums
 
     def complete(self, rank: Engine) -> None:
         plan, _ = rank.in_flight.pop(0)

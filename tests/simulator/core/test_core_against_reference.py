@@ -59,7 +59,7 @@ def test_every_request_has_the_same_times_preemptions_prefix_hits_and_replica(ca
     assert_same(case)
 
 
-@settings(max_examples=60)
+@settings(max_examples=120)
 @given(cases().map(in_segments))
 def test_segments_of_blocks_are_found_held_and_evicted_as_single_blocks_are(case: Case) -> None:
     assert len(Simulation(case.fleet, case.table).arrays.segments)
