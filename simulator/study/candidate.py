@@ -25,6 +25,7 @@ from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, Screened, empty_row, no_capacity_reason, row_of
 from simulator.study.estimate import Estimate, estimate_users, estimated_users, stationary_load
 from simulator.study.points import Evaluator, Point, Watcher
+from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
 from simulator.study.served import COARSE_REQUESTS, safe_point
 from simulator.study.slo import SLO
@@ -195,7 +196,13 @@ class Simulated:
 
     @cached_property
     def _found(self) -> Capacity:
+        _ = self.coarse  # what is found must not depend on whether that was asked for before
         return self._search.confirmed(self.question.precision)
+
+    @cached_property
+    def _found_with(self) -> dict[float, tuple[Replication, ...]]:
+        _ = self._confirmed
+        return dict(self._evaluator.known)
 
     def share_under(self, slo: SLO) -> float:
         """Users at 95 % confidence under another SLO over those under its own, once it is confirmed."""
@@ -206,18 +213,21 @@ class Simulated:
         return self._safe_size_under(self.question.slo)
 
     def _safe_size_under(self, slo: SLO) -> float:
-        """The load at 95 % confidence under an SLO, from what was simulated; without the error of replications."""
-        crossing = crossing_under(self._evaluator, self._found, slo)
+        """The load at 95 % confidence under an SLO; without the error of replications.
+
+        It begins from what the confirmed row was found with, so that no other limit asked before it matters.
+        """
+        evaluator = replace(self._evaluator, known=dict(self._found_with))
+        crossing = crossing_under(evaluator, self._found, slo)
         if crossing is None:
             return 0.0
         found = Capacity(low=crossing.size, mean=crossing.size, high=crossing.size, pair=(crossing.point,))
-        within = located_within_errors([self.plan], [self.replicas], self._evaluator, found, FINE, slo=slo)
+        within = located_within_errors([self.plan], [self.replicas], evaluator, found, FINE, slo=slo)
         low = interval_of_users({"low": FINE, "mean": FINE, "high": FINE}, within)["users_low"]
         return crossing.size * float(low) / FINE
 
     @cached_property
     def _confirmed(self) -> CapacityRow:
-        _ = self.coarse  # what is found must not depend on whether that was asked for before
         plan, evaluator, found = self.plan, self._evaluator, self._found
         row = self._row_of(found, lambda users: users_within_errors([plan], evaluator, found, users))
         row = replace(row, safe_point=safe_point(evaluator, found, users=row.users, users_low=row.users_low))

@@ -16,10 +16,11 @@ from headcount.queries.report_data.study import loads_json
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study import loads
+from simulator.study.candidate import RunContext
 from simulator.study.capacity_interval import interval_of_users
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
-from simulator.study.capacity_table import capacity_rows
+from simulator.study.capacity_table import CapacityTable, capacity_rows
 from simulator.study.slo import SLO
 from simulator.study.statistics import t_interval
 from workloads.synthetic import single_turn_users
@@ -78,6 +79,15 @@ def test_rows_come_in_the_asked_order() -> None:
     rows = list(capacity_rows(question(gpus=(2, 1))))
     assert [row.gpus for row in rows] == [2, 1]
     assert [(row.replicas, row.tp) for row in rows] == [(2, 1), (1, 1)]
+
+
+@pytest.mark.slow
+def test_what_a_longer_limit_serves_does_not_depend_on_limits_asked_before() -> None:
+    def shares(*factors: float) -> list[float]:
+        (found,) = CapacityTable(question=question(gpus=(1,)), how=RunContext()).candidates(1)
+        return [found.simulated.share_under(found.simulated.question.slo.with_ttft(factor)) for factor in factors]
+
+    assert shares(4.0) == shares(2.0, 0.5, 4.0)[2:]
 
 
 @pytest.mark.slow
