@@ -47,7 +47,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     arrays = Arrays(
         pools=_pools(fleet, pools, table),
         cursor=_cursor(log_steps, words, table),
-        requests=np.tile(_requests(table), fleet.num_legs),
+        requests=_requests(table) if fleet.num_legs == 1 else np.tile(_requests(table), fleet.num_legs),
         clients=_clients(table),
         next_turn=_next_turns(table),
         think_s=np.ascontiguousarray(table.think_s),
@@ -376,7 +376,9 @@ def _spans(table: RequestTable, *, are_dense: bool, groups: int) -> NDArray[np.v
     """Content ids fit 32 bits with a group of layers; dense ones lie below the number of spans."""
     values, content = np.zeros(table.num_spans, layout.SPAN), table.span_content
     if content.max(initial=0) >= (max(len(content), 1) if are_dense else 2**31 // groups):
-        content = np.unique(content, return_inverse=True)[1]
+        from workloads.numbering import numbered  # noqa: PLC0415  the compiler, where something is simulated
+
+        content = numbered(content)
     values["content"], values["end"] = content, table.span_end
     return values
 

@@ -128,8 +128,8 @@ class Draws:
         """[numbers, users, most] of chunks."""
         found = np.full((*counts.shape, retrieved.most_chunks), -1, np.int64)
         for place in range(retrieved.most_chunks):
-            which = retrieved.which(self._by_turn(("retrieved", (1 + place,)), numbers))
-            found[..., place] = np.where(place < counts, which, -1)
+            has = place < counts
+            found[has, place] = retrieved.which(self._by_turn(("retrieved", (1 + place,)), numbers)[has])
         return found
 
     def position(self) -> tuple[IntArray, IntArray]:

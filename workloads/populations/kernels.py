@@ -39,6 +39,25 @@ def take_known(  # noqa: PLR0917  numba takes arrays one by one
 
 
 @compiled
+def find_ranks(u: FloatArray, cumulative: FloatArray, guide: IntArray, found: IntArray) -> None:
+    """Fill in how many of the rising `cumulative` are at most each u of [0, 1).
+
+    `guide` has that number for each end of cells of equal width, whose number is a power of 2.
+    """
+    cells = float(len(guide) - 1)
+    for place in range(len(u)):
+        cell = np.int64(u[place] * cells)
+        low, high = guide[cell], guide[cell + 1]
+        while low < high:
+            middle = (low + high) // 2
+            if cumulative[middle] <= u[place]:
+                low = middle + 1
+            else:
+                high = middle
+        found[place] = low
+
+
+@compiled
 def take_turns(  # noqa: PLR0917  numba takes arrays one by one
     said: IntArray,
     turns_left: IntArray,

@@ -15,6 +15,7 @@ MOST_CHUNKS: Final = 64
 """Of one turn; each has a content of its own."""
 MOST_DISTINCT: Final = 10_000_000
 MOST_EXPONENT: Final = 10.0
+_CELLS: Final = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +61,12 @@ class Retrieval:
         return np.minimum(self.counts(u), room // 2 // self.chunk_tokens)
 
     def which(self, u: FloatArray) -> IntArray:
-        """Numbers of chunks, 0 being the most popular."""
-        cumulative = _cumulative(self.distinct_chunks, self.zipf_exponent)
-        return np.minimum(np.searchsorted(cumulative, u, side="right"), self.distinct_chunks - 1)
+        """[n] numbers of chunks, 0 being the most popular."""
+        from workloads.populations.kernels import find_ranks  # noqa: PLC0415  the compiler, where users are drawn
+
+        found = np.empty(len(u), np.int64)
+        find_ranks(u, *_ranks(self.distinct_chunks, self.zipf_exponent), found)
+        return np.minimum(found, self.distinct_chunks - 1)
 
     def mean_tokens(self) -> float:
         """Per turn, where nothing is cut."""
@@ -71,7 +75,10 @@ class Retrieval:
 
 
 @lru_cache(maxsize=4)
-def _cumulative(distinct: int, exponent: float) -> FloatArray:
+def _ranks(distinct: int, exponent: float) -> tuple[FloatArray, IntArray]:
+    """The share of draws that each chunk and the more popular ones get; how many end by each of _CELLS."""
     weights = np.arange(1, distinct + 1, dtype=np.float64) ** -exponent
     total = np.cumsum(weights)
-    return np.asarray(total / total[-1])
+    cumulative = np.asarray(total / total[-1])
+    guide = np.searchsorted(cumulative, np.arange(_CELLS + 1) / _CELLS, side="right")
+    return cumulative, np.asarray(guide, np.int64)

@@ -6,6 +6,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from files.reading import InputError
 from workloads.distributions import Distribution, Exponential, Fixed, Geometric, Uniform
@@ -124,6 +126,17 @@ def test_chunks_are_as_popular_as_zipf_says(exponent: float) -> None:
     expected = weights / weights.sum()
     error = np.sqrt(expected * (1 - expected) / len(found))
     assert (np.abs(np.bincount(found, minlength=50) / len(found) - expected) < 5 * error).all()
+
+
+@given(st.lists(st.floats(0, 1, exclude_max=True), max_size=50), st.integers(1, 300), st.floats(0, 5))
+def test_a_chunk_is_the_first_whose_share_and_those_before_it_exceed_the_number(
+    numbers: list[float], distinct: int, exponent: float
+) -> None:
+    cumulative = np.cumsum(np.arange(1, distinct + 1) ** -exponent)
+    u = np.array([*numbers, *(cumulative[:-1] / cumulative[-1])[:50]])
+    expected = np.minimum(np.searchsorted(cumulative / cumulative[-1], u, side="right"), distinct - 1)
+    found = replace(FEW, distinct_chunks=distinct, zipf_exponent=exponent).which(u)
+    np.testing.assert_array_equal(found, expected)
 
 
 LONG = {
