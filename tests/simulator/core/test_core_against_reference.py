@@ -67,7 +67,7 @@ def test_segments_of_blocks_are_found_held_and_evicted_as_single_blocks_are(case
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(cases(max_requests=150, max_replicas=2).map(in_segments))
 def test_the_same_segments_on_many_more_cases(case: Case) -> None:
     assert_same(case)
@@ -103,7 +103,7 @@ def test_requests_of_engines_that_are_gone_come_back_to_the_gateway_alike(case: 
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(gateway_cases(max_requests=150, max_replicas=4), operations())
 def test_the_same_operated_fleets_on_many_more_cases(case: Case, given: Operations) -> None:
     assert_same_when_operated(case, given)
@@ -126,21 +126,21 @@ def assert_same_when_operated(case: Case, given: Operations) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(gateway_cases(max_requests=150, max_replicas=4))
 def test_the_same_gateway_on_many_more_cases(case: Case) -> None:
     assert_same_ends(case)
 
 
 @pytest.mark.slow
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(impatient_cases(max_requests=150, max_replicas=4))
 def test_the_same_ends_on_many_more_cases(case: Case) -> None:
     assert_same_ends(case)
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(cases(max_requests=150, max_replicas=4))
 def test_the_same_on_many_more_cases(case: Case) -> None:
     assert_same(case)

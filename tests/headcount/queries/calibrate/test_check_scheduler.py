@@ -123,11 +123,11 @@ def test_no_step_differs_from_vllm_s_own_schedulers_with_prefill_and_decode_disa
     vllm_python: Path, checked: Check
 ) -> None:
     """The scheduler side of vLLM's own NixlConnector decides on both of its sides."""
-    found = checked("--about", "disaggregated", "--python", vllm_python, "--cases", 200)
-    assert found["cases"] == 200
-    assert found["steps"] > 50_000
-    assert found["preemptions"] > 200
-    assert found["resumed_hits"] > 20
+    found = checked("--about", "disaggregated", "--python", vllm_python, "--cases", 100)
+    assert found["cases"] == 100
+    assert found["steps"] > 25_000
+    assert found["preemptions"] > 100
+    assert found["resumed_hits"] > 10
 
 
 @pytest.mark.slow
@@ -135,10 +135,10 @@ def test_no_step_differs_from_vllm_s_own_schedulers_where_prefill_engines_push(
     vllm_python: Path, checked: Check
 ) -> None:
     """The same with its NixlPushConnector."""
-    found = checked("--about", "push", "--python", vllm_python, "--cases", 100)
-    assert found["cases"] == 100
-    assert found["steps"] > 50_000
-    assert found["preemptions"] > 100
+    found = checked("--about", "push", "--python", vllm_python, "--cases", 60)
+    assert found["cases"] == 60
+    assert found["steps"] > 30_000
+    assert found["preemptions"] > 60
 
 
 @pytest.mark.slow
