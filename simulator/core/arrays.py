@@ -374,12 +374,11 @@ def _open_order(table: RequestTable) -> NDArray[np.int32]:
 
 def _spans(table: RequestTable, *, are_dense: bool, groups: int) -> NDArray[np.void]:
     """Content ids fit 32 bits with a group of layers; dense ones lie below the number of spans."""
-    values, content = np.zeros(table.num_spans, layout.SPAN), table.span_content
-    if content.max(initial=0) >= (max(len(content), 1) if are_dense else 2**31 // groups):
-        from workloads.numbering import numbered  # noqa: PLC0415  the compiler, where something is simulated
+    from workloads.numbering import numbered  # noqa: PLC0415  the compiler, where something is simulated
 
-        content = numbered(content)
-    values["content"], values["end"] = content, table.span_end
+    values, content = np.zeros(table.num_spans, layout.SPAN), table.span_content
+    is_large = content.max(initial=0) >= (max(len(content), 1) if are_dense else 2**31 // groups)
+    values["content"], values["end"] = numbered(content) if is_large else content, table.span_end
     return values
 
 
