@@ -54,6 +54,11 @@ class TrafficEffects:
         """The largest share."""
         return max(getattr(self, name) or 0.0 for name in _SHARES)
 
+    @property
+    def cut(self) -> float:
+        """The largest share, or that of the mean context that is missing."""
+        return max(self.worst, 1 - self.context_tokens / max(self.asked_context_tokens, self.context_tokens, 1.0))
+
     def to_json(self) -> dict[str, float | None]:
         return asdict(self)
 

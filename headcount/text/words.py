@@ -9,7 +9,7 @@ from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.latency.model import ERROR_SEQUENCES
-from workloads.effects import AS_LONG
+from workloads.effects import AS_LONG, CUT_FROM
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
@@ -179,12 +179,23 @@ def traffic_text(effects: "TrafficEffects", plans: Sequence["Deployment"]) -> st
         (effects.prompts_refused, "prompts are refused"),
         (effects.answers_cut, "answers are cut"),
     )
-    said = [f"{100 * share:.3g} % of {what}" for share, what in found if share]
+    least = 0.0 if effects.is_as_asked else CUT_FROM / 10
+    said = [f"{100 * share:.3g} % of {what}" for share, what in found if share and share >= least]
     if effects.context_tokens < AS_LONG * effects.asked_context_tokens:
         mean, asked = round(effects.context_tokens), round(effects.asked_context_tokens)
         said.append(f"requests have {mean:,} tokens of prompt and answer on average instead of {asked:,}")
     name = words_of(plans[0].args).longest if plans else "max_model_len"
-    return f"{joined(said)} at {name} {effects.max_model_len:,}"
+    return f"{joined(said)} at {name} {effects.max_model_len:,}{_way_out(effects, name, plans)}"
+
+
+def _way_out(effects: "TrafficEffects", limit: str, plans: Sequence["Deployment"]) -> str:
+    """What would serve traffic that is not as asked."""
+    if effects.is_as_asked or not plans:
+        return ""
+    own = plans[0].architecture.max_position_embeddings
+    if effects.max_model_len < own:
+        return f"; the model takes --{limit.replace('_', '-')} {own}"
+    return ", the model's own limit; a model with a longer context would serve them whole"
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ _TURNS_AT_ONCE: Final = 6  # of users who may have enough of them
 _NUMBERS_AT_ONCE: Final = 2**12  # of each of four users: so much stays in the processor's cache
 _SPARE_S: Final = 1.0  # beyond what rounding may add to a sum of times
 _NONE: Final[Int32Array] = np.empty((0, 0), np.int32)
+_LONG: Final = np.array([0.95])
 _Stream = tuple[str, tuple[int, ...]]
 _STREAMS: Final[tuple[_Stream, ...]] = (
     ("user_tokens", ()), ("output_tokens", ()), ("turns", ()), ("retrieved", (0,)), ("thinking", ()),
@@ -112,7 +113,7 @@ class Draws:
         lost, thinking, chunks = _NONE, _NONE, np.empty((0, 0, 0), np.int64)
         retrieved, share = population.retrieved, population.thinking_share
         if retrieved is not None:
-            counts = retrieved.fitted_counts(self._by_turn(streams[3], numbers), self.room)
+            counts = retrieved.fitted_counts(self._by_turn(streams[3], numbers), chunk_room(population, self.room))
             tokens = (counts * retrieved.chunk_tokens).astype(np.int32)
             lost = _NONE if retrieved.in_history else tokens
             chunks = self._chunks(retrieved, counts, numbers) if has_chunks else chunks
@@ -172,6 +173,14 @@ class Draws:
 def thinking_tokens(share: FloatArray, output: Int32Array) -> Int32Array:
     """So much of each answer, in whole tokens."""
     return np.rint(np.clip(share, 0, 1) * output).astype(np.int32)
+
+
+def chunk_room(population: Behaviour, room: int) -> int:
+    """Tokens that chunks may fill of what is beside the system prompt: what most conversations leave, at least half."""
+    said = population.user_tokens, population.output_tokens
+    earlier = float(whole_turns(population.turns, _LONG)[0] - 1) * sum(each.mean() for each in said)
+    beside = earlier + sum(token_counts(each, _LONG)[0] for each in said)
+    return int(max(room - math.ceil(beside), room // 2))
 
 
 def fitted(user: Any, output: Any, room: Any) -> tuple[Any, Any]:

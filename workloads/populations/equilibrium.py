@@ -9,9 +9,8 @@ import numpy as np
 
 from workloads.distributions import midpoints, tail_refined_edges, token_counts
 from workloads.populations.counts import whole_turns
-from workloads.populations.draws import fitted, thinking_tokens
+from workloads.populations.draws import chunk_room, fitted, thinking_tokens
 from workloads.populations.population import Population
-from workloads.populations.retrieval import Retrieval
 from workloads.requests import BoolArray, FloatArray, IntArray
 
 MOST_CELLS: Final = 2000  # of the room beside the system prompt; a cell is a token or more
@@ -164,7 +163,7 @@ class _Cases:
 
 def _cases(population: Population, room: int) -> _Cases:
     """Every combination of quantiles of messages, answers, chunks and shares of thinking."""
-    chunks, chunk_weight = _chunks(population.retrieved, room)
+    chunks, chunk_weight = _chunks(population, room)
     share, share_weight = np.zeros(1), np.ones(1)
     if population.thinking_share is not None:
         share_weight = np.full(_SHARES, 1 / _SHARES)
@@ -189,12 +188,14 @@ def _cases(population: Population, room: int) -> _Cases:
     )
 
 
-def _chunks(retrieved: Retrieval | None, room: int) -> tuple[IntArray, FloatArray]:
+def _chunks(population: Population, room: int) -> tuple[IntArray, FloatArray]:
     """Tokens that a turn retrieves, and their probabilities."""
+    retrieved = population.retrieved
     if retrieved is None:
         return np.zeros(1, np.int64), np.ones(1)
     edges = tail_refined_edges()
-    counts, place = np.unique(retrieved.fitted_counts(midpoints(edges), room), return_inverse=True)
+    fitting = retrieved.fitted_counts(midpoints(edges), chunk_room(population, room))
+    counts, place = np.unique(fitting, return_inverse=True)
     return counts * retrieved.chunk_tokens, np.bincount(place, np.diff(edges)).astype(np.float64)
 
 

@@ -57,8 +57,8 @@ class Retrieval:
         return np.rint(self.chunks.quantile(u)).astype(np.int64)
 
     def fitted_counts(self, u: FloatArray, room: int) -> IntArray:
-        """Chunks of turns that have so much room beside the system prompt: they fill no more than half of it."""
-        return np.minimum(self.counts(u), room // 2 // self.chunk_tokens)
+        """Chunks of turns, no more than fit whole in so many tokens."""
+        return np.minimum(self.counts(u), room // self.chunk_tokens)
 
     def which(self, u: FloatArray) -> IntArray:
         """[n] numbers of chunks, 0 being the most popular."""

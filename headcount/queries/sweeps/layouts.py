@@ -20,6 +20,7 @@ from headcount.inputs.traffic import TrafficInput
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch
 from headcount.queries.sweeps.layout import Layout
+from headcount.text.words import joined
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.deployment import Deployment
@@ -210,6 +211,17 @@ def _none_runs(layouts: Sequence[Layout]) -> str:
     return f"none of {len(layouts):,} layouts runs; {told}{'; …' if len(reasons) > MOST_REASONS else ''}"
 
 
+def _share_cut(layout: Layout) -> float:
+    return layout.traffic.cut if layout.traffic else 0.0
+
+
+def _others_cut(layouts: Sequence[Layout], most: Layout) -> str:
+    """That other layouts' traffic is not what was asked for either."""
+    others = {each.name: each for each in layouts if each.traffic and not each.traffic.is_as_asked}
+    others.pop(most.name, None)
+    return f" (and less so {joined(list(others))})" if others else ""
+
+
 def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, larger: Sequence[Layout] = ()) -> Facts:
     """What notes are found in, the first layout leading; so many of the simulated ones have to be known well.
 
@@ -222,11 +234,8 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
     steps = [(row.plan, step) for row in rows if row.plan and row.point and (step := row.point.mean_step) is not None]
     reasons = [layout.reason for layout in layouts if layout.reason]
     asked = next((layout.asked for layout in (*led, *layouts) if layout.asked), None)
-    cut = max(
-        (each for each in led if each.traffic),
-        key=lambda each: each.traffic.worst if each.traffic else 0.0,
-        default=None,
-    )
+    cut = max((each for each in led if each.traffic), key=_share_cut, default=None)
+    several = len({each.traffic for each in led}) > 1
     more: dict[str, Any] = {
         "plans": plans,
         "steps": steps,
@@ -242,7 +251,7 @@ def facts_of(layouts: Sequence[Layout], verdict: Verdict, *, judged: int = 1, la
         ],
         **api_server_facts((each.name, each.row) for each in led if each.row),
         "traffic": cut.traffic if cut else None,
-        "traffic_of": cut.name if cut and len({each.traffic for each in led}) > 1 else "",
+        "traffic_of": f"{cut.name}{_others_cut(led, cut)}" if cut and several else "",
         "trace": next((trace_notes(each.looked.question.workload) for each in layouts if each.looked), ()),
         "why_unfit": reasons[0] if verdict is Verdict.BAD_INPUT and reasons else None,
         "why_missed": f"no layout serves a user at 95 % confidence; {reasons[0]}"
