@@ -147,7 +147,7 @@ def _screened_row(each: Screened) -> FleetRow:
         state=SCREENED,
         gpus=each.layout.gpus(*each.bought),
         binding=each.estimate.binding,
-        reason="estimated, not simulated: another layout costs less",
+        reason="estimated, not simulated: another layout costs no more",
     )
 
 

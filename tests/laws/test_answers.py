@@ -149,6 +149,15 @@ def test_the_row_of_a_gpu_that_does_not_lead_is_what_it_costs_asked_alone() -> N
 
 
 @pytest.mark.slow
+def test_with_a_spare_server_no_layout_that_costs_less_is_passed_over() -> None:
+    """On two GPUs one TP2 server serves more than two TP1, but a spare one costs another two: 4 GPUs, where 3 do."""
+    asked: dict[str, Any] = {"gpu": "a100-80gb", "users": 500, "spare": 1, "replications": 4}
+    free, small = (hc.plan("gpt-oss-20b", **asked, **more) for more in ({}, {"tensor_parallel_size": 1}))
+    assert (free.gpus, free.usd_per_month) == (small.gpus, small.usd_per_month)
+    assert free.best is not None and small.best is not None and free.best.users_low == small.best.users_low
+
+
+@pytest.mark.slow
 def test_a_longer_limit_on_ttft_serves_about_as_many_as_was_said() -> None:
     answer = hc.capacity("llama-3.1-8b", "h100-sxm", gpus=[1])
     twice, four_times = answer.longer_ttft

@@ -119,7 +119,8 @@ def search_fleets(
 def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
     """With the fewest GPUs of each kind that `capacity` says serve the users, in the layout that it says.
 
-    As it is where the best is nothing that it knows: disaggregated, or more servers than are simulated.
+    As it is where the best is nothing that it knows: disaggregated, or more servers than are simulated. With spare
+    servers, which `capacity` does not buy, larger ones may cost more: then a layout stays as it was found.
     """
     best, question = race.best, race.question
     if best is None or best.layout.disaggregated is not None or not best.is_whole:
@@ -140,12 +141,21 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
                 if row.router is not None and row.router_name and row.router != like_it.layout.router:  # not screened
                     like_it = replace(like_it, layout=replace(like_it.layout, router=row.router))
                     race = replace(race, screened=(*race.screened, like_it))
-                found.append(sized_with(tables, like_it, row))
+                one = sized_with(tables, like_it, row)
+                known = cheapest([each for each in race.sized if each.screened in alike])
+                if question.spare and known and _cost(known) < _cost(one):
+                    continue
+                found.append(one)
                 if best.screened in alike:
                     race = race.without(best)
     for each in found:
         race = race.with_sized(each)
     return race
+
+
+def _cost(found: Sized) -> tuple[float, int]:
+    """The less, the better."""
+    return found.usd_per_hour, -found.users()
 
 
 @dataclass(frozen=True, kw_only=True)
