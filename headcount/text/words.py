@@ -195,7 +195,10 @@ def _way_out(effects: "TrafficEffects", limit: str, plans: Sequence["Deployment"
     own = plans[0].architecture.max_position_embeddings
     if effects.max_model_len < own:
         return f"; the model takes --{limit.replace('_', '-')} {own}"
-    return ", the model's own limit; a model with a longer context would serve them whole"
+    goes_on = ", and with [at_limit] in a workload file conversations go on" * (
+        (effects.conversations_cut or 0) >= CUT_FROM
+    )
+    return f", the model's own limit; a model with a longer context would serve them whole{goes_on}"
 
 
 def joined(parts: Sequence[str]) -> str:

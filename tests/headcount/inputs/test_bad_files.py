@@ -95,8 +95,9 @@ def test_a_trace_of_which_few_prompts_do_not_fit_is_cut_and_said_to_be(
     path.write_text(HEADER + "".join(rows))
     ran = headcount(*ask, "--workload", path)
     assert ran.code == 0, ran.err
-    assert (
-        ran.out.splitlines()[1] == "Not all the traffic asked for: 2 % of prompts are refused at max_model_len 131,072"
+    assert ran.out.splitlines()[1] == (
+        "Not all the traffic asked for: 2 % of prompts are refused at max_model_len 131,072, the model's own limit; a "
+        "model with a longer context would serve them whole"
     )
 
 

@@ -188,7 +188,8 @@ def test_a_trace_in_unix_time_is_served(headcount: Run, tmp_path: Path) -> None:
 def test_answers_that_are_cut_at_max_model_len_are_told(headcount: Run, tmp_path: Path) -> None:
     load = ("--input-len", "100", "--output-len", "50", "--concurrency", "2", "--max-model-len", "110")
     ran = headcount("simulate", *ON, *load, "--json")
-    assert (ran.code, ran.err) == (0, "headcount: warning: 100 % of answers are cut at max_model_len 110\n")
+    told = "headcount: warning: 100 % of answers are cut at max_model_len 110; the model takes --max-model-len 131072\n"
+    assert (ran.code, ran.err) == (0, told)
     path = tmp_path / "trace.jsonl"
     lengths = ((50, 10), (100, 50), (50, 70))
     path.write_text(

@@ -139,6 +139,13 @@ def test_a_chunk_is_the_first_whose_share_and_those_before_it_exceed_the_number(
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("context", [16_384, 24_576, 28_672])
+def test_passages_that_fit_beside_most_conversations_are_all_there(context: int) -> None:
+    """They filled half of the room at most: a context of 24K came out as 17K on a model that takes 41K."""
+    long = changed(load_preset("rag"), {"context": Amount(value=float(context))})
+    assert equilibrium(long, 40_960).context == pytest.approx(context, rel=0.01)
+
+
 LONG = {
     "rag": replace(CHAT, retrieved=Retrieval(
         chunks=Uniform(low=1, high=8), chunk_tokens=300, distinct_chunks=1000, zipf_exponent=0.8)),
