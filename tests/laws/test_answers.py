@@ -111,10 +111,11 @@ def test_rates_of_copies_add_up_and_shares_do_not(figures: list[float], copies: 
 
 ONCE_BROKEN = (21,)  # random questions that broke a law
 DEPLOYMENTS = list(itertools.product(MODELS, GPUS))
+ONE_PER_GPU = (2, 18, 26, 29, 30)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "model", "gpu"), [(n, *each) for n, each in enumerate(DEPLOYMENTS)][2::8])
+@pytest.mark.parametrize(("number", "model", "gpu"), [(n, *DEPLOYMENTS[n]) for n in ONE_PER_GPU])
 def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str) -> None:
     """On each GPU once; each asks 13 questions in three minutes. `python -m validation.laws` asks more."""
     asked = Question(model=model, gpu=gpu, workload=WORKLOADS[number % len(WORKLOADS)], seed=number)
