@@ -19,6 +19,7 @@ from headcount.text.words import longest_name
 from kvcache.memory.assumptions import STARTS
 from kvcache.memory.budget import MemoryBudget
 from kvcache.memory.conversations import conversations_at_once, tokens_per_user
+from kvcache.memory.terms import gib_text
 from simulator.engines.engines import SGLANG
 from simulator.engines.memory import Remedy, memory_budget, remedies, why_unfit
 from simulator.engines.sglang.arguments import SGLangArgs
@@ -332,10 +333,10 @@ def _named(quantization: str, is_own: bool) -> str:
 
 def _fit(budget: MemoryBudget) -> str:
     if budget.fits:
-        return f"{'barely' if is_doubtful(budget) else 'yes'}, {budget.spare_bytes / GIB:,.1f} GiB to spare"
+        return f"{'barely' if is_doubtful(budget) else 'yes'}, {gib_text(budget.spare_bytes)} to spare"
     if not budget.missing_bytes:
         return f"no, {budget.missing_blocks:,} KV blocks short"
-    return f"no, {max(0.1, budget.missing_bytes / GIB):,.1f} GiB short"
+    return f"no, {gib_text(max(budget.missing_bytes, 1))} short"
 
 
 def candidates_of(asked: ModelOnGPU) -> tuple[Candidate, ...]:

@@ -10,6 +10,7 @@ from headcount.inputs.engine import TrainingInput
 from headcount.inputs.question import question
 from headcount.queries.result import Result, Verdict
 from headcount.text.units import GIB, assumptions_json
+from kvcache.memory.terms import gib_text
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.training.budget import TrainingBudget, training_budget
 from kvcache.training.cluster import LARGEST_CLUSTER, SEARCHED, remedies, smallest_cluster
@@ -143,7 +144,7 @@ def _shortfall(
         told.append(f"no cluster of up to {max_gpus:,} GPUs holds it; shorten --seq-len")
     return (
         f"training {budget.model} does not fit on {budget.plan.num_gpus:,} × {budget.gpu} ({budget.plan.layout}): "
-        f"{budget.missing_bytes / GIB:,.1f} GiB short per GPU; {'; '.join(told)}"
+        f"{gib_text(budget.missing_bytes)} short per GPU; {'; '.join(told)}"
     )
 
 

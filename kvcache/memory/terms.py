@@ -1,5 +1,6 @@
 """What a running vLLM holds on a GPU beside weights or KV blocks."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from kvcache.releases import (
 from kvcache.shape.architecture import Architecture
 
 GIB = 2**30
+MIB = 2**20
 FIT_SOURCE = (
     "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
     "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
@@ -239,3 +241,8 @@ def num_cuda_graph_sizes(gpu: GPU, max_num_seqs: int) -> int:
     largest = largest_cuda_graph_size(gpu, max_num_seqs)
     small = sum(1 for size in (1, 2, 4) if size <= largest)
     return small + min(largest, 256) // 8 - (largest >= 256) + max(0, (largest - 256) // 16 + 1) * (largest >= 256)
+
+
+def gib_text(count: float) -> str:
+    """Such as `1.2 GiB`, below 0.1 GiB in MiB: what is missing is never called 0."""
+    return f"{count / GIB:,.1f} GiB" if count >= 0.1 * GIB or not count else f"{math.ceil(count / MIB)} MiB"

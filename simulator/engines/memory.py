@@ -10,7 +10,7 @@ from kvcache.formats.quantization import find_quantization
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.budget import MemoryBudget, budget_of
 from kvcache.memory.static_budget import static_budget_of
-from kvcache.memory.terms import GIB
+from kvcache.memory.terms import gib_text
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import AnyArgs, with_settings
 from simulator.engines.sglang.arguments import SGLangArgs
@@ -62,7 +62,7 @@ def why_unfit(budget: MemoryBudget, args: AnyArgs, found: list[Remedy]) -> str:
     return (
         f"{budget.model} does not fit on {budget.num_gpus} × {budget.gpu} ({budget.split}, "
         f"{budget.weights_format} weights{longest}): "
-        f"{budget.missing_bytes / GIB:,.1f} GiB short per GPU; "
+        f"{gib_text(budget.missing_bytes)} short per GPU; "
         f"{f'fits with {words}' if words else 'no TP up to 64 nor 8 or 4 bits help; take a larger GPU'}"
     )
 

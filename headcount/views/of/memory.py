@@ -10,6 +10,7 @@ from headcount.text.words import host_text, kv_pool, model_title, pool_text, sen
 from headcount.views.report_data.memory import WORDS, memory_details, unfit_page
 from headcount.views.summary.summary import Summary, risk_of
 from kvcache.memory.budget import MemoryBudget
+from kvcache.memory.terms import gib_text
 from simulator.engines.memory import Remedy, remedy_words, why_too_few_blocks
 
 
@@ -90,13 +91,13 @@ def headline(answer: MemoryResult) -> str:
     if budget.missing_blocks and not budget.missing_bytes:
         return f"Does not start: {why_too_few_blocks(budget)}. {_advice(answer.remedies)}"
     if not budget.fits:
-        missing, needed = max(0.1, budget.missing_bytes / GIB), "a KV cache" if is_sglang else request
+        missing, needed = gib_text(max(budget.missing_bytes, 1)), "a KV cache" if is_sglang else request
         close = " But it is close: at the high end of the 90 % interval of KV blocks, vLLM would start."
-        short = f"Does not fit: {missing:,.1f} GiB short per GPU for {needed}. {_advice(answer.remedies)}"
+        short = f"Does not fit: {missing} short per GPU for {needed}. {_advice(answer.remedies)}"
         return short + close * may_start(budget)
     if not is_sglang:
         doubt = " But it is close: at the low end of the 90 % interval of KV blocks, vLLM would not start."
-        spare = f"Fits: {budget.spare_bytes / GIB:,.1f} GiB per GPU are free beyond {request}."
+        spare = f"Fits: {gib_text(budget.spare_bytes)} per GPU are free beyond {request}."
         return spare + doubt * is_doubtful(budget)
     if budget.kv_cache_tokens >= budget.max_model_len:
         return f"Fits: the KV cache holds requests of the full {budget.max_model_len:,} tokens."

@@ -7,6 +7,7 @@ from headcount.text.units import counted, gib
 from headcount.text.words import model_title
 from headcount.views.report_data.assumptions import of_terms
 from headcount.views.summary.summary import Summary
+from kvcache.memory.terms import gib_text
 from kvcache.models.catalog import find_gpu
 
 WORDS = (
@@ -30,9 +31,9 @@ def summary(answer: TrainingMemoryResult) -> Summary:
     memory = f"{gib(budget.total_bytes)} needed, it has {gib(budget.gpu_memory_bytes)}"
     return Summary(
         question=f"Does training {model_title(budget.model)} fit on {gpus}?",
-        answer=f"Yes: {gib(left)} of each GPU are left"
+        answer=f"Yes: {gib_text(left)} of each GPU are left"
         if answer.fits
-        else f"No: each GPU lacks {gib(-left)}; {instead}",
+        else f"No: each GPU lacks {gib_text(-left)}; {instead}",
         figures=(("layout", plan.layout), ("memory of each GPU", memory), *(() if answer.fits else (fitting,))),
         risk="Fragmentation and libraries may take more memory than the allowance.",
         words=WORDS,
@@ -71,7 +72,7 @@ def body(answer: TrainingMemoryResult) -> list[Block]:
     stages = budget.plan.pipeline_parallel_size
     where = f" on pipeline stage {budget.stage} of {stages}, which needs most" if stages > 1 else ""
     left = budget.gpu_memory_bytes - budget.total_bytes
-    told = f"It fits: {gib(left)} left" if budget.fits else f"It does not fit: {gib(-left)} short"
+    told = f"It fits: {gib_text(left)} left" if budget.fits else f"It does not fit: {gib_text(-left)} short"
     return [table, Line(), Line(f"{told} per GPU{where}.")]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kvcache.errors import DoesNotFitError
 from kvcache.memory.budget import MemoryBudget
+from kvcache.memory.terms import GIB, MIB, gib_text
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.memory import memory_budget, require_fit
 from simulator.engines.vllm.arguments import EngineArgs
@@ -129,6 +130,14 @@ def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
     assert "--tensor-parallel-size 4" in text or "--tensor-parallel-size 2" in text
     assert "--quantization" in text
     assert not budget("llama-3.1-70b", max_model_len=8192).fits
+
+
+def test_a_little_that_is_missing_is_said_in_mib() -> None:
+    """A request of 32 tokens more than the KV cache holds, far less than 0.1 GiB."""
+    longest = budget("qwen3-32b", max_model_len=8192).kv_cache_tokens
+    with pytest.raises(DoesNotFitError, match=r": [1-9]\d? MiB short per GPU; "):
+        require_fit(load_model("qwen3-32b"), find_gpu("h100-sxm"), max_model_len=longest + 32)
+    assert [gib_text(count) for count in (0, 1, 100 * MIB, GIB)] == ["0.0 GiB", "1 MiB", "100 MiB", "1.0 GiB"]
 
 
 def test_too_long_a_request_is_answered_with_the_length_that_surely_fits() -> None:
