@@ -10,6 +10,9 @@ import pandas as pd
 
 from files.errors import HeadcountError
 
+SNAPSHOT, WATCHED = "vLLM /metrics", "vLLM metrics"
+COUNTED = (SNAPSHOT, WATCHED)  # tools whose figures are a server's counters, of a time after which it served on
+
 # Columns of `MeasuredRun.requests`; a column that the source lacks holds NaN throughout.
 REQUEST_COLUMNS = (
     "arrival_s",  # sent by the client, or received by the server, from the run's first request

@@ -14,13 +14,14 @@ from the run: the last request was sent one response before the end.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from calibrate.measured_run import MeasuredRun
+from calibrate.measured_run import COUNTED, MeasuredRun
 from files.errors import HeadcountError
 from workloads.arrivals import Bursty, arrival_times
 from workloads.requests import FloatArray, RequestTable
@@ -31,10 +32,44 @@ SEED = 0  # of the gaps
 LIKELY_SDS = 4.0  # standard deviations of a sum of gaps: a run that lasted longer was held up by the server
 KEPT_UP = 0.95  # of the asked rate: a client with a concurrency that sent fewer waited for its answers
 
+MOST_COUNTED = 20_000  # requests that stand for all that a server counted
+
 _WAY_OUT = (
     "give the trace that was sent (--workload TRACE), or check the result file of a benchmark client, which tells its "
     "load"
 )
+_LOAD_UNKNOWN = (
+    "its load is unknown: give --rate (requests/s), --concurrency (requests in flight) or --duration (time that they "
+    "came in), or give the trace that was sent (--workload TRACE); a recording of a live server tells its load "
+    "(headcount calibrate record --url)"
+)
+
+
+def with_load(run: MeasuredRun, load: Mapping[str, float]) -> MeasuredRun:
+    """The run with a load that the user tells: `rate`, `concurrency` or `duration_s`.
+
+    Raises HeadcountError where the run tells its own.
+    """
+    if not load:
+        return run
+    ((given, value),) = load.items()
+    option = f"--{given.removesuffix('_s')}"
+    own = [name for name in ("rate", "concurrency") if not math.isnan(run.load.get(name, math.nan))]
+    if own:
+        raise HeadcountError(f"{run.source} tells its own load ({own[0]} {run.load[own[0]]:g}); leave {option} out")
+    if run.requests is not None and run.requests["arrival_s"].notna().all():
+        raise HeadcountError(f"{run.source} says when each request was sent; leave {option} out")
+    if given != "duration_s":
+        return replace(run, load={**run.load, given: value})
+    count = len(run.requests) if run.requests is not None else _count(run)
+    if not count:
+        raise HeadcountError(f"{run.source} does not say how many requests it holds; give --rate instead of {option}")
+    return replace(run, load={**run.load, "rate": count / value})
+
+
+def _count(run: MeasuredRun) -> int:
+    """How many requests a run without them says that it had; 0 where it does not say."""
+    return int(run.load.get("num_requests", run.aggregates.get("num_finished", 0)))
 
 
 def described_load(run: MeasuredRun, length_spread: float | None) -> RequestTable:
@@ -47,14 +82,15 @@ def described_load(run: MeasuredRun, length_spread: float | None) -> RequestTabl
     longest = [max(round(2 * float(mean) / (1 + spread)), 1) for mean in lengths]  # a source tells mean lengths
     shared: dict[str, Any] = {"input_len": longest[0], "output_len": longest[1], "length_spread": spread}
     concurrency, rate = load.get("concurrency"), load.get("rate")
+    most = MOST_COUNTED if run.tool in COUNTED else sys.maxsize
     if concurrency is not None and waits_for_answers(run):
-        number = int(load.get("num_requests") or PROMPTS_PER_CLIENT * concurrency)
+        number = min(int(load.get("num_requests") or PROMPTS_PER_CLIENT * concurrency), most)
         return closed_load(concurrency=min(int(concurrency), number), num_requests=number, **shared)
-    count = int(load.get("num_requests", run.aggregates.get("num_finished", 0)))
-    if rate is None or not count:
-        raise HeadcountError(
-            f"{run.source}: its load is unknown: no concurrency, and no rate with a number of requests; {_WAY_OUT}"
-        )
+    count = min(_count(run), most)
+    if rate is None:
+        raise HeadcountError(f"{run.source}: {_LOAD_UNKNOWN}")
+    if not count:
+        raise HeadcountError(f"{run.source}: it does not say how many requests it sent; {_WAY_OUT}")
     table = open_load(rate_per_s=math.inf, num_requests=count, **shared)
     return replace(table, arrival_s=sent_s(run, rate, count))
 
@@ -89,6 +125,8 @@ def sending_s(run: MeasuredRun, rate: float, count: int, burstiness: float = 1.0
     """From the first request to the last: what the run's duration leaves, else what its rate asks for."""
     asked_s = (count - 1) / rate
     figures = run.aggregates
+    if run.tool in COUNTED:  # a server serves on after the last snapshot
+        return asked_s
     finished = figures.get("num_finished", count)
     duration_s = figures.get("duration_s", finished / figures["requests_per_s"] if figures.get("requests_per_s") else 0)
     found_s = duration_s - _response_s(figures, run.load)

@@ -16,6 +16,7 @@ from simulator.deployment import Deployment
 from simulator.latency.model import ERROR_SEQUENCES, LatencyModel
 
 JUDGED = ("tpot", "itl", "ttft", "e2e")  # the gap between tokens only where TPOT is not told: it is the same time
+OF_STEPS = ("tpot", "itl")  # that grow with the steps' times
 MAX_RUNS = 3  # that are simulated under each setting: the least, the middle and the fullest load
 NAMED = 2  # explanations
 GAIN = 0.6  # of the misfit: a setting that leaves more explains too little
@@ -174,7 +175,7 @@ def _explanations(
             yield Explanation(
                 words=setting.words, options=setting.options, fit=_fit(again, model), penalty=setting.penalty
             )
-    if "tpot" in before.outside:
+    if set(before.outside) & set(OF_STEPS):
         watch("longer steps")
         yield _stretched(kept, model)
         yield _delayed(kept, model)
@@ -192,7 +193,8 @@ def _stretched(kept: Sequence[tuple[Replay, Checked]], model: LatencyModel) -> E
     """Each step so many times as long as fits the median TPOT."""
     factor, again = 1.0, [checked for _, checked in kept]
     for _ in range(REFINEMENTS):
-        factor *= _fit(again, model).ratios["tpot"]
+        ratios = _fit(again, model).ratios
+        factor *= next(ratios[name] for name in OF_STEPS if name in ratios)
         again = [check_run(replace(item, deployment=item.deployment.with_step_times(factor))) for item, _ in kept]
     cause = "a power or clock limit, or other work on the GPU" if factor > 1 else "a GPU with higher clocks"
     words = f"steps that take {factor:.2f} × as long ({cause})"
@@ -212,7 +214,7 @@ def _delayed(kept: Sequence[tuple[Replay, Checked]], model: LatencyModel) -> Exp
 
 def _tpot_gap_s(checked: Checked) -> float:
     """How much longer the measured TPOT is."""
-    row = checked.row("tpot_s.mean") or checked.row("tpot_s.p50")
+    row = next((row for name in OF_STEPS if (row := _judged_row(checked, name))), None)
     return row.measured - row.simulated if row else math.nan
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from calibrate.check.client_load import described_load, sent_s, waits_for_answers
 from calibrate.check.run_figures import latency_figures
 from calibrate.check.sent_content import requests_of_workload, with_cached_prefixes, with_hit_rate
-from calibrate.measured_run import MeasuredRun
+from calibrate.measured_run import COUNTED, MeasuredRun
 from files.errors import HeadcountError
 from simulator.deployment import Deployment, resolve
 from simulator.engines.argument import Settings
@@ -102,6 +102,8 @@ def replay(run: MeasuredRun, values: Settings | None = None) -> Replay:
 def _sent(run: MeasuredRun, options: Settings) -> RequestTable:
     """The requests, with what the user says of their content."""
     share, path, spread = (options.get(name) for name in ("prefix_hit_rate", "workload", "length_spread"))
+    if share is None and run.tool in COUNTED:
+        share = run.aggregates.get("prefix_hit_rate")
     if path is None:
         table = request_table(run, length_spread=spread)
         return table if share is None else with_hit_rate(table, share)
@@ -160,8 +162,8 @@ def _measured_requests(run: MeasuredRun, requests: pd.DataFrame) -> RequestTable
         table = independent_requests(arrival_s=sent_s(run, run.load["rate"], len(requests)), **lengths)
     else:
         raise HeadcountError(
-            f"{run.source}: requests have no arrival times, the load neither a concurrency nor a rate; it cannot be "
-            "replayed"
+            f"{run.source}: requests have no arrival times, the load neither a concurrency nor a rate; give "
+            "--rate, --concurrency or --duration"
         )
     return with_cached_prefixes(table, requests)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrate.measured_run import MeasuredRun
+from calibrate.measured_run import SNAPSHOT, MeasuredRun
 from calibrate.readers.parsing import server_metrics as metrics
 from calibrate.readers.parsing.files import Head, count, result_text
 from calibrate.readers.parsing.histogram import PERCENTILES, Histogram
@@ -111,7 +111,7 @@ def _run(path: Path, snapshot: _Snapshot, model: str, notes: tuple[str, ...], *,
         aggregates |= {} if blocks is None else {"num_gpu_blocks": float(blocks)}
     return MeasuredRun(
         source=path,
-        tool="vLLM /metrics",
+        tool=SNAPSHOT,
         options=options,
         load=lengths | ({"num_requests": sum(by_reason.values())} if by_reason else {}),
         aggregates=aggregates

@@ -164,6 +164,12 @@ def _check_column(path: Path, column: "pd.Series[Any]") -> None:
         )
 
 
+def is_of_server(path: Path) -> bool:
+    """Whether a folder's recording is of a live server's metrics, not of engine steps."""
+    file = RecordingFolder(path).file
+    return typed(read_json(file, "result_bytes"), _Head, file).kind == KIND_SERVER
+
+
 def read_recording(path: Path) -> Recording:
     """The complete loads of a recorded engine. Raises HeadcountError where the folder holds none."""
     folder = RecordingFolder(path)

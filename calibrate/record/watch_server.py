@@ -2,10 +2,11 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from calibrate.measured_run import MeasuredRun
+from calibrate.measured_run import WATCHED, MeasuredRun
 from calibrate.readers.parsing.metrics_text import metric_samples
 from calibrate.readers.parsing.server_metrics import PREFIX, START_TIME
 from calibrate.readers.parsing.startup_log import logged_options
@@ -18,7 +19,6 @@ from files.outputs import write_whole
 from files.reading import InputError, read_text, shown, text_lines
 
 SNAPSHOTS, SERIES, ITERATIONS = "metrics.txt", "series.csv", "iterations.csv"
-TOOL = "vLLM metrics"
 _UNIX_S = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _AT = "# headcount: at "
 _END = "# headcount: end"
@@ -57,14 +57,22 @@ def watch_server(
             file.write(f"{_LOST}{unix_s:.3f}\n" if found is None else f"{_AT}{unix_s:.3f}\n{_kept(found)}{_END}\n")
             file.flush()
             watch("no answer" if found is None else f"{len(found):,} bytes")
-    return read_server_recording(out, log=log)
+    series, lost = _series(out)
+    _write_table(out / SERIES, SERIES_COLUMNS, [[row[name] for name in SERIES_COLUMNS] for row in series.rows])
+    run = _run(out, series, lost)
+    return run if log is None else _with_log(run, log)
 
 
-def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
-    """What the snapshots of a folder say of the time between the first and the last; also writes their main series.
+def read_server_recording(out: Path) -> MeasuredRun:
+    """What the snapshots of a folder say of the time between the first and the last.
 
     Raises HeadcountError where there is none.
     """
+    return _run(out, *_series(out))
+
+
+def _series(out: Path) -> tuple[ServerSeries, int]:
+    """The complete snapshots, and how many are missing."""
     content = RecordingFolder(out).read(KIND_SERVER)
     if content is None:
         raise HeadcountError(f"{out} holds no recording of a server; make one with 'headcount calibrate record --url'")
@@ -79,28 +87,41 @@ def read_server_recording(out: Path, *, log: Path | None = None) -> MeasuredRun:
             lost += 1  # cut off, or another server's for a moment
     if not series.rows:
         raise HeadcountError(f"{out / SNAPSHOTS} holds no complete snapshot; record again")
-    _write_table(out / SERIES, SERIES_COLUMNS, [[row[name] for name in SERIES_COLUMNS] for row in series.rows])
+    return series, lost
+
+
+def _run(out: Path, series: ServerSeries, lost: int) -> MeasuredRun:
     excluded = {
         "requests for metrics without an answer": lost,
         "restarts; requests that ran then are lost": series.restarts,
         "samples whose value no server has": series.unsound,
     }
-    options = dict(series.options)
-    if log is not None:
-        options |= logged_options(log)
-        rows = list(iteration_rows(log))
-        _write_table(out / ITERATIONS, ITERATION_COLUMNS, rows)
-        excluded["log without iteration details (vLLM's --enable-logging-iteration-details)"] = int(not rows)
     aggregates = series.aggregates()
-    load = {"num_requests": aggregates["num_finished"]} if "num_finished" in aggregates else {}
     return MeasuredRun(
         source=out,
-        tool=TOOL,
-        options=options,
-        load=load,
+        tool=WATCHED,
+        options=dict(series.options),
+        load=_load(aggregates),
         aggregates=aggregates,
         excluded={reason: count for reason, count in excluded.items() if count},
     )
+
+
+def _load(found: Mapping[str, float]) -> dict[str, float]:
+    """How many requests finished, how often, and their mean lengths."""
+    load = {"num_requests": found["num_finished"]} if "num_finished" in found else {}
+    if rate := found.get("requests_per_s"):
+        tokens = (("input_len", "prompt_tokens_per_s"), ("output_len", "output_tokens_per_s"))
+        load |= {"rate": rate, **{name: found[column] / rate for name, column in tokens if column in found}}
+    return load
+
+
+def _with_log(run: MeasuredRun, log: Path) -> MeasuredRun:
+    """With the options that the log tells; its iteration details are written beside the snapshots."""
+    rows = list(iteration_rows(log))
+    _write_table(run.source / ITERATIONS, ITERATION_COLUMNS, rows)
+    missing = {} if rows else {"log without iteration details (vLLM's --enable-logging-iteration-details)": 1}
+    return replace(run, options={**run.options, **logged_options(log)}, excluded={**run.excluded, **missing})
 
 
 def metrics_address(url: str) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from files.errors import HeadcountError
 from headcount.inputs.engine import EngineInput
@@ -9,7 +10,7 @@ from headcount.inputs.fields import Inputs, given
 from headcount.inputs.load import LENGTH_SPREAD
 from headcount.inputs.reading.deployments import resolve_model_and_gpu
 from simulator.engines.engines import engine_of
-from simulator.engines.values import Duration, Number, Text, TokenCount
+from simulator.engines.values import Duration, FilePath, Number, Text, TokenCount, WholeNumber
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,25 @@ class MeasuredInput(Inputs, heading="Measurements"):
     trace_block_size: int | None = given(
         TokenCount(), "Tokens per block id of that trace.", default_text="the format's own"
     )
+    before: str | Path | None = given(
+        FilePath(), "The /metrics snapshot from before the run that the one file ends.", default_text="none"
+    )
+    rate: float | None = given(
+        Number("requests per second, or inf"),
+        "Requests per second that were sent, for files that do not tell their load, such as /metrics.",
+        default_text="as the files tell",
+    )
+    concurrency: int | None = given(
+        WholeNumber(1),
+        "Requests that were kept in flight, for files that do not tell their load.",
+        default_text="as the files tell",
+    )
+    duration_s: float | None = given(
+        Duration(),
+        "Time that the requests came in, such as between both snapshots: gives the rate.",
+        default_text="as the files tell",
+        flag="duration",
+    )
     model: str | None = given(
         Text(may_be_path=True),
         "Model name, if the files do not give it.",
@@ -68,10 +88,29 @@ class MeasuredInput(Inputs, heading="Measurements"):
         default_text="the files'",
     )
 
+    @property
+    def snapshot_before(self) -> Path | None:
+        return None if self.before is None else Path(self.before)
+
+    @property
+    def load(self) -> dict[str, float]:
+        """The load that was given, by its field. Raises HeadcountError where it is more than one, or out of range."""
+        given = {"rate": self.rate, "concurrency": self.concurrency, "duration_s": self.duration_s}
+        found = {name: value for name, value in given.items() if value is not None}
+        if len(found) > 1:
+            raise HeadcountError("--rate, --concurrency and --duration each tell the load; give one")
+        if self.rate is not None and not self.rate > 0:
+            raise HeadcountError(f"--rate is {self.rate:g}; give requests per second, above 0")
+        if self.concurrency is not None and self.concurrency < 1:
+            raise HeadcountError(f"--concurrency is {self.concurrency}; give 1 or more")
+        if self.duration_s is not None and not 0 < self.duration_s < math.inf:
+            raise HeadcountError(f"--duration is {self.duration_s:g} s; give a time above 0 s")
+        return found
+
     def with_engine(self, engine: EngineInput) -> dict[str, object]:
         """What wins over the files. Raises HeadcountError for what is out of range."""
         spread, warmup_s, log = self.length_spread, self.warmup_s, engine.startup_log
-        own = {"model": self.model, "gpu": self.gpu, "length_spread": spread, "warmup_s": warmup_s}
+        own: dict[str, object] = {"model": self.model, "gpu": self.gpu, "length_spread": spread, "warmup_s": warmup_s}
         own["until_s"] = self.until_s
         if spread is not None and not 0 < spread <= 1:
             raise HeadcountError(f"--length-spread is {spread:g}; it must be above 0, at most 1 (1 = exact lengths)")

@@ -19,7 +19,6 @@ from kvcache.releases import (
 from kvcache.shape.architecture import Architecture
 
 GIB = 2**30
-MIB = 2**20
 FIT_SOURCE = (
     "fitted on public vLLM 0.19 start-up logs on H100 80GB published in llm-d-planner, Apache-2.0 "
     "(29 full logs, 8,192 batched tokens, 1,024 sequences)"
@@ -245,4 +244,4 @@ def num_cuda_graph_sizes(gpu: GPU, max_num_seqs: int) -> int:
 
 def gib_text(count: float) -> str:
     """Such as `1.2 GiB`, below 0.1 GiB in MiB: what is missing is never called 0."""
-    return f"{count / GIB:,.1f} GiB" if count >= 0.1 * GIB or not count else f"{math.ceil(count / MIB)} MiB"
+    return f"{count / GIB:,.1f} GiB" if count >= 0.1 * GIB or not count else f"{math.ceil(1024 * count / GIB)} MiB"

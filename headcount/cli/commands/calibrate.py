@@ -37,6 +37,10 @@ _measured = all_of(
         "prefix_hit_rate",
         "sent",
         "trace_block_size",
+        "before",
+        "rate",
+        "concurrency",
+        "duration_s",
     ),
     section("Measurements", cold_start_option),
     inputs(MeasuredInput, "model", "gpu"),
@@ -117,8 +121,7 @@ for each in (fit_command, check_command, record_command, check_scheduler_command
 
 @command.command("read", cls=QuestionCommand)
 @click.argument("files", nargs=-1, required=True, type=Reads(FilePath()))
-@inputs(MeasuredInput, "format_name", heading=OTHER)
-@option("--before", FilePath(), "The /metrics snapshot from before the run.")
+@inputs(MeasuredInput, "format_name", "before", heading=OTHER)
 @option("--out", OutPath(suffixes=(".csv", ".parquet")), "Write all requests as a table: .csv or .parquet.")
 @json_option
 def read_command(given: Given) -> int:

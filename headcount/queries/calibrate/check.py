@@ -130,7 +130,7 @@ def check(
         raise HeadcountError("paths is empty; give at least one measured run")
     slo = find_slo(ttft_s=ttft_s, tpot_s=tpot_s)
     values = measured.with_engine(engine)
-    inputs = read_inputs([Path(path) for path in paths], measured.format_name)
+    inputs = read_inputs([*map(Path, paths)], measured.format_name, before=measured.snapshot_before, load=measured.load)
     if inputs.recordings and inputs.runs:
         raise HeadcountError("some inputs hold engine steps, others requests; check one kind after the other")
     if inputs.recordings:

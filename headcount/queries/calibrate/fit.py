@@ -68,7 +68,7 @@ def fit(
         if engine.arguments.get(option) is not None:
             raise HeadcountError(f"--{option.replace('_', '-')} cannot be fitted; leave it out")
     values: Settings = measured.with_engine(engine)
-    inputs = read_inputs([Path(path) for path in paths], measured.format_name)
+    inputs = read_inputs([*map(Path, paths)], measured.format_name, before=measured.snapshot_before, load=measured.load)
     if out is not None and Path(out).resolve() in inputs.files:
         raise HeadcountError(f"--out {out}: is one of the files to fit, which it would replace; name another")
     fitted = fit_inputs(inputs, values, name=name, force=force, watch=lambda note: progress(Progress(0, 1, note)))

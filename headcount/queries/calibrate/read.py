@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from calibrate.check.run_figures import differences, request_figures
+from calibrate.fit.inputs import runs_between
 from calibrate.measured_run import MeasuredRun
 from calibrate.readers import find_format, read_file
-from calibrate.readers.vllm_metrics import read_between
 from calibrate.recording import Recording
 from files.documents import Json
 from files.errors import HeadcountError
@@ -94,10 +94,9 @@ def read(
     if not paths:
         raise HeadcountError("paths is empty; give at least one file")
     if before is not None:
-        if len(paths) != 1:
-            raise HeadcountError(f"--before goes with the one snapshot that ends the run, not with {len(paths)} files")
-        end = Path(paths[0])
-        return ReadResult(diagnostics=(), files=(ReadFile(end, "vllm_metrics", read_between(Path(before), end)),))
+        ends = [*map(Path, paths)]
+        between = runs_between(Path(before), ends)
+        return ReadResult(diagnostics=(), files=(ReadFile(ends[0], "vllm_metrics", between),))
     found = []
     for path in map(Path, paths):
         name = find_format(path) if format_name is None else format_name

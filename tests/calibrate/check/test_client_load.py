@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrate.check.client_load import sent_s, waits_for_answers
+from calibrate.check.client_load import MOST_COUNTED, sent_s, waits_for_answers, with_load
 from calibrate.check.replay import replay, request_table, simulated_figures
-from calibrate.measured_run import MeasuredRun
+from calibrate.measured_run import SNAPSHOT, MeasuredRun
 from calibrate.readers import read_measured
 from tests.calibrate.check.test_replay import run_of, table_of
 from tests.calibrate.readers.one_run import RUN, written
@@ -120,3 +120,44 @@ def test_a_vllm_file_tells_its_rate(tmp_path: Path) -> None:
     result = {**vllm_result(RUN, detailed=False), "request_rate": 40.0, "max_concurrency": None}
     (run,) = read_measured(written(tmp_path, result))
     assert (run.load["rate"], run.load["burstiness"]) == (40.0, 1.0)
+
+
+def counted(*, requests: int, hits: float = 0.0) -> MeasuredRun:
+    """What a server's counters tell: no load."""
+    run = run_of(None, input_len=1000.0, output_len=8.0, num_requests=requests)
+    return replace(run, tool=SNAPSHOT, aggregates={"prefix_hit_rate": hits, "e2e_s.mean": 60.0})
+
+
+def test_a_counted_run_is_sent_at_the_rate_that_its_time_gives() -> None:
+    """The server goes on serving: the last request does not come a response before the end."""
+    run = with_load(counted(requests=600), {"duration_s": 300.0})
+    table = request_table(run)
+    assert (run.load["rate"], table.num_requests) == (2.0, 600)
+    assert table.arrival_s[-1] == pytest.approx(599 / 2.0)
+    many = with_load(counted(requests=1_000_000), {"duration_s": 1e5})
+    assert (many.load["rate"], request_table(many).num_requests) == (10.0, MOST_COUNTED)
+
+
+def test_a_counted_run_in_flight_waits_for_answers_and_finds_what_the_server_found() -> None:
+    run = with_load(counted(requests=40, hits=0.5), {"concurrency": 4})
+    ready = replay(run)
+    assert (ready.table.follows == NEXT_FREE).sum() == 36
+    found = simulated_figures(ready.simulate())["prefix_hit_rate"]
+    assert 0.5 * 36 / 40 <= found <= 0.5  # those of the first step find nothing yet
+
+
+@pytest.mark.parametrize(
+    ("run", "load", "told"),
+    [
+        (
+            run_of(None, concurrency=3.0, input_len=9, output_len=9),
+            {"rate": 1.0},
+            "its own load .concurrency 3.; leave",
+        ),
+        (run_of(table_of(3)), {"concurrency": 2}, "says when each request was sent; leave --concurrency out"),
+        (run_of(None, input_len=9, output_len=9), {"duration_s": 9.0}, "give --rate instead of --duration"),
+    ],
+)
+def test_a_load_that_cannot_be_told_is_refused(run: MeasuredRun, load: dict[str, float], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        with_load(run, load)

@@ -59,7 +59,8 @@ def change(folder: Path, *way: Any) -> None:
         (("environment", ...), "recording.json: 'environment' is missing"),
         (("environment", "num_gpu_blocks", "many"), "environment.num_gpu_blocks is 'many'; it must be a whole number"),
         (("environment", "experts", "all"), "environment.experts is 'all'; it must be one of evenly"),
-        (("kind", "server metrics"), "is not a recording of engine steps but of server metrics"),
+        (("kind", "server metrics"), "'url' is missing; give it"),
+        (("kind", "dreams"), "is not a recording of engine steps but of dreams"),
         (("schema_version", 2), "is not a recording of engine steps"),
     ],
 )

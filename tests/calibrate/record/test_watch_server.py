@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibrate.fit.inputs import read_inputs
 from calibrate.readers.parsing.metrics_text import Sample, metric_samples
 from calibrate.readers.parsing.server_metrics import histogram, total
 from calibrate.record.server_series import ServerSeries
@@ -157,6 +158,9 @@ def test_a_second_call_adds_to_the_first(serve: Serve, tmp_path: Path) -> None:
     assert watched(url, tmp_path / "server", polls=2).load["num_requests"] == 0
     assert watched(url, tmp_path / "server", polls=2).load["num_requests"] == 7
     assert read_server_recording(tmp_path / "server").load["num_requests"] == 7
+    (run,) = read_inputs([tmp_path / "server"]).runs
+    assert run.load["input_len"] == pytest.approx(100)
+    assert run.load["rate"] == pytest.approx(run.aggregates["requests_per_s"])
     with pytest.raises(ValueError, match="holds a recording of http"):
         watched(serve([page()]), tmp_path / "server")
 

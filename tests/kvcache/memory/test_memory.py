@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvcache.errors import DoesNotFitError
 from kvcache.memory.budget import MemoryBudget
-from kvcache.memory.terms import GIB, MIB, gib_text
+from kvcache.memory.terms import GIB, gib_text
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.memory import memory_budget, require_fit
 from simulator.engines.vllm.arguments import EngineArgs
@@ -137,7 +137,7 @@ def test_a_little_that_is_missing_is_said_in_mib() -> None:
     longest = budget("qwen3-32b", max_model_len=8192).kv_cache_tokens
     with pytest.raises(DoesNotFitError, match=r": [1-9]\d? MiB short per GPU; "):
         require_fit(load_model("qwen3-32b"), find_gpu("h100-sxm"), max_model_len=longest + 32)
-    assert [gib_text(count) for count in (0, 1, 100 * MIB, GIB)] == ["0.0 GiB", "1 MiB", "100 MiB", "1.0 GiB"]
+    assert [gib_text(count) for count in (0, 1, 100 * 2**20, GIB)] == ["0.0 GiB", "1 MiB", "100 MiB", "1.0 GiB"]
 
 
 def test_too_long_a_request_is_answered_with_the_length_that_surely_fits() -> None:

@@ -127,6 +127,47 @@ def test_a_check_lays_each_figure_beside(
     assert "overloaded, 3 of 6 requests failed" in text
 
 
+METRICS = Path(__file__).parents[4] / "examples" / "metrics"
+BETWEEN = (METRICS / "after.txt", "--before", METRICS / "before.txt")
+
+
+@pytest.mark.parametrize(("told", "rate"), [(("--duration", "5min"), 8.0), (("--rate", 8), 8.0)])
+def test_two_snapshots_of_metrics_are_checked_once_their_load_is_told(
+    headcount: Callable[..., Any], told: tuple[Any, ...], rate: float
+) -> None:
+    """2,400 requests in 300 s, from a server whose steps take 8 % longer."""
+    ran = headcount("calibrate", "check", *BETWEEN, *told, *DEPLOYMENT[:4], "--max-model-len", "16K", "--json")
+    assert ran.code == 0, ran.err
+    (run,) = (found := json.loads(ran.out))["runs"]
+    assert (run["load"]["rate"], run["load"]["num_requests"]) == (rate, 2400)
+    assert run["figures"]["itl_s.mean"]["error_percent"] == pytest.approx(-8, abs=1)
+    explained = found["diagnosis"]["explanations"]
+    assert "steps that take" in explained[0]["what"] and found["diagnosis"]["settings_tried"] > 10
+
+
+def test_metrics_without_a_load_are_told_what_gives_it(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    known = (*DEPLOYMENT[:4], "--max-model-len", "16K")
+    for command in (("check",), ("fit", "--out", tmp_path / "p.toml")):
+        ran = headcount("calibrate", command[0], *BETWEEN, *command[1:], *known)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        for way in ("--rate", "--concurrency", "--duration", "calibrate record --url"):
+            assert way in ran.err
+    ran = headcount("calibrate", "check", *BETWEEN, *known, "--rate", 2, "--concurrency", 3)
+    assert "--rate, --concurrency and --duration each tell the load; give one" in ran.err
+    ran = headcount("calibrate", "fit", *BETWEEN, *known, "--rate", 8, "--out", METRICS / "before.txt")
+    assert ran.code == 2 and "before.txt" in ran.err
+
+
+@pytest.mark.slow
+def test_metrics_are_fitted(headcount: Callable[..., Any], tmp_path: Path) -> None:
+    profile = tmp_path / "p.toml"
+    known = (*DEPLOYMENT[:4], "--max-model-len", "16K", "--duration", "5min")
+    assert headcount("calibrate", "fit", *BETWEEN, *known, "--out", profile).code == 0
+    ran = headcount("calibrate", "check", *BETWEEN, *known, "--latency-profile", profile, "--json")
+    figures = json.loads(ran.out)["runs"][0]["figures"]
+    assert abs(figures["itl_s.mean"]["error_percent"]) < 2
+
+
 def test_runs_of_sglang_go_through_sglang_s_scheduler(
     headcount: Callable[..., Any], files: Callable[..., Path], tmp_path: Path
 ) -> None:
