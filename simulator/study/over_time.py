@@ -17,6 +17,7 @@ from simulator.tenants import TenantFigures, tenant_figures
 
 FloatArray = NDArray[np.float64]
 MOST_WINDOWS = 144  # ten minutes each over a day
+HOUR_S = 3600.0
 LOOK_S = 60.0  # to which recovery is stated
 STEADY_S = 300.0  # the target is met for so long once a fleet has recovered
 
@@ -65,6 +66,13 @@ class OverTime:
     @property
     def mean_replicas(self) -> float:
         return self.held_s / self.until_s
+
+    @property
+    def in_flight_at_peak(self) -> float:
+        """Requests in flight per replica of a fixed fleet, on average over its busiest hour."""
+        in_flight = self.in_flight.sum(axis=1)
+        windows = min(max(round(HOUR_S * len(in_flight) / self.until_s), 1), len(in_flight))
+        return float(np.convolve(in_flight, np.full(windows, 1 / windows), "valid").max()) / self.most_replicas
 
     @property
     def most_replicas(self) -> int:

@@ -18,6 +18,7 @@ from headcount.inputs.routing import ReplicasInput
 from headcount.inputs.run import SeedInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.autoscaling.confidence import SureFleet, sure_fleet
 from headcount.queries.result import Progress, Result, Watch
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.events import Event, read_event
@@ -230,6 +231,7 @@ class AutoscalingResult(Result):
     question: Question
     load: LoadOverTime
     fleets: tuple[FleetOverTime, ...]
+    sure: SureFleet | None = None  # beside autoscalers
 
     def figures(self) -> Json:
         plan, first, later = self.question.plan, *self.question.stages()
@@ -246,6 +248,7 @@ class AutoscalingResult(Result):
             "startup_later": later.to_json(),
             "settings": plan.settings,
             **({} if self.question.flow_control is None else {"flow_control": self.question.flow_control}),
+            "fixed_at_95_percent_confidence": None if self.sure is None else self.sure.to_json(),
             "fleets": self.rows(),
         }
 
@@ -285,11 +288,7 @@ class AutoscalingResult(Result):
 
     @property
     def in_flight_at_peak(self) -> float:
-        """Requests in flight per replica of the last fleet, a fixed one, on average over its busiest hour."""
-        shown = self.fleets[-1].shown
-        in_flight = shown.in_flight.sum(axis=1)
-        windows = min(max(round(HOUR_S * len(in_flight) / shown.until_s), 1), len(in_flight))
-        return float(np.convolve(in_flight, np.full(windows, 1 / windows), "valid").max()) / shown.most_replicas
+        return self.fleets[-1].shown.in_flight_at_peak
 
 
 @question
@@ -345,9 +344,14 @@ def simulate_autoscaling(
     served = load_over_time(given, engine=plan.engine, profile=profile, duration_s=scaling.duration_s)
     _check_events(whole.events, served.duration_s)
     fleets = _fleets(whole, served, run.progress)
+    is_met = bool(scalers) and fleets[-1].shown.attainment >= whole.slo.attainment
     known = replace(known, plans=[plan], traffic=served.traffic, cancelled=fleets[0].shown.result.cancelled)
     return AutoscalingResult(
-        diagnostics=find_diagnostics(known, strict=strict), question=whole, load=served, fleets=fleets
+        diagnostics=find_diagnostics(known, strict=strict),
+        question=whole,
+        load=served,
+        fleets=fleets,
+        sure=sure_fleet(whole, served, fleets[-1].shown, run.progress) if is_met else None,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from files.documents import Json, ReadJson
-from headcount.queries.autoscaling.over_time import HOUR_S, AutoscalingResult, FleetOverTime
+from headcount.queries.autoscaling.over_time import DAY_S, HOUR_S, AutoscalingResult, FleetOverTime
 from headcount.queries.report_data.study import MOST_TIMES
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of, titles
 from headcount.text.simulated import TENANTS
@@ -54,13 +54,30 @@ def _said(answer: AutoscalingResult) -> str:
             "Raise --max-replicas, or relax the SLO"
         )
     cheapest = f"In this run {row['fleet']} is the cheapest fleet that meets the SLO: {_attained(row)} of requests"
-    cheapest += f", {_cost(row)}"
+    cheapest += f", {_cost(row)}{_surely(answer, best)}"
     if row["autoscaler"] is None:
         return f"{cheapest}. {_scaled_said(answer)}"
     fixed = rows[-1]
     than = f"{_more_or_less(row, fixed)} GPU-hours than {fixed['fleet']}"
     than += f" ({_attained(fixed)})" if fixed["meets_slo"] else f", which misses it ({_attained(fixed)})"
     return f"{cheapest}, {than}{_aiming(row, '. It aims at ')}"
+
+
+def _surely(answer: AutoscalingResult, best: int) -> str:
+    """What the fixed fleet is at 95 % confidence; nothing where step times were given."""
+    sure, smallest = answer.sure, answer.fleets[-1].shown
+    if sure is None:
+        return ""
+    if sure.replicas is None:
+        most = answer.question.max_replicas
+        return f" (by mean step times; at 95 % confidence, fixed at {most} misses it: raise --max-replicas)"
+    if sure.replicas == smallest.most_replicas and best == len(answer.fleets) - 1:
+        return " (also at 95 % confidence)"
+    hours = sure.replicas * answer.question.plan.gpus * smallest.until_s / HOUR_S
+    price = answer.question.plan.gpu.usd_per_hour
+    usd = None if price is None else hours * price * DAY_S / smallest.until_s
+    cost = _cost({"gpu_hours": hours, "usd_per_day": usd})
+    return f" (by mean step times; at 95 % confidence, fixed at {sure.replicas} meets it: {cost})"
 
 
 def _scaled_said(answer: AutoscalingResult) -> str:

@@ -1,6 +1,7 @@
 """Fleets that change, as a question: what is answered, refused, and told."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -58,6 +59,31 @@ def test_autoscalers_are_compared_with_the_smallest_fixed_fleet_that_meets_the_s
         )
         assert row["gpu_hours"] == pytest.approx(held_s / 3600)
         assert row["usd_per_day"] == pytest.approx(row["usd"] * 86_400 / 900)
+
+
+@pytest.mark.slow
+def test_the_headline_says_which_fixed_fleet_is_sure_to_meet_the_slo() -> None:
+    """With steps, and with TTFT, as long as 95 % of servers have at most: the fewest replicas that meet both."""
+    given: dict[str, Any] = {"latency_model": None, "step_s": None, "users": 3000, "duration_s": 600.0, "ttft_s": 0.039}
+    answer = asked(autoscaler="hpa", min_replicas=1, max_replicas=8, **given)
+    sure, fewest = answer.sure, answer.fleets[-1].shown.most_replicas
+    assert sure is not None and sure.replicas is not None and fewest < sure.replicas < 8
+    assert sure.step_error > 0.02 and sure.ttft_error > 0.05
+    slower = replace(answer.question, plan=answer.question.plan.with_step_times(1 + sure.step_error))
+    later = replace(answer.question, slo=replace(answer.question.slo, ttft_s=0.039 / (1 + sure.ttft_error)))
+
+    def meets(replicas: int) -> bool:
+        fleets = (each.fixed_at(replicas).fleet(0, answer.load) for each in (slower, later))
+        return all(fleet.shown.attainment >= 0.95 for fleet in fleets)
+
+    assert meets(sure.replicas) and not meets(sure.replicas - 1)
+    usd = sure.replicas * 24 * (answer.question.plan.gpu.usd_per_hour or 0.0)
+    said = " ".join(str(answer).split())
+    assert f"(by mean step times; at 95 % confidence, fixed at {sure.replicas} meets it: ${usd:,.2f} a day)" in said
+    assert answer.figures()["fixed_at_95_percent_confidence"]["replicas"] == sure.replicas
+    fewer = asked(autoscaler="hpa", min_replicas=1, max_replicas=fewest, **given)
+    assert f"fixed at {fewest} misses it: raise --max-replicas" in " ".join(str(fewer).split())
+    assert asked(autoscaler="hpa", min_replicas=1, max_replicas=4, **LIMITS).sure is None
 
 
 def test_where_even_the_largest_fleet_misses_the_slo_the_headline_says_so() -> None:
