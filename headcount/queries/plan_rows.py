@@ -1,5 +1,6 @@
 """One fleet of a plan: its size, its cost, how it serves the users; what is found on the way, in a line."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from files.documents import Json
@@ -234,8 +235,14 @@ def _screening(race: FleetSearch) -> str:
     if not race.screened:
         return f"screened {counted(count, 'layout')}: none is estimated to serve the users"
     rows = [row for row in rows_of(race) if row.runs][:3]
-    named = ", ".join(f"{gpus_text(row)} (≈ ${row.usd_per_month:,.0f} a month)" for row in rows)
-    return f"screened {counted(count, 'layout')}; cheapest by estimate: {named}"
+    return f"screened {counted(count, 'layout')}; cheapest by estimate: {estimates_text(rows)}"
+
+
+def estimates_text(rows: Sequence[FleetRow]) -> str:
+    """What fleets are estimated to cost; with their layouts, where two would read alike."""
+    gpus = [gpus_text(row) for row in rows]
+    names = [f"{each}, {row.layout}" if gpus.count(each) > 1 else each for each, row in zip(gpus, rows, strict=True)]
+    return ", ".join(f"{name} (≈ ${row.usd_per_month:,.0f} a month)" for name, row in zip(names, rows, strict=True))
 
 
 def why_missed(race: FleetSearch) -> str:

@@ -92,7 +92,7 @@ def head(answer: PlanResult) -> list[Block]:
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
-    return [*lines, *(Line(_disaggregated_text(both, disaggregated)) for both, disaggregated in pairs)]
+    return [*lines, *(Line(disaggregated_text(both, disaggregated)) for both, disaggregated in pairs)]
 
 
 def bottleneck_lines(answer: PlanResult) -> list[str]:
@@ -114,13 +114,14 @@ def gpus_of(count: int, row: FleetRow) -> str:
     return f"{count:,} × {row.gpu}"
 
 
-def _disaggregated_text(both: FleetRow, disaggregated: FleetRow) -> str:
+def disaggregated_text(both: FleetRow, disaggregated: FleetRow) -> str:
     """What disaggregated prefill/decode costs on a GPU, compared with servers that do both."""
     assert both.usd_per_month and disaggregated.usd_per_month, "fleets that run have a cost"
     more = disaggregated.usd_per_month / both.usd_per_month - 1
     cost = "for the same cost" if not more else f"{percent(round(abs(more), 2))} {'more' if more > 0 else 'less'}"
     about = ", as estimated" if SCREENED in (both.state, disaggregated.state) else ""
-    gpus = f"{counted(disaggregated.gpus or 0, 'GPU')} instead of {both.gpus:,}, {cost}"
+    count = counted(disaggregated.gpus or 0, "GPU")
+    gpus = f"{count}{', as many' if disaggregated.gpus == both.gpus else f' instead of {both.gpus:,}'}, {cost}"
     users = f"{disaggregated.users_low:,} users {AT_CONFIDENCE} instead of {both.users_low:,}"
     return f"{disaggregated.kind}: {gpus}; {users}{about}"
 
@@ -209,7 +210,7 @@ def chain(answer: PlanResult) -> list[Line]:
         lines.append(Line(f"→ {rates} → {servers} → {counted(best.gpus or 0, 'GPU')}"))
     if (peak := answer.peak) is not None:  # of the users to serve
         both = (_figure(people.factor * each) for each in (peak.input_tokens_per_s, peak.output_tokens_per_s))
-        lines.append(Line("token throughput: {} prompt tokens/s and {} output tokens/s".format(*both)))
+        lines.append(Line("token throughput, as simulated: {} prompt tokens/s and {} output tokens/s".format(*both)))
     return lines
 
 
@@ -219,7 +220,7 @@ def request_text(answer: PlanResult) -> str:
     prompt = found.prompt_tokens if found else answer.request.input_tokens
     output = found.output_tokens if found else answer.request.output_tokens
     most = "" if asked is None else f"; at most {asked:,} together"
-    return f"mean request: {prompt:,.0f} prompt tokens and {output:,.0f} output tokens{most}"
+    return f"mean request, as expected: {prompt:,.0f} prompt tokens and {output:,.0f} output tokens{most}"
 
 
 def _figure(value: float) -> str:

@@ -138,7 +138,7 @@ def test_the_chain_says_how_long_requests_are_and_that_a_longer_limit_does_not_l
     asked = hc.plan("llama-3.1-8b", users=50, gpu="h100-sxm", workload="rag", max_model_len=32768)
     assert asked.traffic is not None
     prompt, output = asked.traffic.prompt_tokens, asked.traffic.output_tokens
-    said = f"mean request: {prompt:,.0f} prompt tokens and {output:,.0f} output tokens"
+    said = f"mean request, as expected: {prompt:,.0f} prompt tokens and {output:,.0f} output tokens"
     assert f"{said}; at most 32,768 together" in str(asked)
     (note,) = [note for note in asked.diagnostics if note.code == "context-far-below-limit"]
     assert note.text.endswith("add --traffic context=x5")

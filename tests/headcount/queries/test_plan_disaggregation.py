@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from headcount.queries.plan_rows import SIMULATED, FleetRow, estimates_text
+from headcount.views.of.plan_text import disaggregated_text
 from simulator.fleet.pool_sizes import PoolChoices
 from tests.headcount.conftest import FOUR_AT_ONCE
 from tests.headcount.told import summary_of
@@ -15,6 +17,20 @@ from tests.headcount.told import summary_of
 GIVEN: dict[str, Any] = {
     "gpu": "h100-sxm", "users": 120, "tensor_parallel_size": 1, "ttft_s": 2.0, "replications": 2, "store": False,
 }  # fmt: skip
+
+
+def test_fleets_of_as_many_gpus_are_told_apart() -> None:
+    same: dict[str, Any] = {"gpu": "h100-sxm", "state": SIMULATED, "tp": 1, "gpus": 2, "servers": 2}
+    both = FleetRow(**same, users_low=400, usd_per_month=5825.0)
+    apart = FleetRow(**same, users_low=500, usd_per_month=5825.0, prefill_tp=1, prefill_servers=1)
+    assert disaggregated_text(both, apart) == (
+        "h100-sxm, disaggregated prefill/decode: 2 GPUs, as many, for the same cost; "
+        "500 users at 95 % confidence instead of 400"
+    )
+    assert estimates_text([both, apart]) == (
+        "2 × h100-sxm, 2 × TP1 (≈ $5,825 a month), 2 × h100-sxm, 1 × TP1 prefill + 1 × TP1 decode (≈ $5,825 a month)"
+    )
+    assert estimates_text([both]) == "2 × h100-sxm (≈ $5,825 a month)"
 
 
 @pytest.mark.parametrize(
