@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass, replace
+from typing import Any
 
 from files.errors import HeadcountError
 from kvcache.errors import DoesNotFitError, SplitError
@@ -179,6 +180,17 @@ class Deployment:
         if self.args.kv_transfer_config is not None:
             host["kv_transfer_config"] = str(self.args.kv_transfer_config)
         return found | {"async_scheduling": self.args.async_scheduling} | host
+
+    @property
+    def resolved(self) -> tuple[object, ...]:
+        """All that it serves by, whether it was given or is a default: the same of two that serve alike."""
+        found: dict[str, Any] = {"quantization": self.budget.quantization}
+        if self.args.kv_cache_dtype == "auto":
+            found["kv_cache_dtype"] = self.architecture.dtype
+        if isinstance(self.args, EngineArgs):
+            found["block_size"] = None  # the scheduler's settings have it
+        args = replace(self.args, **found)
+        return args, self.architecture, self.gpu, self.engine, replace(self.budget, kv_cache_dtype=args.kv_cache_dtype)
 
     @property
     def not_simulated(self) -> tuple[Assumption, ...]:

@@ -29,7 +29,8 @@ from headcount.queries.result import Progress, Verdict, noted
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
-from headcount.queries.sweeps.ranking import check_sort, is_promising, ranked
+from headcount.queries.sweeps.ranking import check_sort, is_promising, ranked, to_confirm
+from headcount.queries.sweeps.same import distinct, same_as
 from headcount.text.blocks import Block, Line
 from headcount.text.words import PRECISION_REMARK
 from simulator.fleet.router import check_router
@@ -135,7 +136,7 @@ def compare(
         },
         between=between,
     )
-    found = layouts.all_screened(asked, progress)
+    found = distinct(layouts.all_screened(asked, progress))
 
     def answer(rows: Sequence[Layout], gained: Attribution | None = None, *, strict: bool = False) -> CompareResult:
         order = ranked(rows, sort)
@@ -161,22 +162,24 @@ def compare(
             watcher = noted(progress, done, len(wanted), found[place].name)
             found[place] = layouts.simulated(found[place], watcher, others)
             progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
-        while (best := ranked(found, sort)[0]).is_coarse:
-            place, many = found.index(best), len(wanted) + 1
-            found[place] = layouts.simulated(best, noted(progress, len(wanted), many, best.name))
+        while (first := to_confirm(found, sort)) is not None:
+            place, many = found.index(first), len(wanted) + 1
+            found[place] = layouts.simulated(first, noted(progress, len(wanted), many, first.name))
             progress(Progress(done=many, total=many, found=found[place].found_line))
-        gained = _gained(layouts, found, asked, sort)
+        gained = _gained(layouts, found, sort)
     return replace(answer(found, gained, strict=run.strict), simulations=simulations)
 
 
-def _gained(layouts: Layouts, found: list[Layout], asked: Sequence[Choice], sort: str) -> Attribution | None:
+def _gained(layouts: Layouts, found: list[Layout], sort: str) -> Attribution | None:
     """What the best gains over the base; layouts between them are simulated where they were only screened."""
     best = ranked(found, sort)[0]
     if best.row is None or not best.users:
         return None
 
     def at(choice: Choice) -> Layout:
-        place = asked.index(choice)
+        known = same_as(layouts.screened(choice), found)
+        assert known is not None, "every choice was listed"
+        place = found.index(known)
         found[place] = layouts.simulated(found[place], level=Level.COARSE)
         return found[place]
 

@@ -23,6 +23,7 @@ from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, facts_of
 from headcount.queries.sweeps.ranking import FAR_BEHIND, ranked
+from headcount.queries.sweeps.same import distinct, same_as
 from headcount.queries.sweeps.search import CLOSE, check_space, leader, race, searched, simplest
 from simulator.engines.engines import TUNINGS, VLLM, own_arguments
 from simulator.fleet.router import check_router
@@ -169,7 +170,8 @@ def optimize(
         entrants += [layouts.screened({**each.choice, axis.name: value}) for each in first for value in axis.values]
     contest = _Run(layouts, tuple(axes), len(looked), run.progress)
     with layouts.simulations(run) as simulations:
-        return replace(contest.answer(base, entrants, strict=run.strict), simulations=simulations)
+        _, *others = distinct([base, *entrants])
+        return replace(contest.answer(base, others, strict=run.strict), simulations=simulations)
 
 
 @dataclass
@@ -196,10 +198,11 @@ class _Run:
         rows = race(base, entrants, simulate)
 
         def at(choice: Choice) -> Layout:
-            place = next((place for place, each in enumerate(rows) if each.choice == choice), len(rows))
-            known = rows[place] if place < len(rows) else self.layouts.screened(choice)
-            rows[place : place + 1] = [known := self.layouts.simulated(known)]
-            return known
+            asked = self.layouts.screened(choice)
+            known = same_as(asked, rows)
+            place = rows.index(known) if known else len(rows)
+            rows[place : place + 1] = [found := self.layouts.simulated(known or asked)]
+            return found
 
         best = simplest(leader(rows), at)
         is_known = best.users and rows[0].users
@@ -255,7 +258,7 @@ def _finalists(looked: Sequence[Layout], base: Layout, count: int) -> list[Layou
     """By their estimates the most users, half as many with the least TPOT; one of those that are estimated alike."""
     alike: dict[tuple[float, ...], Layout] = {}
     for each in sorted(looked, key=lambda layout: len(layout.choice)):
-        if each.users and each.looked and each.looked.estimate and each.choice:
+        if each.users and each.looked and each.looked.estimate and not each.is_same_as(base):
             alike.setdefault((each.users, each.looked.estimate.ttft_s, each.looked.estimate.tpot_s), each)
     found = sorted(alike.values(), key=lambda each: (-each.users, len(each.choice)))
     near = [each for each in found[count:] if each.users * FAR_BEHIND >= found[0].users]

@@ -23,6 +23,7 @@ from headcount.queries.result import Progress, Verdict, Watch, noted
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
 from headcount.queries.sweeps.needs import Bought, Need, bought, is_size_open, need, other_size, with_fewest_gpus
+from headcount.queries.sweeps.same import same_as
 from headcount.text.units import counted
 from simulator.fleet.router import check_router
 from simulator.study.candidate import Level
@@ -228,7 +229,9 @@ class _Run:
     def simulated(self, layout: Layout, name: str = "", level: Level = Level.CONFIRMED) -> Layout:
         most = max(self.total, len(self.done) + 1)
         watcher = noted(self.progress, len(self.done), most, layout.name)
-        result = self.layouts.simulated(layout, watcher, level)
+        enough = [each for each in self.done if each.row and not (each.is_coarse and level is Level.CONFIRMED)]
+        known = same_as(layout, enough)
+        result = layout.with_row(known.row) if known and known.row else self.layouts.simulated(layout, watcher, level)
         self.done.append(result)
         so_far = self.answer(self.done[: self.shown])
         self.progress(Progress(done=len(self.done), total=most, found=f"{name}{result.found_line}", so_far=so_far))
@@ -257,11 +260,15 @@ class _Run:
 
     def bought(self, cells: Sequence[Layout], others: Level, *, is_size_open: bool) -> tuple[Bought, ...]:
         """Of each cell what the users need: of the first confirmed, of the others as well known as they are."""
-        done, how, found = len(self.done), self.layouts.how, []
+        done, how = len(self.done), self.layouts.how
+        found: list[Bought] = []
         for place, cell in enumerate(cells):
             how.watcher = noted(self.progress, done, done + 1, f"fleets, {cell.name}")
             level = others if place else Level.CONFIRMED
-            found.append(bought(cell, self.users, how, level, is_size_open=is_size_open))
+            known = same_as(cell, cells[:place])
+            found.append(
+                found[cells.index(known)] if known else bought(cell, self.users, how, level, is_size_open=is_size_open)
+            )
         return tuple(found)
 
 

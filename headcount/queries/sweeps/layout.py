@@ -30,6 +30,7 @@ class Layout:
     row: CapacityRow | None = None
     refusal: str | None = None
     traffic: TrafficEffects | None = None
+    other_names: tuple[str, ...] = ()  # that come to the same settings
 
     def with_row(self, row: CapacityRow) -> "Layout":
         """The same once it is simulated: with the parallel layout and the router of the row."""
@@ -159,6 +160,12 @@ class Layout:
         point = self.row.point if self.row else None
         return "–" if point is None else hits_text(point.mean("prefix_hit_rate"), point.host_hit_rate)
 
+    def is_same_as(self, other: "Layout") -> bool:
+        """Whether it is one with another: its values are, or come to, the same."""
+        if self.choice == other.choice or self.looked is None or other.looked is None:
+            return self.choice == other.choice
+        return self.looked.is_same_as(other.looked)
+
     def users_over(self, other: "Layout") -> Interval | None:
         """Users at 95 % confidence over another one's, paired."""
         if self.row is None or other.row is None:
@@ -191,6 +198,7 @@ class Layout:
             "gpu": self.gpu_name or None,
             "gpus": self.gpus,
             "layout": self.layout,
+            "other_names": list(self.other_names),
             **found,
             "reason": self.reason,
             "is_screened_only": self.is_screened_only,

@@ -42,6 +42,20 @@ def ranked(layouts: Sequence[Layout], sort: str) -> tuple[Layout, ...]:
     return tuple(sorted(layouts, key=lambda layout: (_tier(layout), measure(layout))))
 
 
+def to_confirm(layouts: Sequence[Layout], sort: str) -> Layout | None:
+    """The first of the ranking where few replications alone tell it; else one that these surely put before it."""
+    best = ranked(layouts, sort)[0]
+    if best.is_coarse or sort not in ("cost", "users"):
+        return best if best.is_coarse else None
+    coarse = [each for each in layouts if each.is_coarse]
+    return next((each for each in coarse if _is_surely_before(each, best, sort)), None)
+
+
+def _is_surely_before(each: Layout, best: Layout, sort: str) -> bool:
+    more, cost = each.users_over(best), each.cost_over(best)
+    return bool(more and more.low > 1) if sort == "users" else bool(cost and cost.high < 1)
+
+
 def _tier(layout: Layout) -> int:
     if layout.row is not None and layout.row.users:
         return 0 if layout.users else 1

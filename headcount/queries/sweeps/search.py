@@ -78,25 +78,50 @@ def _by_optuna(
 def race(base: Layout, entrants: Sequence[Layout], simulate: Simulate) -> list[Layout]:
     """The base and all entrants with their rows, in order: coarse, then those confirmed that may lead; paired."""
     field = [simulate(each, Level.COARSE) for each in (base, *entrants)]
-    leader = most_users(field)
-    ratios = [each.users_over(leader) for each in field]
+    most = most_users(field)
+    ratios = [each.users_over(most) for each in field]
     for place, (each, ratio) in enumerate(zip(field, ratios, strict=True)):
-        if place == 0 or each is leader or (ratio and ratio.high >= 1):
+        if place == 0 or each is most or (ratio and ratio.high >= 1):
             field[place] = simulate(each, Level.CONFIRMED)
+    while (more := _may_lead_yet(field)) is not None:
+        field[field.index(more)] = simulate(more, Level.CONFIRMED)
     return field
+
+
+def _may_lead_yet(field: Sequence[Layout]) -> Layout | None:
+    """One that few replications alone put before the leader."""
+    first = leader(field)
+    coarse = [each for each in field if each.row and each.row.evidence == Level.COARSE.word]
+    return next((each for each in coarse if (gain := each.users_over(first)) and gain.low > 1), None)
 
 
 def most_users(field: Sequence[Layout]) -> Layout:
     """At 95 % confidence, of those that are known best; the first of equals."""
-    confirmed = [each for each in field if each.row and each.row.users and each.row.evidence == Level.CONFIRMED.word]
-    return max(confirmed or field, key=lambda each: (each.row.users_low, each.row.users) if each.row else (0, 0))
+    return max(_best_known(field), key=_users)
 
 
 def leader(rows: Sequence[Layout]) -> Layout:
-    """The layout that serves most, if it surely gains over the first, which is the base; else the base."""
-    base, best = rows[0], most_users(rows)
-    gain = best.users_over(base)
-    return base if gain is not None and gain.low <= 1 else best
+    """The layout that serves most of those that surely gain over the first, which is the base; else the base."""
+    best = rows[0]
+    while better := [each for each in _best_known(rows) if _is_surely_better(each, best)]:
+        best = most_users(better)
+    return best
+
+
+def _is_surely_better(each: Layout, best: Layout) -> bool:
+    gain = each.users_over(best)
+    return _users(each) > _users(best) and (gain is None or gain.low > 1)
+
+
+def _best_known(field: Sequence[Layout]) -> Sequence[Layout]:
+    return [
+        each for each in field if each.row and each.row.users and each.row.evidence == Level.CONFIRMED.word
+    ] or field
+
+
+def _users(each: Layout) -> tuple[float, float]:
+    """At 95 % confidence, and expected."""
+    return (each.row.users_low, each.row.users) if each.row else (0, 0)
 
 
 def simplest(best: Layout, at: Callable[[Choice], Layout]) -> Layout:

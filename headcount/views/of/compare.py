@@ -39,6 +39,7 @@ ORDERS = {
     "tpot": "the lowest TPOT",
     "month": "the lowest cost per month",
 }
+ABOUT_MEANING = "≈: from few replications, and compared with what the same few showed of the best"
 _MOST_NAMED = 3  # rows, in a sentence
 
 
@@ -77,6 +78,11 @@ def head(answer: CompareResult) -> list[Block]:
 
 
 def body(answer: CompareResult) -> list[Block]:
+    return layouts_blocks(answer, f"{ABOUT_MEANING}; --precision confirms every row")
+
+
+def layouts_blocks(answer: CompareResult, about_meaning: str = ABOUT_MEANING) -> list[Block]:
+    """The layouts in a table, and what is to say of them."""
     reasons = [Line(f"{layout.name}: {layout.reason}") for layout in answer.layouts if layout.reason]
     columns = _columns(answer)
     shown = [place for place, column in enumerate(columns) if answer.explain or column not in MORE]
@@ -89,7 +95,9 @@ def body(answer: CompareResult) -> list[Block]:
     )
     legend = [Line(text, dim=True) for text in _legend(answer)]
     reasons += [Line(_screened_text(answer))] * any(layout.is_screened_only for layout in answer.layouts)
-    return [table, *reasons, *_gains(answer), Line(), *legend]
+    same = [Line(f"{each.name}: the same as {joined(each.other_names)}") for each in answer.layouts if each.other_names]
+    about = [Line(about_meaning)] * any(layout.is_coarse for layout in answer.layouts)
+    return [table, *about, *same, *reasons, *_gains(answer), Line(), *legend]
 
 
 def _screened_text(answer: CompareResult) -> str:
@@ -177,6 +185,4 @@ def _legend(answer: CompareResult) -> list[str]:
         f"replications. It leaves out step-time errors, which {shared}.",
         *[GPUS_REMARK] * (len(gpus) > 1),
         *[HITS_LEGEND] * _shows_hits(answer),
-        *["≈: from few replications; --precision makes every row as well known as the first."]
-        * any(layout.is_coarse for layout in answer.layouts),
     ]

@@ -97,7 +97,13 @@ def body(answer: OptimizeResult) -> list[Block]:
         )
         for each in close
     ]
-    return [*frontier, *compare.body(answer.compared), *remarks, *values, *[Line(KEPT_SIMPLE, dim=True)] * bool(close)]
+    return [
+        *frontier,
+        *compare.layouts_blocks(answer.compared),
+        *remarks,
+        *values,
+        *[Line(KEPT_SIMPLE, dim=True)] * bool(close),
+    ]
 
 
 def details(answer: OptimizeResult) -> dict[str, object]:

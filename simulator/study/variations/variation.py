@@ -1,6 +1,6 @@
 """One of many variations of a question: screened in milliseconds, then simulated as it would be alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
@@ -27,6 +27,26 @@ class Variation:
     how: RunContext = field(default_factory=RunContext)
     table: CapacityTable | None = None  # what is simulated of it; None where nothing runs, or disaggregated
     pairs: PairTable | None = None  # the same where disaggregated
+
+    def is_same_as(self, other: "Variation") -> bool:
+        """Whether it comes to the same settings under the same load, however they were asked for."""
+        if self.plan is None or other.plan is None or (self.gpus, self.users) != (other.gpus, other.users):
+            return False  # as most are told apart, at once
+        one, another = self._as_asked, other._as_asked
+        return replace(one, args=another.args) == another and self._resolved == other._resolved
+
+    @property
+    def _as_asked(self) -> CapacityQuestion:
+        """Before a layout and a router are chosen."""
+        return self.table.question if self.table is not None else self.question
+
+    @property
+    def _resolved(self) -> object:
+        """Whatever of it runs."""
+        if (pools := self.disaggregated) is not None:
+            return pools.counts, pools.between, *(plan.resolved for plan in pools.plans)
+        plans = plans_of(self._as_asked, self.gpus)
+        return {tp: plan.resolved for tp, plan in plans.items() if isinstance(plan, Deployment)}
 
 
 def screen(question: CapacityQuestion, how: RunContext | None = None) -> Variation:

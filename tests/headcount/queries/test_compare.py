@@ -16,7 +16,7 @@ from headcount.inputs.reading.variations import Axis, axes_of, choices, value_te
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import MOST_LAYOUTS, verdict_of
 from headcount.queries.sweeps.layouts import Layouts
-from headcount.queries.sweeps.ranking import SORTS, ranked
+from headcount.queries.sweeps.ranking import SORTS, ranked, to_confirm
 from headcount.text.words import PRECISION_REMARK
 from headcount.views.of.compare import ORDERS
 from headcount.views.of.layouts_summary import spoken
@@ -72,6 +72,31 @@ def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc
     assert "nearly as cheap: max_num_seqs 7" in str(found)
     assert "max_num_seqs 11" not in str([each for each in figures.items() if "as cheap" in each[0]])
     assert "nearly as cheap" not in dict(summary_of(replace(found, sort="ttft")).figures)
+
+
+def test_values_that_come_to_the_same_settings_are_one_row() -> None:
+    given: dict[str, Any] = {"max_num_seqs": [2, 4], "kv_cache_dtype": ["auto", "bfloat16"], "simulate_all": True}
+    found = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, **given, **QUICK)
+    assert [each.choice["max_num_seqs"] for each in found.layouts] == [4, 2]
+    assert [each.other_names for each in found.layouts] == [(), ()]  # both are called KV bfloat16
+    listed = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, block_size=[16, 32], max_num_seqs=2, **QUICK)
+    assert len(listed.layouts) == 2
+    budget = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, gpu_memory_utilization=[None, 0.92], max_num_seqs=2, **QUICK)
+    (only,) = budget.layouts
+    assert only.other_names == ("gpu_memory_utilization 0.92",)
+    assert f"{only.name}: the same as gpu_memory_utilization 0.92" in str(budget)
+    assert budget.rows()[0]["other_names"] == ["gpu_memory_utilization 0.92"]
+
+
+def test_who_is_surely_before_the_first_by_few_replications_is_confirmed(answer: hc.CompareResult) -> None:
+    best = answer.layouts[0]
+    assert best.row is not None and best.row.coarse is not None
+    lucky = replace(best, row=replace(best.row, users_low=20, coarse=replace(best.row.coarse, users_low=10)))
+    other, behind = (replace(best, row=replace(best.row.coarse, users_low=low)) for low in (15, 9))
+    for sort in ("cost", "users"):
+        assert to_confirm([lucky, behind, other], sort) is other
+        assert to_confirm([lucky, behind], sort) is None
+        assert to_confirm([other, behind], sort) is other
 
 
 def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareResult) -> None:

@@ -84,6 +84,19 @@ def test_where_nothing_gains_the_arguments_stay_as_given() -> None:
     assert worse.gain == Interval(1.0, 1.0, 1.0)
 
 
+def test_a_searched_value_that_is_the_default_is_no_layout_of_its_own(answer: hc.OptimizeResult) -> None:
+    defaults = {"block_size": [16], "enable_prefix_caching": [True], "max_num_batched_tokens": [8192]}
+    found = asked(search={**defaults, "max_num_seqs": [4]})
+    assert [each.name for each in found.compared.layouts] == ["unchanged", "max_num_seqs 4"]
+    _, few = found.compared.layouts
+    assert few.is_coarse
+    base = found.base
+    assert base.row is not None and base.row.coarse is not None
+    again = replace(base, row=replace(base.row.coarse, users_low=base.users + 9))
+    assert replace(again, row=base.row.coarse).users_over(base) == Interval(1.0, 1.0, 1.0)
+    assert "≈: from few replications" in str(replace(found, explain=False))
+
+
 def test_a_layout_with_more_users_than_the_best_says_why_it_is_not_the_best(answer: hc.OptimizeResult) -> None:
     """Made up: the best with a layout of one user more, the same in every replication but for noise."""
     best = answer.best
@@ -196,6 +209,15 @@ def test_the_close_ones_and_the_base_are_confirmed_those_clearly_behind_are_not(
     assert runs["c"] == (Level.COARSE,)
     assert runs["base"] == runs["a"] == runs["b"] == (Level.COARSE, Level.CONFIRMED)
     assert leader(field).name == "a"
+
+
+def test_who_surely_gains_leads_though_another_that_may_not_has_more_users() -> None:
+    sure, noisy = Racer("sure", 0.05, (Level.CONFIRMED,)), Racer("noisy", 0.08, (Level.CONFIRMED,))
+    base = Racer("base", 0.0, (Level.CONFIRMED,))
+    unsure = Interval(1.08, 0.97, 1.2)
+    noisy.users_over = lambda other: unsure  # type: ignore[method-assign]
+    field: list[Any] = [base, noisy, sure]
+    assert leader(field) is sure
 
 
 def test_the_command_answers_as_python_does(

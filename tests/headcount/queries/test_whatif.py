@@ -41,6 +41,16 @@ def test_longer_answers_serve_fewer_users(answer: hc.WhatifResult) -> None:
     assert answer.rows()[1]["users_over_base"]["high"] < 1
 
 
+@pytest.mark.slow
+def test_a_case_that_comes_to_the_settings_of_the_base_has_its_figures() -> None:
+    given = {name: value for name, value in QUICK.items() if name not in ("precision", "replications")}
+    found = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"kv_cache_dtype": ["auto", "bfloat16", "fp8"]}, **given)
+    base, same, other = found.cells
+    assert same.row is base.row and not same.is_coarse
+    assert other.is_coarse
+    assert found.rows()[1]["users_over_base"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+
+
 def test_more_users_never_need_fewer_gpus_and_each_gets_a_place(answer: hc.WhatifResult) -> None:
     for cell, needs in zip(answer.cells, answer.needs, strict=True):
         gpus = [need.gpus or 0 for need in needs]
