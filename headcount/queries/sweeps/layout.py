@@ -14,7 +14,7 @@ from simulator.study.candidate import Level
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.served import latency_summary
 from simulator.study.statistics import Interval
-from simulator.study.variations.ratios import expected_ratio, inverse, times, users_ratio
+from simulator.study.variations.ratios import inverse, times, users_ratio
 from simulator.study.variations.variation import Variation
 from workloads.effects import TrafficEffects
 
@@ -174,16 +174,7 @@ class Layout:
 
     def cost_over(self, other: "Layout") -> Interval | None:
         """Dollars per user at 95 % confidence over another one's, paired."""
-        return self._per_user_over(other, self.users_over(other))
-
-    def expected_cost_over(self, other: "Layout") -> Interval | None:
-        """The same per expected user."""
-        if self.row is None or other.row is None:
-            return None
-        return self._per_user_over(other, expected_ratio(self.row, other.row))
-
-    def _per_user_over(self, other: "Layout", users: Interval | None) -> Interval | None:
-        mine, others = self.usd_per_month, other.usd_per_month
+        users, mine, others = self.users_over(other), self.usd_per_month, other.usd_per_month
         return None if users is None or mine is None or not others else times(inverse(users), mine / others)
 
     def to_json(self, best: "Layout | None") -> Json:

@@ -6,11 +6,16 @@ from typing import Final
 
 from files.names import check_names
 from headcount.queries.sweeps.layout import Layout
+from headcount.text.units import latency_text, signed
 
 FAR_BEHIND: Final = 1.5
 """By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
 (docs/measurements/screening.md)."""
 MOST_TOLD: Final = 2
+NEAR: Final = 1.05
+"""Times the cost of the best that count as nearly as cheap."""
+SEVERAL: Final = 2
+"""So many times as long is what a latency is worth telling for."""
 
 
 def _least(value: float | None) -> float:
@@ -92,33 +97,50 @@ def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout
         return
     others = [each for each in layouts if each is not best and each.users]
     near = [each for each in others if _is_near(each, best)]
-    unsure = [each for each in others if each not in near and _expected_cost(each) <= _expected_cost(best)]
+    unsure = [each for each in others if each not in near and _expected_cost(each) <= _expected_cost(best) < math.inf]
     if near:
-        found = _told([f"{named(each)} ({_cost(each)} per user)" for each in near])
-        yield "nearly as cheap", f"{found}: the difference is within its interval"
+        yield "nearly as cheap", _told([f"{named(each)} ({_nearness(each, best)})" for each in near])
     if unsure:
-        found = _told([f"{named(each)} (${_expected_cost(each):,.2f} per expected user)" for each in unsure])
-        yield (
-            "may be as cheap",
-            f"{found}; the first row costs ${_expected_cost(best):,.2f} per expected user, and is known better",
-        )
+        found = [f"{named(each)}: {_expected(each, best)}" for each in sorted(unsure, key=_expected_cost)]
+        yield "may be as cheap", _told(found)
 
 
 def _is_near(each: Layout, best: Layout) -> bool:
-    """Whether the interval of the costs holds that of the best; of one GPU, that of expected users will do."""
-    shown, expected = each.cost_over(best), each.expected_cost_over(best)
-    is_expected = expected is not None and expected.low <= 1 <= expected.high and each.gpu_name == best.gpu_name
-    return is_expected or (shown is not None and shown.low <= 1)
+    """Whether the cost shown is little more than the best's, or on the same GPU its interval holds the best's."""
+    cost = each.cost_over(best)
+    return cost is not None and (cost.mean <= NEAR or _is_alike(each, best))
+
+
+def _is_alike(each: Layout, best: Layout) -> bool:
+    cost = each.cost_over(best)
+    return cost is not None and each.gpu_name == best.gpu_name and cost.low <= 1 <= cost.high
+
+
+def _nearness(each: Layout, best: Layout) -> str:
+    """Such as `$9.17 per user: +4 %`, the figure of its row."""
+    cost, shown = each.cost_over(best), f"${each.usd_per_user_month or 0:,.2f} per user"
+    more = f": {signed(100 * (cost.mean - 1))} %" if cost else ""
+    return f"{shown}{more}{', but its interval includes 0 %' if _is_alike(each, best) else ''}"
+
+
+def _expected(each: Layout, best: Layout) -> str:
+    """Such as `7 % cheaper per expected user ($4.56 instead of $4.87), but known less well`, and far shorter waits."""
+    mine, others = _expected_cost(each), _expected_cost(best)
+    less = round(100 * (1 - mine / others))
+    said = f"{f'{less} % cheaper' if less else 'as cheap'} per expected user (${mine:,.2f} instead of ${others:,.2f})"
+    latencies = ((name, each.p95_s(name), best.p95_s(name)) for name in ("ttft_s", "tpot_s"))
+    shorter = [
+        f"{name[:4].upper()} p95 {latency_text(name, own)} instead of {latency_text(name, other)}"
+        for name, own, other in latencies
+        if own and other and SEVERAL * own <= other
+    ]
+    return ", ".join([f"{said}, but known less well", *shorter])
 
 
 def _expected_cost(each: Layout) -> float:
     """Dollars a month per expected user."""
     users = each.row.users if each.row else 0
     return (each.usd_per_month or math.inf) / users if users else math.inf
-
-
-def _cost(each: Layout) -> str:
-    return f"${each.usd_per_user_month or 0:,.2f}"
 
 
 def _told(texts: Sequence[str]) -> str:

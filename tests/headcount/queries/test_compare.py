@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headcount as hc
@@ -15,8 +16,9 @@ from headcount.inputs.prices import catalog_names
 from headcount.inputs.reading.variations import Axis, axes_of, choices, value_text, varied
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.compare import MOST_LAYOUTS, verdict_of
+from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
-from headcount.queries.sweeps.ranking import SORTS, ranked, to_confirm
+from headcount.queries.sweeps.ranking import SORTS, ranked, ties, to_confirm
 from headcount.text.words import PRECISION_REMARK
 from headcount.views.of.compare import ORDERS
 from headcount.views.of.layouts_summary import spoken
@@ -24,6 +26,7 @@ from kvcache.gpus.gpu import find_gpu
 from simulator.engines.values import Objects
 from simulator.engines.vllm.speculation import SpeculativeConfig
 from simulator.study.slo import find_slo
+from simulator.study.slo_crossing import SLOCrossing
 from tests.headcount.conftest import SHORT_ANSWERS
 from tests.headcount.told import head_of, summary_of
 
@@ -68,10 +71,46 @@ def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc
     found = replace(answer, layouts=(best, near, other, dearer))
     figures = dict(summary_of(found).figures)
     assert figures["nearly as cheap"].startswith("max_num_seqs 7 (")
-    assert re.match(r"max_num_seqs 9 \(\$[\d.,]+ per expected user\); the first row", figures["may be as cheap"])
-    assert "nearly as cheap: max_num_seqs 7" in str(found)
+    unsure = r"max_num_seqs 9: \d+ % cheaper per expected user \(\$[\d.,]+ instead of \$[\d.,]+\), but known less well$"
+    assert re.match(unsure, figures["may be as cheap"])
+    assert re.search(r"nearly as cheap: max_num_seqs 7 \(\$[\d.]+ per user: \+\d+ %", str(found))
     assert "max_num_seqs 11" not in str([each for each in figures.items() if "as cheap" in each[0]])
     assert "nearly as cheap" not in dict(summary_of(replace(found, sort="ttft")).figures)
+
+
+def _knee(*log_sizes: float) -> SLOCrossing:
+    return SLOCrossing(log_size=float(np.mean(log_sizes)), log_sizes=np.array(log_sizes))
+
+
+def test_only_an_interval_that_includes_0_is_said_to(answer: hc.CompareResult) -> None:
+    """Both are 4 % dearer."""
+    first = answer.layouts[0]
+    assert first.row is not None
+    luck = (-0.02, 0.0, 0.02)
+    best = replace(first, row=replace(first.row, users=1150, users_low=1040, knee=_knee(5.1, 5.1, 5.1)))
+    row = replace(first.row, users=1100, users_low=1000)
+    sure = replace(first, choice={"max_num_seqs": 7}, row=replace(row, knee=_knee(5.0, 5.0, 5.0)))
+    noisy = replace(first, choice={"max_num_seqs": 8}, row=replace(row, knee=_knee(*(5 + 5 * each for each in luck))))
+    ((label, told),) = ties([best, sure, noisy], best, lambda each: each.name)
+    assert label == "nearly as cheap"
+    named, other = told.split("; ")
+    assert named.endswith("per user: +4 %)")
+    assert other.endswith("per user: +4 %, but its interval includes 0 %)")
+
+
+def test_who_is_cheaper_by_what_is_expected_is_said_to_be_with_waits_that_are_several_times_shorter(
+    answer: hc.CompareResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = answer.layouts[0]
+    assert first.row is not None
+    best = replace(first, row=replace(first.row, users=688, users_low=617))
+    drafts = replace(first, choice={"max_num_seqs": 9}, row=replace(first.row, users=735, users_low=525))
+    waits = {"ttft_s": (0.5, 0.6), "tpot_s": (0.0054, 0.0171)}
+    monkeypatch.setattr(Layout, "p95_s", lambda self, name: waits[name][self is best])
+    ((label, told),) = ties([best, drafts], best, lambda each: each.name)
+    assert label == "may be as cheap"
+    assert "max_num_seqs 9: 6 % cheaper per expected user ($" in told
+    assert told.endswith("), but known less well, TPOT p95 5.4 ms instead of 17.1 ms")
 
 
 def test_values_that_come_to_the_same_settings_are_one_row() -> None:
