@@ -23,6 +23,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 _READ: Final = ("model", "workload", "paths", "before", "after", "startup_log", "latency_profile")
 _WRITTEN: Final = ("requests_out", "steps_out", "out")
+CALL: Final = "hc."  # how a call that is written out begins
 _UNSAID: Final = ("progress",)  # of a call that is written out
 _NAMED: Final[dict[Any, tuple[frozenset[str], str]]] = {  # inputs that hold what is given by the names of others
     EngineInput: (ENGINE_ARGUMENTS | own_names().keys(), "engine argument"),
@@ -117,7 +118,7 @@ def question(function: Callable[P, R]) -> Question[P, R]:
         said += [f"{name}={value!r}" for name, value in kwargs.items() if name not in _UNSAID]
         with one_question():
             found = function(*bound.args, **bound.kwargs)
-        asked = f"hc.{function.__name__}({', '.join(said)})"
+        asked = f"{CALL}{function.__name__}({', '.join(said)})"
         bound.apply_defaults()
         explain = all(getattr(value, "explain", True) for value in bound.arguments.values())
         return cast(R, replace(cast(Any, found), asked=asked, inputs=tuple(read), explain=explain))

@@ -8,9 +8,10 @@ from typing import Final, TypeVar
 from files.errors import HeadcountError
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.traffic import TRAFFIC_CHANGES, TrafficChange, TrafficChanges, read_traffic
+from headcount.text.capacity import usual_think_time_s
 from simulator.engines.values import Duration, FilePath, Number, Switch, Text, TokenCount
 from workloads.clients import Clients
-from workloads.load import load_preset, load_workload
+from workloads.load import load_workload
 from workloads.populations.population import Population
 from workloads.tenants import Given, read_tenants
 from workloads.traces.trace import Trace
@@ -142,5 +143,5 @@ class TrafficInput(Inputs, heading="Traffic"):
             found = found if self.think_time_s is None else found.with_think_time(self.think_time_s)
             found = with_tenants(changed(found, self.changes), tenants)
             return found, found.think_time_s.mean()
-        mean_s = self.think_time_s if self.think_time_s is not None else load_preset("chat").think_time_s.mean()
+        mean_s = self.think_time_s if self.think_time_s is not None else usual_think_time_s()
         return with_tenants(changed_trace(found, self.changes), tenants), mean_s

@@ -44,6 +44,8 @@ HITS_LEGEND = (
     "prefix hits: share of prompt tokens found in GPU memory, and in CPU memory or a remote KV cache if KV is "
     "offloaded there."
 )
+OUTSIDE_GPUS = frozenset({"kv_offloading_size", "kv_store_size"})
+NO_MEMORY_PRICE = "costs are those of GPUs: memory outside them, which holds the offloaded KV, has no price here"
 DECIDE_HITS = frozenset({"router", "kv_offloading_size", "kv_store_size", "enable_prefix_caching"})
 
 
@@ -187,8 +189,10 @@ def _gained(layouts: Layouts, found: list[Layout], sort: str) -> Attribution | N
 
 
 def remarks_on(axes: Sequence[Axis]) -> list[Block]:
-    """What to mind where formats are varied."""
-    return [Line(PRECISION_REMARK)] if any(axis.name in FORMATS for axis in axes) else []
+    """What to mind where formats, or the size of a cache outside the GPUs, are varied."""
+    names = {axis.name for axis in axes}
+    cached = [Line(NO_MEMORY_PRICE)] * bool(names & OUTSIDE_GPUS)
+    return [*[Line(PRECISION_REMARK)] * bool(names & set(FORMATS)), *cached]
 
 
 def verdict_of(layouts: Sequence[Layout]) -> Verdict:

@@ -10,6 +10,7 @@ from simulator.engines.engines import SGLANG
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_row import CapacityRow
+from workloads.load import load_preset
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
@@ -18,6 +19,11 @@ def found_line(row: CapacityRow) -> str:
     """A row, shown as soon as it is found."""
     figures = found_text(row.users_low, row.users, row.users_high)
     return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
+
+
+def usual_think_time_s() -> float:
+    """What is taken for the users of a trace where none is given: the chat preset's."""
+    return load_preset("chat").think_time_s.mean()
 
 
 def trace_text(
@@ -29,7 +35,8 @@ def trace_text(
     """
     if not isinstance(workload, Trace):
         return ""
-    said = f"think time {think_time_s:,.3g} s (set yours with --think-time)"
+    own = "" if think_time_s != usual_think_time_s() else " (set yours with --think-time)"
+    said = f"think time {think_time_s:,.3g} s{own}"
     point = None if row is None else row.safe_point or row.point
     if row is None or point is None or not math.isfinite(workload.requests_per_s):
         return said

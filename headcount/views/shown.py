@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from headcount.diagnostics import Severity
+from headcount.inputs.question import CALL
 from headcount.queries.result import Result
 from headcount.text.blocks import Block, Line, block_json
 from headcount.version import __version__
@@ -26,7 +27,7 @@ FIRST: Final = {  # what must be known before the answer, by code
     "traffic-cut": "Not all the traffic asked for",
 }
 """The diagnostic that stands in the answer itself: another question was answered than the one that was asked."""
-MORE: Final = "--explain shows every column, what they mean, and where the figures come from"
+MORE: Final = "{} shows every column, what they mean, and where the figures come from"
 ASSUMED = "assumed: "  # how a diagnostic begins that stands above the figures
 
 
@@ -57,7 +58,7 @@ def blocks(result: Result) -> list[Block]:
         body = [block for block in body if not (isinstance(block, Line) and block.dim)]
         while body and body[-1] == Line():
             body.pop()
-        last.append(Line(MORE, dim=True))
+        last.append(Line(MORE.format("explain=True" if result.asked.startswith(CALL) else "--explain"), dim=True))
     return [*head[:1], *urgent, *head[1:], *first, Line(), *body, *last]
 
 

@@ -15,7 +15,7 @@ import headcount as hc
 from headcount.inputs.prices import catalog_names
 from headcount.inputs.reading.variations import Axis, axes_of, choices, value_text, varied
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries.compare import MOST_LAYOUTS, verdict_of
+from headcount.queries.compare import MOST_LAYOUTS, NO_MEMORY_PRICE, verdict_of
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.queries.sweeps.ranking import SORTS, ranked, ties, to_confirm
@@ -76,6 +76,20 @@ def test_what_is_as_cheap_within_its_interval_is_said_beside_the_best(answer: hc
     assert re.search(r"nearly as cheap: max_num_seqs 7 \(\$[\d.]+ per user: \+\d+ %", str(found))
     assert "max_num_seqs 11" not in str([each for each in figures.items() if "as cheap" in each[0]])
     assert "nearly as cheap" not in dict(summary_of(replace(found, sort="ttft")).figures)
+
+
+def test_what_is_more_to_see_is_told_as_it_is_asked_for(answer: hc.CompareResult) -> None:
+    called = replace(answer, explain=False)
+    assert "\nexplain=True shows every column" in str(called)
+    assert "explain=True" in called._repr_html_()
+    typed = replace(called, asked="headcount compare --model qwen3-0.6b")
+    assert "\n--explain shows every column" in str(typed)
+
+
+def test_memory_outside_the_gpus_is_said_to_have_no_price(answer: hc.CompareResult) -> None:
+    offloading = replace(answer, axes=(Axis("kv_offloading_size", (None, 128)),))
+    assert NO_MEMORY_PRICE in map(str, head_of(offloading))
+    assert NO_MEMORY_PRICE not in str(answer)
 
 
 def _knee(*log_sizes: float) -> SLOCrossing:

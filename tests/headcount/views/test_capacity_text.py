@@ -10,7 +10,7 @@ import pytest
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.suggestions import Suggestion
-from headcount.text.capacity import trace_text
+from headcount.text.capacity import trace_text, usual_think_time_s
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import resolve
 from simulator.engines.engines import AnyArgs
@@ -177,8 +177,9 @@ def test_a_trace_s_users_are_told_with_their_think_time_and_the_trace_s_own_load
     trace = Trace(name="t.csv", format="azure", table=table, source="us")
     point: Any = SimpleNamespace(mean={"requests_per_s": 8.0, "in_flight": 16.0}.get)  # 2 s each
     row: Any = SimpleNamespace(safe_point=point, point=None, users_low=800, users=900)
-    said = "think time 98 s (set yours with --think-time)"
+    said = "think time 98 s"
     assert trace_text(trace, 98.0, row) == f"{said}: 800 users send 8 requests/s, 16 times the trace's own 0.5"
     assert trace_text(trace, 98.0, row, 400) == f"{said}: 400 users send 4 requests/s, 8 times the trace's own 0.5"
     assert trace_text(trace, 98.0, None) == said
+    assert trace_text(trace, usual_think_time_s(), None) == "think time 83.8 s (set yours with --think-time)"
     assert trace_text(load_preset("chat"), 98.0, row) == ""
