@@ -25,7 +25,7 @@ from headcount.views.summary.summary import Summary
 FRONTIER = (
     Column[Layout]("frontier", lambda each: each.name, is_text=True),
     Column[Layout]("servers", lambda each: each.layout, is_text=True),
-    Column[Layout](SAFE, lambda each: f"{each.users:,}", is_bold=True),
+    Column[Layout](SAFE, lambda each: f"{each.about}{each.users:,}", is_bold=True),
     Column[Layout](PER_SAFE_USER, lambda each: dollars(each.usd_per_user_month)),
     Column[Layout]("TTFT p95", lambda each: seconds(each.p95_s("ttft_s"))),
     Column[Layout]("TPOT p95", lambda each: milliseconds(each.p95_s("tpot_s"))),
@@ -92,8 +92,8 @@ def body(answer: OptimizeResult) -> list[Block]:
     close = [each for each in answer.compared.layouts if answer.gain_is_close(each)]
     remarks = [
         Line(
-            f"{each.name}: {each.users:,} users are not clearly over 1 % more than the best's {answer.best.users:,} "
-            f"({ratio_text(each.users_over(answer.best))}); the best changes fewer settings"
+            f"{each.name}: {each.about}{each.users:,} users are not clearly over 1 % more than the best's "
+            f"{answer.best.users:,} ({ratio_text(each.users_over(answer.best))}); the best changes fewer settings"
         )
         for each in close
     ]

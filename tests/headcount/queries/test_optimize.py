@@ -95,6 +95,9 @@ def test_a_searched_value_that_is_the_default_is_no_layout_of_its_own(answer: hc
     again = replace(base, row=replace(base.row.coarse, users_low=base.users + 9))
     assert replace(again, row=base.row.coarse).users_over(base) == Interval(1.0, 1.0, 1.0)
     assert "≈: from few replications" in str(replace(found, explain=False))
+    compared = replace(found.compared, layouts=(base, replace(again, row=replace(base.row.coarse, users_low=999))))
+    frontier = str(replace(found, compared=compared)).partition("layout ")[0]
+    assert "≈ 999" in frontier
 
 
 def test_a_layout_with_more_users_than_the_best_says_why_it_is_not_the_best(answer: hc.OptimizeResult) -> None:
