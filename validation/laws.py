@@ -137,9 +137,10 @@ def what_is_easier_serves_no_fewer(asked: Question) -> Iterator[str]:
         "twice the limit on TPOT": {"tpot_s": 2 * slo.tpot_s},
         "a target of 90 %": {"attainment": 0.9},
     }
-    (base,) = asked.capacity((2,), replications=MORE_REPLICATIONS).capacity
+    gpus = 2 if asked.rows[2].users else max(asked.rows)  # what does not fit has no row to ask for
+    (base,) = asked.capacity((gpus,), replications=MORE_REPLICATIONS).capacity
     for name, change in changes.items():
-        (row,) = asked.capacity((2,), replications=MORE_REPLICATIONS, **change).capacity
+        (row,) = asked.capacity((gpus,), replications=MORE_REPLICATIONS, **change).capacity
         if row.users_low < (1 - max(row.precision, base.precision)) * base.users_low:
             yield f"{name}: {row.users_low} instead of {base.users_low}"
 

@@ -1,14 +1,14 @@
 """What the best layout gains over the base, one change at a time."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from files.documents import Json
 from headcount.inputs.reading.variations import Choice, value_text
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.words import ratio_text
 from simulator.study.statistics import Interval
-from simulator.study.variations.ratios import chain_ratios, common_replications, known_alike, times
+from simulator.study.variations.ratios import chain_ratios, common_replications, times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def attribution(base: Layout, best: Layout, at: Callable[[Choice], Layout], *, b
     steps = steps_between(base.choice, best.choice)
     if not steps:
         return None
-    path = _known_alike([base, *(at(together) for _, together, _ in steps)])
+    path = [base, *(at(together) for _, together, _ in steps)]
     singles = [at(alone) for _, _, alone in steps]
     has_prices = by_cost and all(layout.usd_per_month for layout in (*path, *singles))
     names, numbers = [name for name, _, _ in steps], common_replications([row for each in path if (row := each.row)])
@@ -72,16 +72,10 @@ def attribution(base: Layout, best: Layout, at: Callable[[Choice], Layout], *, b
     chain, alone = ratios(path), [ratios([base, single])[0] for single in singles]
     return Attribution(
         of="users per dollar" if has_prices else "users",
-        whole=ratios([path[0], path[-1]])[0],
+        whole=ratios([base, path[-1]])[0],
         chain=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(names, chain, strict=True)),
         alone=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(names, alone, strict=True)),
     )
-
-
-def _known_alike(path: Sequence[Layout]) -> list[Layout]:
-    """Each with the row that the product of their ratios takes."""
-    rows = iter(known_alike([row for each in path if (row := each.row)]))
-    return [replace(each, row=next(rows)) if each.row else each for each in path]
 
 
 def _ratios(path: Sequence[Layout], *, has_prices: bool, numbers: int | None) -> list[Interval | None]:

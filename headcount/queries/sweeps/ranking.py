@@ -117,10 +117,13 @@ def _is_alike(each: Layout, best: Layout) -> bool:
 
 
 def _nearness(each: Layout, best: Layout) -> str:
-    """Such as `$9.17 per user: +4 %`, the figure of its row."""
+    """Such as `$9.17 per user: +4 %`, the figure of its row, and why it counts where that is not plain."""
     cost, shown = each.cost_over(best), f"${each.usd_per_user_month or 0:,.2f} per user"
-    more = f": {signed(100 * (cost.mean - 1))} %" if cost else ""
-    return f"{shown}{more}{', but its interval includes 0 %' if _is_alike(each, best) else ''}"
+    if cost is None:
+        return shown
+    more = round(100 * (cost.mean - 1))
+    includes = _is_alike(each, best) and more > 0
+    return f"{shown}: {signed(more)} %{', but its interval includes 0 %' * includes}"
 
 
 def _expected(each: Layout, best: Layout) -> str:

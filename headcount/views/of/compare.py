@@ -39,7 +39,7 @@ ORDERS = {
     "tpot": "the lowest TPOT",
     "month": "the lowest cost per month",
 }
-ABOUT_MEANING = "≈: from few replications, and compared with what the same few showed of the best"
+ABOUT_MEANING = "≈: from few replications; users may be off by 5 %"
 _MOST_NAMED = 3  # rows, in a sentence
 
 

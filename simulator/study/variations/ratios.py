@@ -3,45 +3,44 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
+
+COARSE_ERROR: Final = 0.05
+"""By which the users of a coarse row may be off, beside a confirmed one's (docs/measurements/search.md)."""
 
 
 def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
     """The users of a row over those of another, with its 95 % interval over replications; None if either has none.
 
     The users at 95 % confidence, which people compare; the expected ones where a row has none of these. The interval
-    is that of the expected users' ratio, as a share. 1 to 1 for a row and itself. A confirmed row is compared with a
-    coarse one by what the same few replications showed of it. `numbers` is how many replications count, where not all
-    that both have.
+    is that of the expected users' ratio, as a share, and wider by COARSE_ERROR where one of them is coarse. 1 to 1 for
+    a row and itself. `numbers` is how many replications count, where not all that both have.
     """
-    row, base = known_alike((row, base))
     found = expected_ratio(row, base, numbers=numbers)
     if found is None or not row.users_low or not base.users_low:
         return found
-    return times(found, row.users_low / base.users_low / found.mean)
+    shown = times(found, row.users_low / base.users_low / found.mean)
+    if row.evidence == base.evidence:
+        return shown
+    return Interval(shown.mean, shown.low / (1 + COARSE_ERROR), shown.high * (1 + COARSE_ERROR))
 
 
 def expected_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
     """The same of the expected users."""
-    row, base = known_alike((row, base))
+    if row.evidence != base.evidence:  # a confirmed row is paired by what few replications showed of it
+        row, base = row.coarse or row, base.coarse or base
     if not row.users or not base.users or row.knee is None or base.knee is None:
         return None
     found = _first(row.knee, numbers).over(_first(base.knee, numbers))
     return times(found, _users_per_size(row) / _users_per_size(base))
 
 
-def known_alike(rows: Sequence[CapacityRow]) -> list[CapacityRow]:
-    """What few replications showed of all, where some are known from these alone: their random numbers are common."""
-    is_mixed = len({row.evidence for row in rows}) > 1
-    return [row.coarse or row if is_mixed else row for row in rows]
-
-
 def chain_ratios(rows: Sequence[CapacityRow], *, numbers: int | None = None) -> list[Interval | None]:
     """Each row over the one before it; where all serve somebody, their product is the last row over the first."""
-    rows = known_alike(rows)
     numbers = numbers if numbers is not None else common_replications(rows)
     pairs = zip(rows[1:], rows, strict=False)
     return [users_ratio(row, before, numbers=numbers) for row, before in pairs]

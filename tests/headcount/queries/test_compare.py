@@ -144,8 +144,8 @@ def test_values_that_come_to_the_same_settings_are_one_row() -> None:
 def test_who_is_surely_before_the_first_by_few_replications_is_confirmed(answer: hc.CompareResult) -> None:
     best = answer.layouts[0]
     assert best.row is not None and best.row.coarse is not None
-    lucky = replace(best, row=replace(best.row, users_low=20, coarse=replace(best.row.coarse, users_low=10)))
-    other, behind = (replace(best, row=replace(best.row.coarse, users_low=low)) for low in (15, 9))
+    lucky = replace(best, row=replace(best.row, users_low=20))
+    other, behind = (replace(best, row=replace(best.row.coarse, users_low=low)) for low in (22, 20))
     for sort in ("cost", "users"):
         assert to_confirm([lucky, behind, other], sort) is other
         assert to_confirm([lucky, behind], sort) is None

@@ -93,7 +93,8 @@ def test_a_searched_value_that_is_the_default_is_no_layout_of_its_own(answer: hc
     base = found.base
     assert base.row is not None and base.row.coarse is not None
     again = replace(base, row=replace(base.row.coarse, users_low=base.users + 9))
-    assert replace(again, row=base.row.coarse).users_over(base) == Interval(1.0, 1.0, 1.0)
+    ratio = replace(again, row=base.row.coarse).users_over(base)
+    assert ratio is not None and ratio.low < 1 < ratio.high, "few replications of one layout are that layout"
     assert "≈: from few replications" in str(replace(found, explain=False))
     compared = replace(found.compared, layouts=(base, replace(again, row=replace(base.row.coarse, users_low=999))))
     frontier = str(replace(found, compared=compared)).partition("layout ")[0]

@@ -13,8 +13,7 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.slo_crossing import SLOCrossing
-from simulator.study.statistics import Interval
-from simulator.study.variations.ratios import chain_ratios, common_replications, inverse, users_ratio
+from simulator.study.variations.ratios import COARSE_ERROR, chain_ratios, common_replications, inverse, users_ratio
 from simulator.study.variations.variation import screen, simulated
 from workloads.load import load_preset
 
@@ -73,18 +72,20 @@ def test_a_ratio_is_that_of_the_users_that_are_shown(
 
 
 @given(LOGS, LOGS, st.integers(1, 100), st.integers(1, 100))
-def test_a_confirmed_row_beside_a_coarse_one_is_what_the_same_few_replications_showed(
+def test_a_coarse_row_beside_a_confirmed_one_is_compared_as_shown_with_its_own_error(
     one: list[float], other: list[float], users: int, others: int
 ) -> None:
-    """More replications move the users of both: those of the coarse one would not follow."""
     few, others_few = (
         replace(row(logs), users_low=low, evidence="coarse") for logs, low in ((one, users), (other, others))
     )
     confirmed = replace(row([*one, 5.0]), users_low=77, coarse=few)
-    assert users_ratio(few, confirmed) == Interval(1.0, 1.0, 1.0)
-    assert users_ratio(confirmed, others_few) == users_ratio(few, others_few)
-    second = replace(row([*other, 1.0]), users_low=33, coarse=others_few)
-    assert math.prod(found.mean for found in chain_ratios([few, second, confirmed]) if found) == pytest.approx(1.0)
+    found, alike = users_ratio(others_few, confirmed), users_ratio(others_few, few)
+    assert found is not None and alike is not None
+    assert found.mean == pytest.approx(others / 77)
+    assert found.low / found.mean == pytest.approx(alike.low / alike.mean / (1 + COARSE_ERROR))
+    assert found.high / found.mean == pytest.approx(alike.high / alike.mean * (1 + COARSE_ERROR))
+    chain = [each.mean for each in chain_ratios([few, confirmed, others_few]) if each]
+    assert math.prod(chain) == pytest.approx(others / users)
 
 
 def test_a_row_that_serves_nobody_has_no_ratio() -> None:
