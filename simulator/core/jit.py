@@ -7,6 +7,7 @@ it: machine code, Python wrappers and cache entries of their own, which nobody u
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numba
@@ -145,6 +146,20 @@ class _Kernel(CPUDispatcher):
         self.overloads[tuple(cres.signature.args)] = cres
 
 
+def _named(function: Callable[..., Any], form: str) -> Callable[..., Any]:
+    """The function under a name that no other form has.
+
+    Names are symbols of machine code, and of two forms that two processes compiled, one's calls would reach into the
+    other where both are loaded: numba numbers names in one process alone.
+    """
+    found = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    found.__qualname__ = f"{function.__qualname__}.{form}"
+    found.__module__, found.__annotations__ = function.__module__, function.__annotations__
+    return found
+
+
 class _Unlowered:
     """A kernel that numba is told of when an entry point which calls it is compiled: most runs load a compiled one."""
 
@@ -154,8 +169,8 @@ class _Unlowered:
     @cache  # noqa: B019  kernels live as long as the process
     def of_form(self, form: str) -> _Kernel:
         """The kernel for fleets of that form."""
-        compiler = _compiler_of(form, _KernelCompiler)
-        return _Kernel(self.py_func, targetoptions=self._options, pipeline_class=compiler)
+        compiler, function = _compiler_of(form, _KernelCompiler), _named(self.py_func, form)
+        return _Kernel(function, targetoptions=self._options, pipeline_class=compiler)
 
 
 typeof_impl.register(_Unlowered)(lambda found, _context: types.Dispatcher(found.of_form("whole")))
@@ -189,7 +204,8 @@ def entry_point(function: F, form: str = "whole") -> F:
     if numba.config.DISABLE_JIT:
         return function
     options = {**_OPTIONS, "nopython": True, "nogil": True}
-    compiled = _EntryPoint(function, targetoptions=options, pipeline_class=_compiler_of(form, _EntryPointCompiler))
+    compiler, named = _compiler_of(form, _EntryPointCompiler), _named(function, form)
+    compiled = _EntryPoint(named, targetoptions=options, pipeline_class=compiler)
     compiled._cache = KernelCache(function, f"entry point, {form}", SOURCES, announced=True)
     return cast(F, compiled)
 
