@@ -277,8 +277,6 @@ class _Around:
                 self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
                 if missed / served <= FINEST or not served < self.high < missed:
                     self.high = missed
-                    if self._even_out(count):
-                        continue
                     return _knee_of(self.points(), self.evaluator)  # farther loads say nothing of where misses leap
             elif between := self._contradicted(mean, shares, knee.target_misses):
                 self._place(between)
@@ -302,13 +300,6 @@ class _Around:
 
     def _replicate(self, size: float, count: int) -> None:
         self.replicated[size] = max(count, self.replicated.get(size, 0))
-
-    def _even_out(self, count: int) -> bool:
-        """Replicate both loads alike, where they are not: where misses leap, the worst replications tell where."""
-        few = [size for size in (self.low, self.high) if self.replicated[size] < count]
-        for size in few:
-            self._replicate(size, count)
-        return bool(few)
 
     def _nearer(self) -> float:
         """Which of the two loads is replicated more often: the nearer to the capacity, as far as is known then.
