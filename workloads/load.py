@@ -44,6 +44,11 @@ def load_preset(name: str) -> Population:
     return _population(PRESETS.path(name.lower()), name.lower())
 
 
+def usual_think_time_s() -> float:
+    """Of the users who are taken to send a trace where none is given: the chat preset's mean."""
+    return load_preset("chat").think_time_s.mean()
+
+
 def presets_of(workload: Source) -> tuple[str, ...]:
     """Presets that a workload is made of: itself, and those that its file `extends`, the nearest first.
 

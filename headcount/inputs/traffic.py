@@ -8,10 +8,9 @@ from typing import Final, TypeVar
 from files.errors import HeadcountError
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.traffic import TRAFFIC_CHANGES, TrafficChange, TrafficChanges, read_traffic
-from headcount.text.capacity import usual_think_time_s
 from simulator.engines.values import Duration, FilePath, Number, Switch, Text, TokenCount
 from workloads.clients import Clients
-from workloads.load import load_workload
+from workloads.load import load_workload, usual_think_time_s
 from workloads.populations.population import Population
 from workloads.tenants import Given, read_tenants
 from workloads.traces.trace import Trace

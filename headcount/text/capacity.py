@@ -10,7 +10,7 @@ from simulator.engines.engines import SGLANG
 from simulator.engines.memory import longest_fit
 from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_row import CapacityRow
-from workloads.load import load_preset
+from workloads.load import usual_think_time_s
 from workloads.populations.population import Population
 from workloads.traces.trace import Trace
 
@@ -19,11 +19,6 @@ def found_line(row: CapacityRow) -> str:
     """A row, shown as soon as it is found."""
     figures = found_text(row.users_low, row.users, row.users_high)
     return f"{counted(row.gpus, 'GPU')}: {figures if row.users else row.reason or 'no users'}"
-
-
-def usual_think_time_s() -> float:
-    """What is taken for the users of a trace where none is given: the chat preset's."""
-    return load_preset("chat").think_time_s.mean()
 
 
 def trace_text(

@@ -156,7 +156,7 @@ def _named(function: Callable[..., Any], form: str) -> Callable[..., Any]:
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     found.__qualname__ = f"{function.__qualname__}.{form}"
-    found.__module__, found.__annotations__ = function.__module__, function.__annotations__
+    found.__module__ = function.__module__
     return found
 
 

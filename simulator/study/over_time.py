@@ -11,13 +11,13 @@ from simulator.fleet.events import Event
 from simulator.fleet.operation import Operation
 from simulator.fleet.replicas import Count
 from simulator.results import SimulationResult, whole_run
+from simulator.study.loads import HOUR_S
 from simulator.study.replication import waits_of
 from simulator.study.slo import SLO
 from simulator.tenants import TenantFigures, tenant_figures
 
 FloatArray = NDArray[np.float64]
 MOST_WINDOWS = 144  # ten minutes each over a day
-HOUR_S = 3600.0
 LOOK_S = 60.0  # to which recovery is stated
 STEADY_S = 300.0  # the target is met for so long once a fleet has recovered
 

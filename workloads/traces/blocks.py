@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from files.cache.kernel_cache import compiled
+from workloads.numbering import numbered
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray, RequestTable
 
 
@@ -86,9 +87,7 @@ def dense(content: IntArray) -> IntArray:
     """The same content ids, numbered from 0 with few gaps: where there are too many, as they first come."""
     if content.max(initial=0) < 2 * len(content):
         return content
-    number = np.empty_like(content)
-    _number_as_they_come(content, number, np.full(2 ** (2 * len(content)).bit_length(), -1, np.int32))
-    return number
+    return numbered(content).astype(np.int64)
 
 
 def _uses(table: RequestTable, content: IntArray) -> IntArray:
@@ -96,23 +95,6 @@ def _uses(table: RequestTable, content: IntArray) -> IntArray:
     uses = np.zeros(int(content.max(initial=0)) + 1, np.int64)
     _count_uses(table.span_start, table.span_count, content, uses)
     return uses
-
-
-@compiled
-def _number_as_they_come(content: IntArray, number: IntArray, first: Int32Array) -> None:
-    """Fill in the numbers; `first`, of a power of 2, has the first place of each content at its hash or after it."""
-    count, last = 0, len(first) - 1
-    for place in range(len(content)):
-        mixed = content[place] * 0x9E3779B97F4A7C1  # Fibonacci hashing: the golden ratio's bits, below 2**63
-        slot = (mixed ^ (mixed >> 32)) & last
-        while first[slot] >= 0 and content[first[slot]] != content[place]:
-            slot = (slot + 1) & last
-        if first[slot] < 0:
-            first[slot] = place
-            number[place] = count
-            count += 1
-        else:
-            number[place] = number[first[slot]]
 
 
 @compiled

@@ -50,9 +50,9 @@ def ranked(layouts: Sequence[Layout], sort: str) -> tuple[Layout, ...]:
 def to_confirm(layouts: Sequence[Layout], sort: str) -> Layout | None:
     """The first of the ranking where few replications alone tell it; else one that these surely put before it."""
     best = ranked(layouts, sort)[0]
-    if best.is_coarse or sort not in ("cost", "users"):
-        return best if best.is_coarse else None
-    coarse = [each for each in layouts if each.is_coarse]
+    if best.is_coarse:
+        return best
+    coarse = [each for each in layouts if each.is_coarse and sort in ("cost", "users")]
     return next((each for each in coarse if _is_surely_before(each, best, sort)), None)
 
 

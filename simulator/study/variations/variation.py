@@ -31,7 +31,7 @@ class Variation:
     def is_same_as(self, other: "Variation") -> bool:
         """Whether it comes to the same settings under the same load, however they were asked for."""
         if self.plan is None or other.plan is None or (self.gpus, self.users) != (other.gpus, other.users):
-            return False  # as most are told apart, at once
+            return False  # most differ here, and no settings need be resolved
         one, another = self._as_asked, other._as_asked
         return replace(one, args=another.args) == another and self._resolved == other._resolved
 
