@@ -139,10 +139,11 @@ class _Sizes:
 
 
 def _is_in_segments(engine: EngineConfig | SGLangConfig) -> bool:
-    """Whether no connector deals with single blocks, and all groups have blocks of one size, without gaps."""
+    """Whether no connector deals with single blocks, and all groups have the smallest blocks, without gaps."""
     if not isinstance(engine, EngineConfig):
         return True
-    if engine.host_tier is not None or engine.kv_role is not None or len(set(engine.group_block_sizes)) > 1:
+    has_larger_blocks = any(size != engine.block_size for size in engine.group_block_sizes)
+    if engine.host_tier is not None or engine.kv_role is not None or has_larger_blocks:
         return False
     has_windows = any(group.window is not None for group in engine.kv_groups)
     return not (has_windows and engine.hash_lookahead_tokens) and not any(group.is_state for group in engine.kv_groups)

@@ -35,6 +35,7 @@ from conformance.reference.vllm.kv_cache_manager import KVCacheManager
 from conformance.reference.vllm.scheduler import Scheduler
 from conformance.reference.vllm.states import tokens_up_to_state
 from conformance.scheduler import Comparison, check_scheduler
+from conformance.step_records import first_difference
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.releases import NEWEST_RELEASE, SCHEDULER_RULES
 from simulator.engines.vllm.engine import EngineConfig
@@ -158,6 +159,23 @@ def test_many_cases_preempt_or_hit_prefixes() -> None:
         hit += any(tokens > 0 for step in steps for tokens in step["new"].values())
     assert preempted >= 8
     assert hit >= 20
+
+
+def test_groups_that_all_have_larger_blocks_than_the_smallest_are_no_other_case() -> None:
+    """The core once counted them as blocks of the smallest size, and sought blocks that were not there for ever."""
+    num_preemptions = 0
+    for number in range(20):
+        case = random_case(8, number)
+        groups = tuple(KVGroup(20 * place, block_size=4 * case.engine.block_size) for place in range(1, 2 + number % 3))
+        blocks = len(groups) * -(-case.engine.max_model_len // (4 * case.engine.block_size)) + 2 + number % 5
+        engine = replace(
+            case.engine, kv_groups=groups, num_gpu_blocks=blocks, enable_prefix_caching=False, speculation=None
+        )
+        case = replace(case, engine=engine, has_latent_attention=False)
+        steps = readable_steps(case)
+        assert first_difference(engine, core_steps(case), steps, of="compiled core", case=number) is None
+        num_preemptions += sum(len(step["preempted"]) for step in steps)
+    assert num_preemptions > 50
 
 
 MUTANTS = {  # a method of the readable scheduler, what it does, what it must not do

@@ -58,6 +58,7 @@ UNEQUAL_GROUPS = (  # without prefix caching, without drafts
     (KVGroup(None, is_state=True), KVGroup(None)),
     (KVGroup(None), KVGroup(20), KVGroup(None, is_state=True), KVGroup(None, is_state=True)),
     (KVGroup(20, block_size=32), KVGroup(None)),
+    (KVGroup(20, block_size=32), KVGroup(40, block_size=32)),
     (KVGroup(24, chunked=True), KVGroup(None, block_size=48)),
     (KVGroup(None, is_state=True), KVGroup(9), KVGroup(None, block_size=32)),
     (KVGroup(None, is_state=True),),

@@ -1,9 +1,9 @@
 """Which blocks are free, held or cached, as whole runs of them, compiled.
 
-Takes the place of `pool` where no connector deals with single blocks and all groups of layers have blocks of one size,
-with the same decisions. Successive blocks of one content are computed, cached, held and let go together, so a segment
-stands for those in [first, end) of a group. Free segments form a list, each let go of from its last block to its
-first. Free blocks without a hash come before them all, and are only counted: one is like the other.
+Takes the place of `pool` where no connector deals with single blocks and all groups of layers have the smallest
+blocks, with the same decisions. Successive blocks of one content are computed, cached, held and let go together, so a
+segment stands for those in [first, end) of a group. Free segments form a list, each let go of from its last block to
+its first. Free blocks without a hash come before them all, and are only counted: one is like the other.
 
 A group's part of a block table has how many places are in use, and which is the first; then each place's segment and
 the block at which it ends. The first begins where the table does (`table_starts`). If a segment is cut later, the
