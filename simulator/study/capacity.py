@@ -273,7 +273,7 @@ class _Around:
                 raise limits_nothing(self.evaluator.load)
             shares = self._shares(knee.target_misses)
             served, missed = bracket(shares, knee.target_misses)
-            if served and missed < math.inf and _leaps(shares, served, missed, knee.target_misses):
+            if served and missed < math.inf and self._leaps(served, missed, knee.target_misses):
                 self.low, self.high = served, self.evaluator.load.round(math.sqrt(served * missed))
                 if missed / served <= FINEST or not served < self.high < missed:
                     self.high = missed
@@ -298,6 +298,15 @@ class _Around:
         is_known = missed / served > SPACING**2 or not self.low <= mean <= self.high
         return math.sqrt(served * missed) if is_known else None
 
+    def _leaps(self, served: float, missed: float, target: float) -> bool:
+        """Whether misses grow so fast from one load to the other that a line between them says little.
+
+        The same replications show it: what others had, or another load had in them, is chance.
+        """
+        few, many = comparable_misses([self._point(size).shown() for size in (served, missed)], target)
+        few = max(few, LEAST_MISSES * target)
+        return bool(few <= target < many and math.log(many / few) > STEEPEST_SLOPE * math.log(missed / served))
+
     def _replicate(self, size: float, count: int) -> None:
         self.replicated[size] = max(count, self.replicated.get(size, 0))
 
@@ -318,12 +327,6 @@ class _Around:
 
     def _estimate(self) -> SLOCrossing:
         return _knee_of([self._point(size) for size in self.replicated], self.evaluator)
-
-
-def _leaps(shares: dict[float, float], served: float, missed: float, target: float) -> bool:
-    """Whether misses grow so fast from one load to the other that a line between them says little."""
-    few = max(shares[served], LEAST_MISSES * target)
-    return math.log(shares[missed] / few) > STEEPEST_SLOPE * math.log(missed / served)
 
 
 def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> SLOCrossing:

@@ -10,6 +10,7 @@ from files import special
 from simulator.study.statistics import FloatArray, Interval, t_interval
 
 MIN_SLOPE, MAX_SLOPE = 0.5, 2000.0  # of the logarithm of misses over that of the load
+FLATTER = 2.0  # times the line without one replication at most: what is left may have no miss to tell its slope
 BANDWIDTH = 0.05  # of the logarithm of the load: farther loads count less
 LEAST_MISSES = 1e-3  # of the target: fewer are taken for so many, so that they have a logarithm
 SEARCHED = 1.3  # times the jackknife's half-width: loads are placed by what the same replications showed (sampling.md)
@@ -290,5 +291,5 @@ class _LeftOut:
         away = weights * (x - mean_x)
         spread = float(away @ (x - mean_x))
         slopes = (y - mean_y[:, None]) @ away / spread if spread else np.full(len(y), MIN_SLOPE)
-        slopes = np.clip(slopes, MIN_SLOPE, MAX_SLOPE)
+        slopes = np.clip(slopes, max(MIN_SLOPE, float(slopes[-1]) / FLATTER), MAX_SLOPE)
         return mean_x + (np.log(targets) - mean_y) / slopes, slopes

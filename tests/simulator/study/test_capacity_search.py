@@ -333,6 +333,20 @@ def test_a_load_with_few_replications_does_not_decide_the_interval(seed: int) ->
     assert together.interval().mean == pytest.approx(alone.interval().mean, rel=0.02)
 
 
+def test_one_replication_with_most_misses_leaves_an_interval() -> None:
+    """Without it hardly a miss is left that tells a slope; the interval once went from 0 to 10^10."""
+    shown = [
+        LoadSample(size=size, misses=misses, requests=np.ones(len(misses)), surplus=np.zeros((len(misses), 1)))
+        for size, misses in (
+            (4585.0, np.array([0.0846, 0.0, 0.0048, 0.0073])),
+            (4609.0, np.array([0.1581, 0.0])),
+        )
+    ]
+    found = find_knee(shown, 0.05).interval()
+    assert 4585 < found.mean < 4620
+    assert 2500 < found.low < found.high < 10_000
+
+
 def test_a_quantity_that_hardly_varies_does_not_decide_the_interval() -> None:
     """Its coefficient is chance: with one replication left out it is another one."""
     for seed in range(40):
