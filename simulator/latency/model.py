@@ -208,6 +208,12 @@ def step_with_prefill(step: AverageStep) -> AverageStep:
     return replace(step, tokens=tokens, prefill_share=1.0, **prefill)
 
 
+def step_without_prefill(step: AverageStep) -> AverageStep:
+    """What the average step would be without prefill."""
+    none = dict.fromkeys(("prefill_tokens", "prefill_work", "window_prefill_work", "prefill_share"), 0.0)
+    return replace(step, tokens=max(step.tokens - step.prefill_tokens, 0.0), **none)
+
+
 def breakdown(model: LatencyModel, step: AverageStep) -> dict[str, float]:
     """Seconds of an average step by cause (`CAUSES`), so that their sum is the mean step time.
 

@@ -9,7 +9,7 @@ from simulator.deployment import Deployment
 from simulator.engines.engines import words_of
 from simulator.engines.tuning import API_SERVER
 from simulator.latency import model as causes_of
-from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill
+from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill, step_without_prefill
 from simulator.study.points import Point
 from simulator.study.slo import SLO
 from simulator.study.statistics import FloatArray
@@ -36,6 +36,7 @@ CAUSE_NAMES = {
 _GROWS_WITH_TOKENS = {
     CAUSE_NAMES[cause] for cause in (causes_of.ACTIVATIONS, causes_of.COMPUTE, causes_of.COMMUNICATION)
 }
+_GROWS_WITH_LOAD = {*_GROWS_WITH_TOKENS, CAUSE_NAMES[causes_of.KV_READ]}  # of a step that only decodes
 
 
 def what_binds(plan: Deployment, point: Point) -> str:
@@ -54,6 +55,8 @@ def what_binds(plan: Deployment, point: Point) -> str:
     }
     blocked = {reason: point.blocked_share(reason) for reason in resources}
     worst = max(blocked, key=lambda reason: blocked[reason])
+    if limit == "TPOT" and (step := point.mean_step) is not None:
+        return f"{limit}: {slow_step_cause(plan.latency, step, _slower(point, tpot))}"
     if limit == "TPOT" or blocked[worst] <= BLOCKED_SHARE:
         return f"{limit}: {_largest(step_causes(plan, point, only_prefill=limit == 'TTFT'), limit)}"
     if worst == layout.BLOCKED_BY_TOKEN_BUDGET:
@@ -80,10 +83,36 @@ def _largest(causes: dict[str, float], limit: str) -> str:
     return f"prefill {cause}" if limit == "TTFT" else cause
 
 
-def largest_cause(latency: LatencyModel, step: AverageStep, limit: str) -> str:
-    """What most of an average step's time goes to, of those with prefill where the limit is TTFT's."""
-    seconds = breakdown(latency, step_with_prefill(step) if limit == "TTFT" else step)
-    return _largest({CAUSE_NAMES[name]: value for name, value in seconds.items()}, limit)
+def slow_step_cause(latency: LatencyModel, step: AverageStep, times: float) -> str:
+    """What most time goes to while tokens take `times` as long as on average: what grows with the load fills the rest.
+
+    Then more sequences decode and more prompts come between them, in proportion: both wait for longer steps.
+    """
+    seconds = _named(breakdown(latency, step))
+    decode = _named(breakdown(latency, step_without_prefill(step)))
+    fixed = {name: decode[name] for name in decode if name not in _GROWS_WITH_LOAD}
+    growing = {name: decode[name] for name in decode if name in _GROWS_WITH_LOAD}
+    growing |= {f"prefill {name}": max(seconds[name] - decode[name], 0.0) for name in seconds}
+    grown_s = times * sum(seconds.values()) - sum(fixed.values())
+    factor = max(grown_s / (sum(growing.values()) or 1.0), 1.0)
+    causes = fixed | {name: factor * value for name, value in growing.items()}
+    return max(causes, key=lambda name: causes[name])
+
+
+def _slower(point: Point, misses: float) -> float:
+    """How many times as long as the mean TPOT the limit is that this share of requests misses."""
+    tpot_s = point.times("tpot_s")
+    tpot_s = tpot_s[np.isfinite(tpot_s)]  # an answer of one token has none
+    return float(np.quantile(tpot_s, 1 - misses) / tpot_s.mean()) if len(tpot_s) else 1.0
+
+
+def prefill_cause(latency: LatencyModel, step: AverageStep) -> str:
+    """What most of an average step's time goes to, of those with prefill."""
+    return _largest(_named(breakdown(latency, step_with_prefill(step))), "TTFT")
+
+
+def _named(seconds: dict[str, float]) -> dict[str, float]:
+    return {CAUSE_NAMES[name]: value for name, value in seconds.items()}
 
 
 def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -> dict[str, float]:
@@ -91,9 +120,9 @@ def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -
     step = point.mean_step
     if step is None:
         return {"no load": 1.0}
-    seconds = breakdown(plan.latency, step_with_prefill(step) if only_prefill else step)
+    seconds = _named(breakdown(plan.latency, step_with_prefill(step) if only_prefill else step))
     total = sum(seconds.values()) or 1.0
-    return {CAUSE_NAMES[name]: value / total for name, value in seconds.items()}
+    return {name: value / total for name, value in seconds.items()}
 
 
 def not_served(slo: SLO, point: Point, load: str, *, is_long_run: bool = True) -> str:

@@ -1,6 +1,7 @@
 """What a reader of a report can rely on."""
 
 import csv
+import itertools
 import json
 import re
 import shutil
@@ -186,7 +187,8 @@ def test_the_loads_are_shares_of_the_load_and_get_slower(capacity: dict[str, Any
         [share * report["load_users"] for share in (0.5, 0.8, 1.0, 1.2)]
     )
     reached = [load["attainment"] for load in report["loads"]]
-    assert reached == sorted(reached, reverse=True)
+    one_in_200 = 0.005  # requests of one replication that miss are chance
+    assert all(after <= before + one_in_200 for before, after in itertools.pairwise(reached))
     for load in report["loads"]:
         assert load["ttft_s"] == sorted(load["ttft_s"])
         assert len(load["ttft_s"]) == len(report["percentiles"])

@@ -85,6 +85,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "TPOT: weight reads",
         {"gpu": gpu(memory=1, compute=20)},
     ),
+    "a decode between long prompts": (
+        {"input_len": 6000, "output_len": 100, "slo": {**ONLY_TPOT, "tpot_s": 0.03}, "max_model_len": 16384},
+        "TPOT: prefill compute",
+        {"gpu": gpu(compute=4)},
+    ),
     "a decode over long contexts": (
         {"gpu": gpu(compute=20), "input_len": 8000, "output_len": 200, "slo": ONLY_TPOT, "max_model_len": 16384},
         "TPOT: KV reads",

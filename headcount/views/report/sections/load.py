@@ -17,8 +17,9 @@ QUANTILES = (50, 95, 99)
 LEAST_SHARE = 0.0005  # of a step: less is not drawn
 _WHY = (
     "The bottleneck is the limit that requests miss first, with the resource that causes it. TTFT misses come from "
-    "steps with prefill and from waiting; TPOT misses come from long steps. If both limits are close, a small change "
-    "of the load or of the GPU count moves the first miss from one to the other, so adjacent rows may differ."
+    "steps with prefill and from waiting; TPOT misses come from long steps, which the prompts of others may lengthen. "
+    "If both limits are close, a small change of the load or of the GPU count moves the first miss from one to the "
+    "other, so adjacent rows may differ."
 )
 
 
