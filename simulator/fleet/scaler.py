@@ -81,11 +81,14 @@ class Goal:
     for_fewer: str
     in_flight: float | None = None
     """Requests per replica that it aims at; None where it looks at something else."""
+    setting: str | None = None
+    """The parameter that says so."""
 
 
 def goal_of_target(metric: str, value: float, setting: str, in_flight: float | None = None) -> Goal:
     """Of a setting that is a value per replica: a lower one gives more replicas."""
     return Goal(
+        setting=setting,
         text=f"{value:g} {metric} per replica ({setting})",
         for_more=f"a lower {setting}",
         for_fewer=f"a higher {setting}",
@@ -122,6 +125,17 @@ def goal_of(given: str | ScalerFactory) -> Goal | None:
     settings = _found(given)[2] if isinstance(given, str) else ()
     found = getattr(settings[0], "goal", None) if settings else None
     return found if isinstance(found, Goal) else None
+
+
+def with_target(given: str, goal: Goal, in_flight: float) -> str | None:
+    """The same autoscaler aiming at so many requests per replica; None where it does not aim at requests."""
+    name, parameters = _parts(given)
+    if goal.in_flight is None or goal.setting is None:
+        return None
+    kept = [part for part in filter(None, parameters.split(",")) if part.partition("=")[0].strip() != goal.setting]
+    value = getattr(_found(given)[2][0], goal.setting) * in_flight / goal.in_flight
+    changed = f"{goal.setting}={float(format(value, '.2g')):g}"
+    return f"{name}:{','.join([*kept, changed])}"
 
 
 def _found(given: str) -> tuple[str, type[Any], tuple[Any, ...]]:

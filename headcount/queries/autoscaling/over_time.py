@@ -19,7 +19,8 @@ from headcount.inputs.run import SeedInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.confidence import SureFleet, sure_fleet
-from headcount.queries.result import Progress, Result, Watch
+from headcount.queries.autoscaling.fleets import fleets_tried, suggested_fleet
+from headcount.queries.result import Result
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.events import Event, read_event
 from simulator.fleet.fleet import AnyEngine
@@ -232,6 +233,8 @@ class AutoscalingResult(Result):
     load: LoadOverTime
     fleets: tuple[FleetOverTime, ...]
     sure: SureFleet | None = None  # beside autoscalers
+    suggested: str | None = None
+    """Of `fleets`, the one whose autoscaler was not asked for: it meets the SLO with the fewest GPU-hours."""
 
     def figures(self) -> Json:
         plan, first, later = self.question.plan, *self.question.stages()
@@ -249,6 +252,7 @@ class AutoscalingResult(Result):
             "settings": plan.settings,
             **({} if self.question.flow_control is None else {"flow_control": self.question.flow_control}),
             "fixed_at_95_percent_confidence": None if self.sure is None else self.sure.to_json(),
+            "suggested": self.suggested,
             "fleets": self.rows(),
         }
 
@@ -343,8 +347,12 @@ def simulate_autoscaling(
     given = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
     served = load_over_time(given, engine=plan.engine, profile=profile, duration_s=scaling.duration_s)
     _check_events(whole.events, served.duration_s)
-    fleets = _fleets(whole, served, run.progress)
+    fleets = fleets_tried(whole, served, run.progress)
     is_met = bool(scalers) and fleets[-1].shown.attainment >= whole.slo.attainment
+    suggested = suggested_fleet(whole, served, fleets, run.progress) if is_met else None
+    if suggested is not None and suggested.autoscaler is not None:
+        whole = replace(whole, autoscalers=(*whole.autoscalers, suggested.autoscaler))
+        fleets = (*fleets[: len(scalers)], suggested, *fleets[len(scalers) :])
     known = replace(known, plans=[plan], traffic=served.traffic, cancelled=fleets[0].shown.result.cancelled)
     return AutoscalingResult(
         diagnostics=find_diagnostics(known, strict=strict),
@@ -352,32 +360,8 @@ def simulate_autoscaling(
         load=served,
         fleets=fleets,
         sure=sure_fleet(whole, served, fleets[-1].shown, run.progress) if is_met else None,
+        suggested=None if suggested is None else suggested.name,
     )
-
-
-def _fleets(asked: Question, load: LoadOverTime, progress: Watch) -> tuple[FleetOverTime, ...]:
-    """What is asked for and, beside autoscalers, the smallest fixed fleet that meets the SLO, found by bisection."""
-    names = asked.names
-    total = len(names) + bool(asked.autoscalers)
-    fleets = []
-    for number, name in enumerate(names):
-        progress(Progress(done=number, total=total, note=name))
-        fleets.append(asked.fleet(number, load))
-    few, many, smallest = asked.min_replicas, asked.max_replicas, fleets[-1]
-    if not asked.autoscalers or smallest.shown.attainment < asked.slo.attainment:
-        return tuple(fleets)
-    tried = round(fleets[0].shown.mean_replicas)
-    while few < many:
-        tried = min(max(tried, few), many - 1)
-        fixed = asked.fixed_at(tried)
-        progress(Progress(done=len(names), total=total, note=fixed.names[0]))
-        found = fixed.fleet(0, load)
-        if found.shown.attainment >= asked.slo.attainment:
-            many, smallest = tried, found
-        else:
-            few = tried + 1
-        tried = (few + many) // 2
-    return (*fleets, smallest) if smallest is not fleets[-1] else tuple(fleets)
 
 
 def _profile(given: str | Profile | None) -> Profile | None:

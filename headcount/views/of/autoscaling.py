@@ -53,7 +53,10 @@ def _said(answer: AutoscalingResult) -> str:
             f"No fleet meets the SLO for {target} of requests. {row['fleet']} comes closest with {_attained(row)}. "
             "Raise --max-replicas, or relax the SLO"
         )
-    cheapest = f"In this run {row['fleet']} is the cheapest fleet that meets the SLO: {_attained(row)} of requests"
+    tried = ", tried beside what you asked for," if row["fleet"] == answer.suggested else ""
+    cheapest = (
+        f"In this run {row['fleet']}{tried} is the cheapest fleet that meets the SLO: {_attained(row)} of requests"
+    )
     cheapest += f", {_cost(row)}{_surely(answer, best)}"
     if row["autoscaler"] is None:
         return f"{cheapest}. {_scaled_said(answer)}"

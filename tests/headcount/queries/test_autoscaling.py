@@ -152,6 +152,29 @@ def test_headroom_is_measured_from_what_a_replica_of_the_fixed_fleet_carries() -
     assert f": {room} below the {peak:,.3g} that each replica of {answer.fleets[-1].name} has" in line
 
 
+def test_a_target_that_saves_gpu_hours_is_tried_where_the_default_does_not() -> None:
+    hours = ",".join(["0.1"] * 8 + ["1"] * 8 + ["0.1"] * 8)
+    given: dict[str, Any] = {"min_replicas": 1, "max_replicas": 6, "startup": "node=0s,image=0s,process=5s", **LIMITS}
+    given |= {"users": 40, "daily_profile": hours, "duration_s": None}
+    answer = asked(autoscaler="hpa:target_average_value=0.2,tolerance=0.05", **given)
+    rows = answer.rows()
+    (suggested,) = [row for row in rows if row["fleet"] == answer.suggested]
+    assert suggested["fleet"].startswith("hpa:tolerance=0.05,target_average_value=")
+    assert suggested["meets_slo"] and rows[answer.best] is not None
+    assert all(suggested["gpu_hours"] < row["gpu_hours"] for row in rows if row is not suggested and row["meets_slo"])
+    goal = goal_of(suggested["fleet"])
+    assert goal is not None and goal.in_flight is not None
+    assert 0.5 < goal.in_flight / answer.in_flight_at_peak < 1
+    assert f"In this run {suggested['fleet']}, tried beside what you asked for, is the cheapest" in " ".join(
+        str(answer).split()
+    )
+    assert answer.figures()["suggested"] == suggested["fleet"]
+    again = asked(autoscaler=suggested["fleet"], **given)
+    assert again.suggested is None, "what is the cheapest needs no other"
+    same = next(row for row in again.rows() if row["fleet"] == suggested["fleet"])
+    assert same == suggested
+
+
 def test_an_event_is_told_with_what_it_cost() -> None:
     answer = asked(replicas=2, events=["crash@5min"], loses_requests=True, startup="process=100s")
     (row,) = answer.figures()["fleets"]
