@@ -94,9 +94,8 @@ def _recurrent_shape(space: StateSpace, tp: int) -> tuple[int, ...]:
 
 
 def _recurrent_dtype(space: StateSpace, model_dtype: str) -> str:
-    if space.kind == "kimi_delta":
-        return "float32"
-    return model_dtype if space.state_dtype == "auto" else space.state_dtype
+    default = "float32" if space.kind == "kimi_delta" else model_dtype
+    return default if space.state_dtype == "auto" else space.state_dtype
 
 
 def _inner_width(space: StateSpace) -> int:

@@ -23,7 +23,7 @@ from kvcache.releases import (
     NULL_BLOCK_BESIDE_ONE_REQUEST,
     check_known_memory,
 )
-from kvcache.shape.architecture import Architecture, with_dtype
+from kvcache.shape.architecture import Architecture, with_dtype, with_state_dtype
 
 SETTINGS = (
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
@@ -201,7 +201,7 @@ def _with_drafter(layout: KVLayout, drafted_bytes: int) -> KVLayout:
 
 def in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Architecture, QuantizationScheme]:
     """The model as it is held in the asked format, with that format; text alone is served without an encoder."""
-    architecture = with_dtype(architecture, settings.dtype)
+    architecture = with_state_dtype(with_dtype(architecture, settings.dtype), settings.mamba_ssm_cache_dtype)
     scheme = resolve_quantization(
         settings.quantization,
         architecture.native_quantization,

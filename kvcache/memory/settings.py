@@ -50,6 +50,8 @@ class MemorySettings(Protocol):
     @property
     def dtype(self) -> str: ...
     @property
+    def mamba_ssm_cache_dtype(self) -> str: ...  # of recurrent states
+    @property
     def quantization(self) -> str | None: ...  # None: the checkpoint's own
     @property
     def kv_cache_dtype(self) -> str: ...

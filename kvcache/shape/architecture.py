@@ -16,6 +16,8 @@ DTYPES = {
     "float": "float32",
     "float32": "float32",
 }
+# vLLM's values of --mamba-ssm-cache-dtype (config/cache.py, MambaDType); auto: the model's.
+STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +180,29 @@ def with_dtype(architecture: Architecture, dtype: str) -> Architecture:
         raise HeadcountError(f"no dtype {dtype[:40]!r}; allowed: {', '.join(DTYPES)}")
     asked = DTYPES[dtype]
     return architecture if asked in (None, architecture.dtype) else replace(architecture, dtype=asked)
+
+
+def with_state_dtype(architecture: Architecture, dtype: str) -> Architecture:
+    """The model with its recurrent states kept in that dtype; `auto` is the model's choice.
+
+    Raises `ValueError` on one that is not known, or that the model's kind of layer does not have.
+    """
+    if dtype not in STATE_DTYPES:
+        raise HeadcountError(f"no mamba_ssm_cache_dtype {dtype[:40]!r}; allowed: {', '.join(STATE_DTYPES)}")
+    state = architecture.state_space
+    if dtype == "auto" or state is None or state.kind == "short_conv" or state.state_dtype == dtype:
+        return architecture
+    if state.kind == "kimi_delta" and not (state.full_rank_gate and dtype == "bfloat16"):
+        # vLLM 0.33: `kda_state_dtype` knows these two, and Kimi-K3's model alone hands it the option.
+        allowed = "float32 or bfloat16" if state.full_rank_gate else "float32 alone"
+        raise HeadcountError(
+            f"the recurrent state of {architecture.name} is {allowed}; leave --mamba-ssm-cache-dtype out"
+        )
+    layers = tuple(
+        replace(layer, state=replace(layer.state, state_dtype=dtype)) if layer.state else layer
+        for layer in architecture.layers
+    )
+    return replace(architecture, layers=layers)
 
 
 def _problems(arch: Architecture) -> list[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU
-from kvcache.shape.architecture import Architecture, with_dtype
+from kvcache.shape.architecture import Architecture, with_dtype, with_state_dtype
 from simulator.engines.engines import AnyArgs, with_settings
 from simulator.latency.step_time import BatchSums, FloatArray, StepTimes
 
@@ -39,7 +39,8 @@ class ServedModel:
 def served_model(architecture: Architecture, gpu: GPU, args: AnyArgs | None = None, **settings: object) -> ServedModel:
     """A model under an engine's arguments, with its default for each that is not given; memory is not asked."""
     filled = with_settings(args, settings).filled(architecture, gpu)
-    return ServedModel(architecture=with_dtype(architecture, filled.dtype), gpu=gpu, args=filled)
+    served = with_state_dtype(with_dtype(architecture, filled.dtype), filled.mamba_ssm_cache_dtype)
+    return ServedModel(architecture=served, gpu=gpu, args=filled)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -280,8 +280,10 @@ def _with_states(rng: Random, mix: str, layers: list[Layer]) -> list[Layer]:
 
 def random_state_space(rng: Random) -> StateSpace:
     """A shape that eight ranks can divide."""
+    kind = rng.choice(KINDS)
+    dtypes = ("auto", "auto", "float32", "bfloat16", *(() if kind == "kimi_delta" else ("float16",)))
     return StateSpace(
-        kind=rng.choice(KINDS),
+        kind=kind,
         conv_kernel=rng.choice((3, 4)),
         num_heads=rng.choice((16, 32, 64, 128)),
         head_dim=rng.choice((32, 64, 128)),
@@ -291,7 +293,7 @@ def random_state_space(rng: Random) -> StateSpace:
         state_size=rng.choice((16, 128, 256)),
         intermediate_size=rng.choice((2048, 4096, 8192)),
         dt_rank=64,
-        state_dtype=rng.choice(("auto", "auto", "float32")),
+        state_dtype=rng.choice(dtypes),
         full_rank_gate=rng.random() < 0.5,
     )
 

@@ -79,7 +79,7 @@ def state_dtypes(state, dtype):
     """The dtypes beside them."""
     kind, calculator = state["kind"], MambaStateDtypeCalculator
     if kind == "kimi_delta":
-        return calculator.kda_state_dtype(dtype, "auto")
+        return calculator.kda_state_dtype(dtype, "auto", state["state_dtype"])
     if kind == "short_conv":
         return calculator.short_conv_state_dtype(dtype, "auto")
     return getattr(calculator, f"{kind}_state_dtype")(dtype, "auto", state["state_dtype"])

@@ -298,6 +298,7 @@ class SGLangArgs(SimulatedArgs):
     kv_store_rate: ClassVar[None] = None
     lmcache: ClassVar[None] = None
     kv_cache_memory_bytes: ClassVar[None] = None  # nor are they given in bytes
+    mamba_ssm_cache_dtype: ClassVar[str] = "auto"
     splits_encoder: ClassVar[bool] = True
     # As vLLM's, whose step times stand in for SGLang's.
     moe_backend: ClassVar[str] = "auto"

@@ -93,6 +93,12 @@ class EngineArgs(SimulatedArgs):
     kv_cache_dtype: str = argument(
         Text(), "KV-cache format, such as fp8. auto: the checkpoint's own.", decides=MEMORY, default="auto"
     )
+    mamba_ssm_cache_dtype: str = argument(
+        Text(),
+        "Format of the states of SSM and linear-attention layers, such as float16. auto: the model's.",
+        decides=MEMORY,
+        default="auto",
+    )
     max_model_len: int = argument(
         TokenCount(),
         "Longest context in tokens, prompt and answer.",
