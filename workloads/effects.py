@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from workloads.populations.at_limit import END
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
 from workloads.requests import OPEN_END, BoolArray, RequestTable, Waits
@@ -80,7 +81,7 @@ def traffic_effects(load: Population | RequestTable, max_model_len: int) -> Traf
         output_tokens=found.context - found.prompt,
         messages_shortened=found.messages_shortened,
         answers_cut=found.answers_cut,
-        asked_context_tokens=equilibrium(load, OPEN_END - 1).context if load.at_limit.does == "end" else 0.0,
+        asked_context_tokens=equilibrium(replace(load, at_limit=END), OPEN_END - 1).context,
         **{_AT_LIMIT[load.at_limit.does]: found.conversations_cut},
     )
 

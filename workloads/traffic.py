@@ -13,6 +13,7 @@ from files.reading import InputError
 from workloads.client_changes import CLIENT_CHANGES
 from workloads.clients import Clients
 from workloads.distributions import Distribution, Fixed, RoundedUp
+from workloads.populations.at_limit import END, AtLimit
 from workloads.populations.derived import WithValue, scaled, stretched_turns
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
@@ -20,6 +21,8 @@ from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END, Int32Array
 from workloads.traces.trace import Trace
 from workloads.traffic_changes import CHANGES, FORMS, LEAST_FACTOR, MOST_FACTOR, Amount
+
+_KEPT_SHARE: Final = 0.5  # of the context beside the system prompt, where the oldest is left out
 
 
 def changed(population: Population, changes: Mapping[str, Amount]) -> Population:
@@ -154,6 +157,11 @@ def _in_history(population: Population, amount: Amount) -> Population:
     return replace(population, retrieved=replace(retrieved, in_history=is_kept, place=place))
 
 
+def _drop_oldest(population: Population, amount: Amount) -> Population:
+    goes_on = AtLimit(does="truncate", kept_share=_KEPT_SHARE, source="--traffic drop-oldest")
+    return replace(population, at_limit=goes_on if amount.value else END)
+
+
 def _retrieval(population: Population) -> Retrieval:
     if population.retrieved is None:
         raise InputError(f"workload '{population.name}' retrieves nothing; take one with a [retrieved] table")
@@ -215,6 +223,7 @@ _CHANGED: Final[Mapping[str, Callable[[Population, Amount], Population]]] = {
     "turns": _turns,
     "system-prompt": _system_prompt,
     "retrieved": _retrieved,
+    "drop-oldest": _drop_oldest,
     "long-prompts": _long_prompts,
     **_OF_CLIENTS,
 }

@@ -93,6 +93,12 @@ CHANGES: Final[Mapping[str, Change]] = {
         unit="",
         form="switch",
     ),
+    "drop-oldest": Change(
+        meaning="Whether a conversation that fills the model's context goes on without its oldest half; otherwise it "
+        "ends.",
+        unit="",
+        form="switch",
+    ),
     "long-prompts": Change(
         meaning="Messages of so many tokens, for a share of all turns: 10%:32K.",
         unit="tokens",

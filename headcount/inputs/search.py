@@ -105,8 +105,9 @@ class SweepInput(Inputs, heading="What if"):
 
     vary: Mapping[str, object] | Sequence[str] | None = given(
         Text("NAME=VALUE,VALUE,…"),
-        "What to vary: context, output, think-time, turns, system-prompt, retrieved, retrieved-in-history or "
-        "long-prompts; users, gpu, gpus, router, ttft, tpot, step-times; any engine option. May be repeated.",
+        "What to vary: context, output, think-time, turns, system-prompt, retrieved, retrieved-in-history, "
+        "drop-oldest or long-prompts; users, gpu, gpus, router, ttft, tpot, step-times; any engine option. "
+        "May be repeated.",
         is_many=True,
     )
     tornado: bool = given(

@@ -195,7 +195,7 @@ def _way_out(effects: "TrafficEffects", limit: str, plans: Sequence["Deployment"
     own = plans[0].architecture.max_position_embeddings
     if effects.max_model_len < own:
         return f"; the model takes --{limit.replace('_', '-')} {own}"
-    goes_on = ", and with [at_limit] in a workload file conversations go on" * (
+    goes_on = ", and with --traffic drop-oldest=true conversations go on without their oldest half" * (
         (effects.conversations_cut or 0) >= CUT_FROM
     )
     return f", the model's own limit; a model with a longer context would serve them whole{goes_on}"

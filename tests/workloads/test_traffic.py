@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from files.names import UnknownNameError
@@ -69,6 +69,7 @@ def test_a_scaled_distribution_is_the_factor_times_each_draw(distribution: Distr
 
 @settings(max_examples=20)
 @given(distribution=some_distribution, value=st.floats(0, 2000), share=st.floats(0.001, 0.999))
+@example(distribution=Empirical(values=(1, 7, 900), probabilities=(0.5, 0.3, 0.2)), value=2.0, share=1 / 3)
 def test_a_value_put_in_moves_the_mean_exactly_and_keeps_quantiles_rising(
     distribution: Distribution, value: float, share: float
 ) -> None:

@@ -48,18 +48,19 @@ class WithValue:
     share: float
 
     @cached_property
-    def _below(self) -> float:
-        """The share of the other draws that is below the value, by bisection."""
+    def _ends(self) -> tuple[float, float]:
+        """Up to where the other draws are below the value, and from where they are not, by bisection."""
         low, high = 0.0, 1.0
         for _ in range(53):
             middle = (low + high) / 2
             low, high = (middle, high) if self.inner.quantile(np.array([middle]))[0] < self.value else (low, middle)
-        return low
+        return low, high
 
     def quantile(self, u: FloatArray) -> FloatArray:
         rest, u = 1 - self.share, np.asarray(u)
-        below = self._below * rest
-        of_inner = np.where(u < below, u, np.maximum(u - self.share, below)) / rest
+        last, first = self._ends
+        below = last * rest
+        of_inner = np.where(u < below, u / rest, np.maximum((u - self.share) / rest, first))
         others = self.inner.quantile(np.minimum(of_inner, LAST_BELOW_1))
         return np.where((u >= below) & (u < below + self.share), float(self.value), others)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from files.reading import InputError
+from headcount.inputs.reading.traffic import read_traffic
 from simulator.study.loads import UserLoad
 from tests.workloads.trace_files import shared_tokens
 from workloads.distributions import Fixed, Uniform
@@ -16,6 +17,7 @@ from workloads.load import load_preset, load_workload
 from workloads.populations.at_limit import BEGINS_ANEW, GOES_ON, OPENS, SUMMARY, AtLimit
 from workloads.populations.population import Population
 from workloads.populations.sessions import Sessions
+from workloads.traffic import changed
 
 SYSTEM, LIMIT, TURNS, KEPT, SUMMARY_TOKENS = 40, 640, 12, 0.5, 80
 LONG = Population(
@@ -113,6 +115,18 @@ def test_the_answer_tells_which_share_of_conversations_reach_the_limit(populatio
 
 def test_a_search_corrects_nothing_that_the_equilibrium_does_not_know() -> None:
     assert UserLoad(population=TRUNCATES, max_model_len=LIMIT, seed=0).draw(20, 0).surplus == (0.0, 0.0)
+
+
+def test_conversations_go_on_where_traffic_says_so() -> None:
+    agent = load_preset("agent")
+    ends, goes_on = (changed(agent, read_traffic(f"drop-oldest={each}")) for each in ("false", "true"))
+    assert ends.at_limit == agent.at_limit == AtLimit()
+    assert goes_on.at_limit.does == "truncate" and goes_on.at_limit.kept_share == 0.5
+    cut, whole = (traffic_effects(each, 131_072) for each in (ends, goes_on))
+    assert cut.conversations_cut == pytest.approx(whole.conversations_truncated or 0, rel=0.05)
+    assert whole.conversations_cut is None
+    assert whole.asked_context_tokens == cut.asked_context_tokens, "what either leaves out is said"
+    assert not (cut.is_as_asked or whole.is_as_asked)
 
 
 def test_a_file_says_what_happens_at_the_limit(tmp_path: Path) -> None:
