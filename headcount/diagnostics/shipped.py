@@ -10,7 +10,7 @@ from headcount.text.units import seconds
 from kvcache.releases import newer_than_known
 from simulator.engines.engines import SGLANG, VLLM, engine_of
 from simulator.latency.evidence import EVERY_KERNEL
-from simulator.latency.gpu_constants import KERNELS, measured_text
+from simulator.latency.gpu_constants import FEW_RUNS, KERNELS, measured_text
 from simulator.latency.model import steps_outside
 from simulator.study.bottleneck import STREAMED_SOURCE, STREAMED_TOKENS_PER_S
 
@@ -260,19 +260,22 @@ def slo_missed(facts: Facts) -> Found:
 @diagnostic(Severity.INFO)
 def step_time_error(facts: Facts) -> Found:
     """How far step times may be off."""
-    said: dict[str, str] = {}  # of the first plan of each kind of GPU; the first of all leads
+    said: dict[str, str] = {}  # of the first plan on each kind of GPU, with drafts and without; the first of all leads
     for plan in facts.plans:
-        if plan.gpu.name not in said:
+        name = f"{plan.gpu.name}{' with speculative decoding' if plan.args.speculation else ''}"
+        if name not in said:
             sequences = next((step.sequences for other, step in facts.steps if other is plan), facts.sequences)
-            said[plan.gpu.name] = words.step_time_error(plan.latency, sequences)
+            said[name] = words.step_time_error(plan.latency, sequences)
     for name, text in said.items():
         yield f"{name}: {text}" if len(said) > 1 else text, ""
 
 
 @diagnostic(Severity.ASSUMPTION, "choose a measured GPU, or give --latency-model constant with your own --step-s")
 def step_times_not_measured(facts: Facts) -> Found:
-    """Of this GPU, or of parts of the step times on it, no whole runs were measured: kernels alone, or nothing."""
+    """Of this GPU, or of parts of the step times on it, few whole runs were measured, or kernels alone, or nothing."""
     for plan in facts.plans:
+        if plan.latency.is_measured and measured_text(plan.gpu) == FEW_RUNS:
+            yield f"step times of {plan.gpu.name}: few runs measured, of one dense model", ""
         if not (plan.latency.is_measured or plan.latency.is_given):
             parts = [part for part in plan.latency.unmeasured if part != EVERY_KERNEL]
             text = measured_text(plan.gpu)

@@ -102,6 +102,18 @@ def price_lines(priced: Iterable[tuple[GPU, float | None]]) -> list[str]:
     return [f"price of a GPU's hour: {listed}"] if listed else []
 
 
+def vendors_of(gpus: Iterable[GPU]) -> tuple[str, str] | None:
+    """The vendor of most list prices, and a sentence on those of others; None where all are of one vendor."""
+    sold: dict[str, dict[str, None]] = {}
+    for gpu in gpus:
+        sold.setdefault(gpu.price_vendor, {})[gpu.name] = None
+    if len(sold) < 2:
+        return None
+    most = max(sold, key=lambda vendor: len(sold[vendor]))
+    others = joined([f"{vendor} for {joined(list(names))}" for vendor, names in sold.items() if vendor != most])
+    return most, f"list prices: {most}, but {others}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
     """Own GPUs beside an API at the same tokens, both per month."""

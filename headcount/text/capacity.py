@@ -12,6 +12,7 @@ from simulator.study.capacity_interval import starts_with_fewest
 from simulator.study.capacity_row import CapacityRow
 from workloads.load import usual_think_time_s
 from workloads.populations.population import Population
+from workloads.traces.resampled import sample_error
 from workloads.traces.trace import Trace
 
 
@@ -31,7 +32,10 @@ def trace_text(
     if not isinstance(workload, Trace):
         return ""
     own = "" if think_time_s != usual_think_time_s() else " (set yours with --think-time)"
-    said = f"think time {think_time_s:,.3g} s{own}"
+    error, sample = sample_error(workload), ""
+    if error is not None:
+        sample = f"for these {workload.num_requests:,} requests: another recording may differ by ±{error[1]:.0%}; "
+    said = f"{sample}think time {think_time_s:,.3g} s{own}"
     point = None if row is None else row.safe_point or row.point
     if row is None or point is None or not math.isfinite(workload.requests_per_s):
         return said

@@ -1,6 +1,6 @@
 """Sentences and names that several answers and reports share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from files.names import readable
@@ -8,10 +8,12 @@ from headcount.text.units import GIB, counted, percent, seconds, signed
 from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
+from simulator.latency.gpu_constants import RUNS, measured_text
 from simulator.latency.model import ERROR_SEQUENCES
 from workloads.effects import AS_LONG, CUT_FROM
 
 if TYPE_CHECKING:
+    from kvcache.gpus.gpu import GPU
     from kvcache.memory.budget import MemoryBudget
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
@@ -199,6 +201,13 @@ def _way_out(effects: "TrafficEffects", limit: str, plans: Sequence["Deployment"
         (effects.conversations_cut or 0) >= CUT_FROM
     )
     return f", the model's own limit; a model with a longer context would serve them whole{goes_on}"
+
+
+def about_meaning(gpus: Iterable["GPU"]) -> str:
+    """What ≈ says of figures on these GPUs, which are not confirmed."""
+    vague = [gpu.name for gpu in gpus if measured_text(gpu) != RUNS]
+    more = f", by 15 % on {joined(list(dict.fromkeys(vague)))}" if vague else ""
+    return f"≈: from few replications; users may be off by 5 %{more}"
 
 
 def joined(parts: Sequence[str]) -> str:

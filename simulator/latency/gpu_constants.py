@@ -151,13 +151,14 @@ def constants_for(gpu: GPU) -> Constants:
     raise AssertionError("the fallback constants are part of the package")
 
 
-RUNS, KERNELS, SPECIFICATIONS = "runs measured", "kernels measured", "specifications only"
+RUNS, FEW_RUNS, KERNELS, SPECIFICATIONS = "runs measured", "few runs", "kernels measured", "specifications only"
 
 
 def measured_text(gpu: GPU) -> str:
     """What the GPU's step times rest on."""
-    if constants_for(gpu).is_measured:
-        return RUNS
+    constants = constants_for(gpu)
+    if constants.is_measured:
+        return FEW_RUNS if constants.covariance == GENERAL else RUNS
     return KERNELS if has_measured_times(gpu) else SPECIFICATIONS
 
 

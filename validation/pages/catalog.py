@@ -9,7 +9,7 @@ from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from kvcache.models.builds import builds
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.parameters import active_parameters, total_parameters
-from simulator.latency.gpu_constants import GENERAL, constants_for, measured_text
+from simulator.latency.gpu_constants import FEW_RUNS, measured_text
 from validation.markdown import table
 
 GIB = 2**30
@@ -63,9 +63,8 @@ def _gpus() -> str:
 
 def _evidence(gpu: GPU) -> str:
     """What the GPU's step times rest on."""
-    constants = constants_for(gpu)
-    is_of_one = constants.is_measured and constants.covariance == GENERAL
-    return f"{measured_text(gpu)}{', of one dense model' if is_of_one else ''}"
+    text = measured_text(gpu)
+    return f"{text}, of one dense model" if text == FEW_RUNS else text
 
 
 def _models() -> str:

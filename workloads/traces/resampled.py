@@ -94,14 +94,24 @@ class Resampling:
         return sessions
 
 
-def sample_notes(trace: Trace) -> tuple[str, ...]:
-    """That another recording of the same users would have given another answer, where that matters."""
+def sample_error(trace: Trace) -> tuple[float, float] | None:
+    """Half a 90 % interval of mean prompts and of mean squared ones over recordings of the same users, as shares.
+
+    None where that does not matter.
+    """
     if not MANY_REQUESTS >= trace.num_requests > 1:
-        return ()
+        return None
     resampling, prompts = Resampling(trace), trace.table.prompt_tokens.astype(np.float64)
     mean, square = (_NINETY * resampling.error_of_mean(values) for values in (prompts, prompts**2))
-    if square < _TOLD_FROM:
+    return (mean, square) if square >= _TOLD_FROM else None
+
+
+def sample_notes(trace: Trace) -> tuple[str, ...]:
+    """That another recording of the same users would have given another answer, where that matters."""
+    found = sample_error(trace)
+    if found is None:
         return ()
+    mean, square = found
     return (
         f"its {trace.num_requests:,} requests are a sample: between traces resampled from it, mean prompts differ by "
         f"±{mean:.0%}, mean squared prompts, which waits for prefill depend on, by ±{square:.0%} (90 %), capacities by "

@@ -12,6 +12,8 @@ FAR_BEHIND: Final = 1.5
 """By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
 (docs/measurements/screening.md)."""
 MOST_TOLD: Final = 2
+UNSURE: Final = "may be as cheap"
+"""What is said of layouts that are cheaper by what is expected of them."""
 NEAR: Final = 1.05
 """Times the cost of the best that count as nearly as cheap."""
 SEVERAL: Final = 2
@@ -102,7 +104,7 @@ def ties(layouts: Sequence[Layout], best: Layout | None, named: Callable[[Layout
         yield "nearly as cheap", _told([f"{named(each)} ({_nearness(each, best)})" for each in near])
     if unsure:
         found = [f"{named(each)}: {_expected(each, best)}" for each in sorted(unsure, key=_expected_cost)]
-        yield "may be as cheap", _told(found)
+        yield UNSURE, _told(found)
 
 
 def _is_near(each: Layout, best: Layout) -> bool:
@@ -123,7 +125,9 @@ def _nearness(each: Layout, best: Layout) -> str:
         return shown
     more = round(100 * (cost.mean - 1))
     includes = _is_alike(each, best) and more > 0
-    return f"{shown}: {signed(more)} %{', but its interval includes 0 %' * includes}"
+    less = round(100 * (1 - _expected_cost(each) / _expected_cost(best)))
+    expected = f"; {less} % cheaper per expected user" if less > 0 else ""
+    return f"{shown}: {signed(more)} %{', but its interval includes 0 %' * includes}{expected}"
 
 
 def _expected(each: Layout, best: Layout) -> str:

@@ -12,7 +12,7 @@ from headcount.queries.report_data.study import MOST_TIMES
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of, titles
 from headcount.text.simulated import TENANTS
 from headcount.text.units import dollars, milliseconds, percent, seconds
-from headcount.text.words import sentence, settings_text, step_time_error
+from headcount.text.words import joined, sentence, settings_text, step_time_error
 from headcount.views.report_data.assumptions import gpu_rows, of_terms
 from headcount.views.report_data.deployment import deployment_json
 from headcount.views.report_data.memory import memory_json
@@ -170,6 +170,7 @@ def _explained(answer: AutoscalingResult) -> list[str]:
     return [
         settings_text(plan),
         *_goals_said(answer),
+        *_other_targets(answer),
         *([] if asked.flow_control is None else [f"flow control: {asked.flow_control}"]),
         f"start-up of a replica: {first.total_s:,.0f} s on a new node ({parts}), {later.total_s:,.0f} s on a node that "
         "has started one before; its GPUs are billed from the scale-up request",
@@ -187,6 +188,14 @@ def _goals_said(answer: AutoscalingResult) -> list[str]:
         room = "" if goal.in_flight is None else _headroom(goal.in_flight, peak, fixed)
         lines.append(f"{fleet.name} aims at {goal.text}{room}")
     return lines
+
+
+def _other_targets(answer: AutoscalingResult) -> list[str]:
+    """That one autoscaler alone was tried with another target."""
+    asked = [fleet.name for fleet in answer.fleets if fleet.autoscaler and fleet.name != answer.suggested]
+    if answer.suggested is None or len(asked) < 2:
+        return []
+    return [f"{joined(asked)} ran as they were asked for: only the best of them was tried with another target"]
 
 
 def _headroom(target: float, peak: float, fixed: str) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from headcount.queries.compare import DECIDE_HITS, HITS_LEGEND, SHOWN_CUT, CompareResult, remarks_on
-from headcount.queries.money import price_lines
+from headcount.queries.money import price_lines, vendors_of
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.ranking import FAR_BEHIND, ties
+from headcount.queries.sweeps.ranking import FAR_BEHIND, UNSURE, ties
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import (
@@ -16,6 +16,7 @@ from headcount.text.words import (
     PER_SAFE_MEANING,
     PER_SAFE_USER,
     SAFE,
+    about_meaning,
     joined,
     model_title,
     ratio_text,
@@ -39,7 +40,7 @@ ORDERS = {
     "tpot": "the lowest TPOT",
     "month": "the lowest cost per month",
 }
-ABOUT_MEANING = "≈: from few replications; users may be off by 5 %"
+UNSURE_MEANING = "intervals of the last column leave out what step times may be off by"
 _MOST_NAMED = 3  # rows, in a sentence
 
 
@@ -78,10 +79,10 @@ def head(answer: CompareResult) -> list[Block]:
 
 
 def body(answer: CompareResult) -> list[Block]:
-    return layouts_blocks(answer, f"{ABOUT_MEANING}; --precision confirms every row")
+    return layouts_blocks(answer, "; --precision confirms every row")
 
 
-def layouts_blocks(answer: CompareResult, about_meaning: str = ABOUT_MEANING) -> list[Block]:
+def layouts_blocks(answer: CompareResult, to_confirm: str = "") -> list[Block]:
     """The layouts in a table, and what is to say of them."""
     reasons = [Line(f"{layout.name}: {layout.reason}") for layout in answer.layouts if layout.reason]
     columns = _columns(answer)
@@ -96,8 +97,29 @@ def layouts_blocks(answer: CompareResult, about_meaning: str = ABOUT_MEANING) ->
     legend = [Line(text, dim=True) for text in _legend(answer)]
     reasons += [Line(_screened_text(answer))] * any(layout.is_screened_only for layout in answer.layouts)
     same = [Line(f"{each.name}: the same as {joined(each.other_names)}") for each in answer.layouts if each.other_names]
-    about = [Line(about_meaning)] * any(layout.is_coarse for layout in answer.layouts)
-    return [table, *about, *same, *reasons, *_gains(answer), Line(), *legend]
+    coarse = [layout.asked.gpu for layout in answer.layouts if layout.is_coarse and layout.asked]
+    about = [Line(f"{about_meaning(coarse)}{to_confirm}")] if coarse else []
+    about += _vendors(answer)
+    about += [Line(UNSURE_MEANING)] * any(label == UNSURE for label, _ in _ties(answer, spoken))
+    return [table, *about, *_one_server(answer), *same, *reasons, *_gains(answer), Line(), *legend]
+
+
+def _vendors(answer: CompareResult) -> list[Line]:
+    """That costs compare the vendors of the GPUs, too."""
+    gpus = {layout.asked.gpu.name: layout.asked.gpu for layout in answer.layouts if layout.asked}
+    found = vendors_of(gpu for gpu in gpus.values() if gpu.usd_per_hour) if answer.by_cost else None
+    if found is None:
+        return []
+    most, said = found
+    return [Line(f"{said}; a layout on a GPU of another vendor may be as cheap at {most}'s price")]
+
+
+def _one_server(answer: CompareResult) -> list[Block]:
+    """That routers make no difference where there is nothing to choose."""
+    served = [layout.row for layout in answer.layouts if layout.row and layout.row.users]
+    if not any(axis.name == "router" for axis in answer.axes) or any(row.replicas * row.dp > 1 for row in served):
+        return []
+    return [Line("each layout is one server, so routers make no difference; -tp 1 keeps servers of one GPU")]
 
 
 def _screened_text(answer: CompareResult) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from files.names import readable
-from headcount.queries.money import BreakEven, price_lines, usd_per_month
+from headcount.queries.money import BreakEven, price_lines, usd_per_month, vendors_of
 from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, gpus_text, nearest_text
 from headcount.text.blocks import Block, Column, Line, table_of
@@ -17,6 +17,7 @@ from headcount.text.words import (
     PER_SAFE_MEANING,
     PER_SAFE_USER,
     SAFE,
+    about_meaning,
     joined,
     router_line,
     safe_meaning,
@@ -169,7 +170,9 @@ def body(answer: PlanResult) -> list[Block]:
     found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
     if answer.explain:
         found += [Line(), Line(bold="every layout"), table_of(LAYOUTS, answer.layouts, keys=2)]
-    return [*found, *_vendors(rows), Line(), *_legend(answer)]
+    coarse = [find_gpu(row.gpu) for row in rows if about(row)]
+    near = [Line(about_meaning(coarse))] if coarse else []
+    return [*found, *_vendors(rows), *near, Line(), *_legend(answer)]
 
 
 def _hidden_text(rows: Sequence[FleetRow]) -> str:
@@ -180,16 +183,12 @@ def _hidden_text(rows: Sequence[FleetRow]) -> str:
 
 def _vendors(rows: Sequence[FleetRow]) -> list[Line]:
     """That list prices of several vendors are compared, which compares the vendors, too."""
-    gpus: dict[str, dict[str, None]] = {}
-    for row in rows:
-        gpu = find_gpu(row.gpu)
-        if row.usd_per_gpu_hour == gpu.usd_per_hour:
-            gpus.setdefault(gpu.price_vendor, {})[row.gpu] = None
-    if len(gpus) < 2:
+    gpus = [(find_gpu(row.gpu), row.usd_per_gpu_hour) for row in rows]
+    found = vendors_of(gpu for gpu, usd in gpus if usd == gpu.usd_per_hour)
+    if found is None:
         return []
-    most = max(gpus, key=lambda vendor: len(gpus[vendor]))
-    others = joined([f"{vendor} for {joined(list(names))}" for vendor, names in gpus.items() if vendor != most])
-    return [Line(f"list prices: {most}, but {others}; --prices {most} keeps to one vendor, --price takes your own")]
+    most, said = found
+    return [Line(f"{said}; --prices {most} keeps to one vendor, --price takes your own")]
 
 
 def chain(answer: PlanResult) -> list[Line]:

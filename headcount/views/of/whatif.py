@@ -21,6 +21,7 @@ from headcount.text.words import (
     PER_SAFE_MEANING,
     SAFE,
     UPPER,
+    about_meaning,
     joined,
     model_title,
     ratio_text,
@@ -76,6 +77,7 @@ def head(answer: WhatifResult) -> list[Block]:
     return [
         title,
         Line(on, bold=f"{counted(base.users, 'user')} {AT_CONFIDENCE}"),
+        *map(Line, filter(None, [_said(answer)])),
         *trace_lines(base),
         *remarks_on(answer.axes),
     ]
@@ -88,7 +90,9 @@ def body(answer: WhatifResult) -> list[Block]:
         rows = [(swing.name, *map(ratio_text, swing.effects)) for swing in answer.swings]
         blocks += [Table(columns=columns, rows=rows), Line()]
     if answer.has_table:
-        blocks += [table_of([*table_columns(answer)], range(len(answer.cells))), Line()]
+        blocks += [table_of([*table_columns(answer)], range(len(answer.cells)))]
+        coarse = [cell.asked.gpu for cell in answer.cells if cell.is_coarse and cell.asked]
+        blocks += [Line(about_meaning(coarse)), Line()] if coarse else [Line()]
     said = map(Line, reasons(answer))
     return [*blocks, *said, *(Line(text, dim=True) for text in legend(answer))]
 

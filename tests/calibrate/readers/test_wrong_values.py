@@ -40,10 +40,10 @@ def changed(value: Any, *way: Any) -> Any:
 
 
 def told(path: Path) -> str:
-    begin_s = time.monotonic()
+    begin_s = time.process_time()
     with pytest.raises(InputError) as error:
         read_file(path)
-    assert time.monotonic() - begin_s < 10
+    assert time.process_time() - begin_s < 30  # seconds; in the square of its length it would take hours
     message = str(error.value)
     assert message.startswith(str(path)) and "\n" not in message and len(message) < 1000
     return message.removeprefix(str(path))
@@ -180,10 +180,10 @@ def test_an_argument_of_none_is_vllm_s_default(tmp_path: Path) -> None:
 )
 def test_a_line_of_ten_million_characters_is_read_in_time(line: str, tmp_path: Path) -> None:
     path = written(tmp_path, log_text(arguments="{'model': 'm'}").replace("\nINFO Graph", f"\n{line}\nINFO Graph"))
-    begin_s = time.monotonic()
+    begin_s = time.process_time()
     assert read_startup_log(path).max_model_len == 8192
     read_file(path)
-    assert time.monotonic() - begin_s < 10
+    assert time.process_time() - begin_s < 30  # seconds; in the square of its length it would take hours
 
 
 @pytest.mark.parametrize("way", ALL.values(), ids=ALL)

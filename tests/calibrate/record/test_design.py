@@ -81,9 +81,9 @@ def test_an_unusual_engine_is_planned_for_in_time(engine: dict[str, int]) -> Non
     """64 tokens a step hold 64 sequences, though vLLM would take 256; loads of millions of steps are left out."""
     limits = assumed_limits(record_config("llama-3.1-8b"), engine)
     assert limits.max_num_seqs <= limits.max_num_batched_tokens
-    begin_s = time.monotonic()
+    begin_s = time.process_time()
     plan = plan_loads(limits, GUESS, precision=0.05, done=[pilot(limits)])
-    assert time.monotonic() - begin_s < 20
+    assert time.process_time() - begin_s < 20
     longest = [load.num_steps(limits) for load in plan.loads]
     assert max(steps for steps, _ in longest) <= 10_000 and max(rows for _, rows in longest) <= 250_000
 

@@ -238,7 +238,7 @@ def test_only_the_command_line_and_the_drawing_of_text_print(path: Path) -> None
     ("gpu", "text"),
     [
         ("h100-sxm", "runs measured"),
-        ("rtx-4090", "runs measured"),
+        ("rtx-4090", "few runs"),
         ("a100-80gb", "kernels measured"),
         ("l40s", "kernels measured"),
         ("l4", "specifications only"),

@@ -173,8 +173,17 @@ def test_a_lift_says_why_room_for_kv_helps_where_computing_prompts_binds(binding
 
 
 def test_a_trace_s_users_are_told_with_their_think_time_and_the_trace_s_own_load() -> None:
-    table = independent_requests(arrival_s=np.arange(10.0) * 2, prompt_tokens=100, output_tokens=10)
-    trace = Trace(name="t.csv", format="azure", table=table, source="us")
+    arrival_s = np.arange(10.0) * 2
+    alike, unlike = (
+        Trace(
+            name="t.csv",
+            format="azure",
+            table=independent_requests(arrival_s=arrival_s, prompt_tokens=np.array(prompts), output_tokens=10),
+            source="us",
+        )
+        for prompts in ([100] * 10, [100] * 9 + [4000])
+    )
+    trace = alike
     point: Any = SimpleNamespace(mean={"requests_per_s": 8.0, "in_flight": 16.0}.get)  # 2 s each
     row: Any = SimpleNamespace(safe_point=point, point=None, users_low=800, users=900)
     said = "think time 98 s"
@@ -183,3 +192,5 @@ def test_a_trace_s_users_are_told_with_their_think_time_and_the_trace_s_own_load
     assert trace_text(trace, 98.0, None) == said
     assert trace_text(trace, usual_think_time_s(), None) == "think time 83.8 s (set yours with --think-time)"
     assert trace_text(load_preset("chat"), 98.0, row) == ""
+    sampled = r"for these 10 requests: another recording may differ by ±\d+%; think time 98 s"
+    assert re.match(sampled, trace_text(unlike, 98.0, row))
