@@ -204,7 +204,7 @@ def _shorter_lines(answer: CapacityResult) -> Iterator[str]:
 
 def _start_lines(row: CapacityRow) -> Iterator[str]:
     """How to start the servers of a row, and the router before them."""
-    if row.plan is not None and row.users:
+    if row.plan is not None and row.users_low:
         each = "the server" if row.replicas == 1 else f"each of the {row.replicas:,} servers"
         yield f"start {each} with: {row.plan.serve_line}"
         if row.replicas > 1 and row.router_name:

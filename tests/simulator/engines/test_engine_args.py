@@ -21,7 +21,7 @@ from kvcache.memory.settings import max_in_flight_tokens
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import layouts, resolve
 from simulator.engines.argument import arguments_of
-from simulator.engines.values import DurationOrAuto
+from simulator.engines.values import Duration, DurationOrAuto
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import engine_config
 from validation.pages.options import reference_rows
@@ -235,6 +235,10 @@ def test_an_argument_has_the_engine_s_name_too_as_an_object_or_its_json() -> Non
         hc.memory("llama-3.1-8b", "h100-sxm", speculation=drafts, speculative_config=drafts)
     with pytest.raises(ValueError, match="did you mean 'speculative_config'"):
         hc.memory("llama-3.1-8b", "h100-sxm", speculative_confg=drafts)
+
+
+def test_minutes_are_read_as_people_and_as_manifests_write_them() -> None:
+    assert Duration().read("20min") == Duration().read("20m") == Duration().read("1200 s") == 1200
 
 
 def test_a_cold_start_is_a_time_or_that_of_measured_servers() -> None:
