@@ -354,14 +354,17 @@ def simulate_autoscaling(
         whole = replace(whole, autoscalers=(*whole.autoscalers, suggested.autoscaler))
         fleets = (*fleets[: len(scalers)], suggested, *fleets[len(scalers) :])
     known = replace(known, plans=[plan], traffic=served.traffic, cancelled=fleets[0].shown.result.cancelled)
-    return AutoscalingResult(
+    found = AutoscalingResult(
         diagnostics=find_diagnostics(known, strict=strict),
         question=whole,
         load=served,
         fleets=fleets,
-        sure=sure_fleet(whole, served, fleets[-1].shown, run.progress) if is_met else None,
         suggested=None if suggested is None else suggested.name,
     )
+    if not is_met:
+        return found
+    best = whole.autoscalers[found.best] if found.best < len(whole.autoscalers) else None
+    return replace(found, sure=sure_fleet(whole, served, fleets[-1].shown, best, run.progress))
 
 
 def _profile(given: str | Profile | None) -> Profile | None:

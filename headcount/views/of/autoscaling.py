@@ -71,16 +71,22 @@ def _surely(answer: AutoscalingResult, best: int) -> str:
     sure, smallest = answer.sure, answer.fleets[-1].shown
     if sure is None:
         return ""
+    itself = "" if sure.autoscaled is None else "it misses it, and "
     if sure.replicas is None:
         most = answer.question.max_replicas
-        return f" (by mean step times; at 95 % confidence, fixed at {most} misses it: raise --max-replicas)"
+        missed = f"fixed at {most} misses it: raise --max-replicas"
+        if sure.autoscaled:
+            return f" (also at 95 % confidence, where {missed})"
+        return f" (by mean step times; at 95 % confidence, {itself}{missed})"
     if sure.replicas == smallest.most_replicas and best == len(answer.fleets) - 1:
         return " (also at 95 % confidence)"
     hours = sure.replicas * answer.question.plan.gpus * smallest.until_s / HOUR_S
     price = answer.question.plan.gpu.usd_per_hour
     usd = None if price is None else hours * price * DAY_S / smallest.until_s
     cost = _cost({"gpu_hours": hours, "usd_per_day": usd})
-    return f" (by mean step times; at 95 % confidence, fixed at {sure.replicas} meets it: {cost})"
+    if sure.autoscaled:
+        return f" (also at 95 % confidence, as fixed at {sure.replicas} does: {cost})"
+    return f" (by mean step times; at 95 % confidence, {itself}fixed at {sure.replicas} meets it: {cost})"
 
 
 def _scaled_said(answer: AutoscalingResult) -> str:

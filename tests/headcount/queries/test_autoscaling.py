@@ -9,6 +9,7 @@ import pytest
 
 import headcount as hc
 from headcount.cli.commands import simulate
+from headcount.queries.autoscaling.confidence import sure_fleet
 from headcount.queries.autoscaling.over_time import AutoscalingResult
 from headcount.views.shown import summary
 from simulator.fleet.scaler import SCALERS, find_scaler, goal_of
@@ -81,6 +82,14 @@ def test_the_headline_says_which_fixed_fleet_is_sure_to_meet_the_slo() -> None:
     said = " ".join(str(answer).split())
     assert f"(by mean step times; at 95 % confidence, fixed at {sure.replicas} meets it: ${usd:,.2f} a day)" in said
     assert answer.figures()["fixed_at_95_percent_confidence"]["replicas"] == sure.replicas
+    begins = replace(answer.question, initial_replicas=8)
+    for target, is_sure in ((1, True), (1000, False)):  # all replicas stay, or all but one go
+        scaler = f"hpa:target_average_value={target}"
+        found = sure_fleet(begins, answer.load, answer.fleets[-1].shown, scaler, lambda _: None)
+        assert found == replace(sure, autoscaled=is_sure)
+        told = str(replace(answer, sure=found))
+        assert (f"(also at 95 % confidence, as fixed at {sure.replicas} does: " in " ".join(told.split())) is is_sure
+        assert ("at 95 % confidence, it misses it, and fixed at" in " ".join(told.split())) is not is_sure
     fewer = asked(autoscaler="hpa", min_replicas=1, max_replicas=fewest, **given)
     assert f"fixed at {fewest} misses it: raise --max-replicas" in " ".join(str(fewer).split())
     assert asked(autoscaler="hpa", min_replicas=1, max_replicas=4, **LIMITS).sure is None
