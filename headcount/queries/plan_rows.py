@@ -51,6 +51,7 @@ class FleetRow:
     ttft_s: dict[str, float | None] | None = None
     tpot_s: dict[str, float | None] | None = None
     binding: str | None = None  # what keeps it from serving more
+    step_time_error: float | None = None  # the share by which steps may take longer
     evidence: str | None = None  # confirmed; coarse: from few replications; None where it was not simulated
     reason: str | None = None  # why it was dropped, or is only screened
     serve_line: str | None = None
@@ -138,6 +139,7 @@ def sized_row(sized: Sized) -> FleetRow:
         ttft_s=latency_summary(served, "ttft_s"),
         tpot_s=latency_summary(served, "tpot_s"),
         binding=row.binding,
+        step_time_error=row.step_time_error,
     )
 
 

@@ -34,7 +34,9 @@ def trace_text(
     own = "" if think_time_s != usual_think_time_s() else " (set yours with --think-time)"
     error, sample = sample_error(workload), ""
     if error is not None:
-        sample = f"for these {workload.num_requests:,} requests: another recording may differ by ±{error[1]:.0%}; "
+        sample = (
+            f"for these {workload.num_requests:,} requests: another recording may give ±{error[1]:.0%} other users; "
+        )
     said = f"{sample}think time {think_time_s:,.3g} s{own}"
     point = None if row is None else row.safe_point or row.point
     if row is None or point is None or not math.isfinite(workload.requests_per_s):

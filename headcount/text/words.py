@@ -8,12 +8,11 @@ from headcount.text.units import GIB, counted, percent, seconds, signed
 from simulator.engines.engines import SGLANG, words_of
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
-from simulator.latency.gpu_constants import RUNS, measured_text
 from simulator.latency.model import ERROR_SEQUENCES
+from simulator.study.variations.ratios import UNSURE_STEPS, coarse_error
 from workloads.effects import AS_LONG, CUT_FROM
 
 if TYPE_CHECKING:
-    from kvcache.gpus.gpu import GPU
     from kvcache.memory.budget import MemoryBudget
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
@@ -203,11 +202,13 @@ def _way_out(effects: "TrafficEffects", limit: str, plans: Sequence["Deployment"
     return f", the model's own limit; a model with a longer context would serve them whole{goes_on}"
 
 
-def about_meaning(gpus: Iterable["GPU"]) -> str:
-    """What ≈ says of figures on these GPUs, which are not confirmed."""
-    vague = [gpu.name for gpu in gpus if measured_text(gpu) != RUNS]
-    more = f", by 15 % on {joined(list(dict.fromkeys(vague)))}" if vague else ""
-    return f"≈: from few replications; users may be off by 5 %{more}"
+def about_meaning(step_time_errors: Iterable[float | None]) -> str:
+    """What ≈ says of rows from few replications, by the share by which the steps of each may take longer."""
+    errors = sorted({coarse_error(each) for each in step_time_errors})
+    off = f"users may be off by {percent(errors[0])}"
+    if len(errors) > 1:
+        off += f", by {percent(errors[1])} where steps may take {percent(UNSURE_STEPS)} longer, or more"
+    return f"≈: from few replications; {off}"
 
 
 def joined(parts: Sequence[str]) -> str:

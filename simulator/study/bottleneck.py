@@ -56,8 +56,8 @@ def what_binds(plan: Deployment, point: Point) -> str:
     blocked = {reason: point.blocked_share(reason) for reason in resources}
     worst = max(blocked, key=lambda reason: blocked[reason])
     if limit == "TPOT" and (step := point.mean_step) is not None:
-        return f"{limit}: {slow_step_cause(plan.latency, step, _slower(point, tpot))}"
-    if limit == "TPOT" or blocked[worst] <= BLOCKED_SHARE:
+        return f"{limit}: {step_cause(plan.latency, step, limit, _slower(point, tpot))}"
+    if blocked[worst] <= BLOCKED_SHARE:
         return f"{limit}: {_largest(step_causes(plan, point, only_prefill=limit == 'TTFT'), limit)}"
     if worst == layout.BLOCKED_BY_TOKEN_BUDGET:
         causes = step_causes(plan, point, only_prefill=True)
@@ -83,11 +83,14 @@ def _largest(causes: dict[str, float], limit: str) -> str:
     return f"prefill {cause}" if limit == "TTFT" else cause
 
 
-def slow_step_cause(latency: LatencyModel, step: AverageStep, times: float) -> str:
-    """What most time goes to while tokens take `times` as long as on average: what grows with the load fills the rest.
+def step_cause(latency: LatencyModel, step: AverageStep, limit: str, times: float) -> str:
+    """What most of the time goes to of an average step with prefill, or for TPOT of one `times` as long as the average.
 
-    Then more sequences decode and more prompts come between them, in proportion: both wait for longer steps.
+    Then more sequences decode and more prompts come between them, in proportion, as both wait for longer steps: what
+    grows with the load fills the rest.
     """
+    if limit == "TTFT":
+        return _largest(_named(breakdown(latency, step_with_prefill(step))), limit)
     seconds = _named(breakdown(latency, step))
     decode = _named(breakdown(latency, step_without_prefill(step)))
     fixed = {name: decode[name] for name in decode if name not in _GROWS_WITH_LOAD}
@@ -104,11 +107,6 @@ def _slower(point: Point, misses: float) -> float:
     tpot_s = point.times("tpot_s")
     tpot_s = tpot_s[np.isfinite(tpot_s)]  # an answer of one token has none
     return float(np.quantile(tpot_s, 1 - misses) / tpot_s.mean()) if len(tpot_s) else 1.0
-
-
-def prefill_cause(latency: LatencyModel, step: AverageStep) -> str:
-    """What most of an average step's time goes to, of those with prefill."""
-    return _largest(_named(breakdown(latency, step_with_prefill(step))), "TTFT")
 
 
 def _named(seconds: dict[str, float]) -> dict[str, float]:

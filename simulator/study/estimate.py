@@ -20,7 +20,7 @@ from simulator.engines.engines import words_of
 from simulator.engines.tuning import API_SERVER
 from simulator.latency.model import AverageStep
 from simulator.once import once
-from simulator.study.bottleneck import API_SERVER_SHARE, BLOCKED_SHARE, prefill_cause, slow_step_cause
+from simulator.study.bottleneck import API_SERVER_SHARE, BLOCKED_SHARE, step_cause
 from simulator.study.loads import Load, UserLoad
 from simulator.study.mean_steps import MeanSteps, Steps
 from simulator.study.slo import SLO
@@ -397,7 +397,6 @@ def _binding(deployment: Deployment, point: _Point | None, slo: SLO) -> str:
         return f"{limit}: {API_SERVER}"
     if limit == "TTFT" and point.room.chance > BLOCKED_SHARE:
         return f"{limit if slo.ttft_s else 'queue'}: {point.room.resource}"
-    if limit == "TTFT":
-        return f"{limit}: {prefill_cause(deployment.latency, point.step)}"
-    times = slo.tpot_s / float(point.tpot_s.mean()) if slo.tpot_s else 1.0
-    return f"{limit}: {slow_step_cause(deployment.latency, point.step, times)}"
+    return (
+        f"{limit}: {step_cause(deployment.latency, point.step, limit, (slo.tpot_s or 0) / float(point.tpot_s.mean()))}"
+    )

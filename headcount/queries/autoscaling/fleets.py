@@ -10,10 +10,24 @@ if TYPE_CHECKING:
     from headcount.queries.autoscaling.over_time import FleetOverTime, LoadOverTime, Question
 
 SUGGESTED: Final = (0.9, 0.75, 0.6)
-"""Targets tried, as shares of the requests in flight of a replica of the smallest fixed fleet in its busiest hour."""
+"""Targets tried, as shares of the requests in flight of a replica of the smallest fixed fleet in its busiest hour: by
+judgement, the first that meets the SLO counts."""
 
 
-def fleets_tried(asked: "Question", load: "LoadOverTime", progress: Watch) -> "tuple[FleetOverTime, ...]":
+def fleets_tried(
+    asked: "Question", load: "LoadOverTime", progress: Watch
+) -> "tuple[Question, tuple[FleetOverTime, ...]]":
+    """All fleets, the fixed ones last, with the question that has the suggested autoscaler after those asked for."""
+    fleets, count = _asked_and_fixed(asked, load, progress), len(asked.autoscalers)
+    if not count or fleets[-1].shown.attainment < asked.slo.attainment:
+        return asked, fleets
+    found = _suggested(asked, load, fleets, progress)
+    if found is None or found.autoscaler is None:
+        return asked, fleets
+    return replace(asked, autoscalers=(*asked.autoscalers, found.autoscaler)), (*fleets[:count], found, *fleets[count:])
+
+
+def _asked_and_fixed(asked: "Question", load: "LoadOverTime", progress: Watch) -> "tuple[FleetOverTime, ...]":
     """What is asked for and, beside autoscalers, the smallest fixed fleet that meets the SLO, found by bisection."""
     names = asked.names
     total = len(names) + bool(asked.autoscalers)
@@ -38,7 +52,7 @@ def fleets_tried(asked: "Question", load: "LoadOverTime", progress: Watch) -> "t
     return (*fleets, smallest) if smallest is not fleets[-1] else tuple(fleets)
 
 
-def suggested_fleet(
+def _suggested(
     asked: "Question", load: "LoadOverTime", fleets: "tuple[FleetOverTime, ...]", progress: Watch
 ) -> "FleetOverTime | None":
     """The autoscaler that did best, with the highest target that meets the SLO; None where it has no such target.

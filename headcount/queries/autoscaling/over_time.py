@@ -19,7 +19,7 @@ from headcount.inputs.run import SeedInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.autoscaling.confidence import SureFleet, sure_fleet
-from headcount.queries.autoscaling.fleets import fleets_tried, suggested_fleet
+from headcount.queries.autoscaling.fleets import fleets_tried
 from headcount.queries.result import Result
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.events import Event, read_event
@@ -347,21 +347,16 @@ def simulate_autoscaling(
     given = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
     served = load_over_time(given, engine=plan.engine, profile=profile, duration_s=scaling.duration_s)
     _check_events(whole.events, served.duration_s)
-    fleets = fleets_tried(whole, served, run.progress)
-    is_met = bool(scalers) and fleets[-1].shown.attainment >= whole.slo.attainment
-    suggested = suggested_fleet(whole, served, fleets, run.progress) if is_met else None
-    if suggested is not None and suggested.autoscaler is not None:
-        whole = replace(whole, autoscalers=(*whole.autoscalers, suggested.autoscaler))
-        fleets = (*fleets[: len(scalers)], suggested, *fleets[len(scalers) :])
+    whole, fleets = fleets_tried(whole, served, run.progress)
     known = replace(known, plans=[plan], traffic=served.traffic, cancelled=fleets[0].shown.result.cancelled)
     found = AutoscalingResult(
         diagnostics=find_diagnostics(known, strict=strict),
         question=whole,
         load=served,
         fleets=fleets,
-        suggested=None if suggested is None else suggested.name,
+        suggested=whole.names[len(scalers)] if len(whole.autoscalers) > len(scalers) else None,
     )
-    if not is_met:
+    if not scalers or not found.meets(len(fleets) - 1):
         return found
     best = whole.autoscalers[found.best] if found.best < len(whole.autoscalers) else None
     return replace(found, sure=sure_fleet(whole, served, fleets[-1].shown, best, run.progress))

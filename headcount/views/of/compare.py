@@ -97,7 +97,7 @@ def layouts_blocks(answer: CompareResult, to_confirm: str = "") -> list[Block]:
     legend = [Line(text, dim=True) for text in _legend(answer)]
     reasons += [Line(_screened_text(answer))] * any(layout.is_screened_only for layout in answer.layouts)
     same = [Line(f"{each.name}: the same as {joined(each.other_names)}") for each in answer.layouts if each.other_names]
-    coarse = [layout.asked.gpu for layout in answer.layouts if layout.is_coarse and layout.asked]
+    coarse = [layout.row.step_time_error for layout in answer.layouts if layout.is_coarse and layout.row]
     about = [Line(f"{about_meaning(coarse)}{to_confirm}")] if coarse else []
     about += _vendors(answer)
     about += [Line(UNSURE_MEANING)] * any(label == UNSURE for label, _ in _ties(answer, spoken))
@@ -117,9 +117,11 @@ def _vendors(answer: CompareResult) -> list[Line]:
 def _one_server(answer: CompareResult) -> list[Block]:
     """That routers make no difference where there is nothing to choose."""
     served = [layout.row for layout in answer.layouts if layout.row and layout.row.users]
-    if not any(axis.name == "router" for axis in answer.axes) or any(row.replicas * row.dp > 1 for row in served):
+    is_one = bool(served) and all(row.replicas * row.dp == 1 for row in served)
+    if not is_one or not any(axis.name == "router" for axis in answer.axes):
         return []
-    return [Line("each layout is one server, so routers make no difference; -tp 1 keeps servers of one GPU")]
+    several = "; -tp 1 makes a server of each GPU" if any(row.tp > 1 for row in served) else ""
+    return [Line(f"each layout is one server, so routers make no difference{several}")]
 
 
 def _screened_text(answer: CompareResult) -> str:

@@ -170,9 +170,10 @@ def body(answer: PlanResult) -> list[Block]:
     found += [Line(str(answer.spare_tried))] if answer.spare_tried else []
     if answer.explain:
         found += [Line(), Line(bold="every layout"), table_of(LAYOUTS, answer.layouts, keys=2)]
-    coarse = [find_gpu(row.gpu) for row in rows if about(row)]
-    near = [Line(about_meaning(coarse))] if coarse else []
-    return [*found, *_vendors(rows), *near, Line(), *_legend(answer)]
+    coarse = [row.step_time_error for row in rows if row.evidence == "coarse"]
+    found += _vendors(rows)
+    found += [Line(about_meaning(coarse))] if coarse else []
+    return [*found, Line(), *_legend(answer)]
 
 
 def _hidden_text(rows: Sequence[FleetRow]) -> str:

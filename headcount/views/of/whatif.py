@@ -91,7 +91,7 @@ def body(answer: WhatifResult) -> list[Block]:
         blocks += [Table(columns=columns, rows=rows), Line()]
     if answer.has_table:
         blocks += [table_of([*table_columns(answer)], range(len(answer.cells)))]
-        coarse = [cell.asked.gpu for cell in answer.cells if cell.is_coarse and cell.asked]
+        coarse = [cell.row.step_time_error for cell in answer.cells if cell.is_coarse and cell.row]
         blocks += [Line(about_meaning(coarse)), Line()] if coarse else [Line()]
     said = map(Line, reasons(answer))
     return [*blocks, *said, *(Line(text, dim=True) for text in legend(answer))]

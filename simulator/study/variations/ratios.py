@@ -11,14 +11,22 @@ from simulator.study.statistics import Interval
 
 COARSE_ERROR: Final = 0.05
 """By which the users of a coarse row may be off, beside a confirmed one's (docs/measurements/search.md)."""
+UNSURE_ERROR: Final = 0.15
+"""The same where steps may take UNSURE_STEPS longer: its low end is scaled, not simulated."""
+UNSURE_STEPS: Final = 0.3
+
+
+def coarse_error(step_time_error: float | None) -> float:
+    """By which a coarse row's users may be off, by the share by which its steps may take longer."""
+    return UNSURE_ERROR if step_time_error is not None and step_time_error >= UNSURE_STEPS else COARSE_ERROR
 
 
 def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
     """The users of a row over those of another, with its 95 % interval over replications; None if either has none.
 
     The users at 95 % confidence, which people compare; the expected ones where a row has none of these. The interval
-    is that of the expected users' ratio, as a share, and wider by COARSE_ERROR where one of them is coarse. 1 to 1 for
-    a row and itself. `numbers` is how many replications count, where not all that both have.
+    is that of the expected users' ratio, as a share, and wider by `coarse_error` where one of them is coarse. 1 to 1
+    for a row and itself. `numbers` is how many replications count, where not all that both have.
     """
     found = expected_ratio(row, base, numbers=numbers)
     if found is None or not row.users_low or not base.users_low:
@@ -26,7 +34,8 @@ def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = No
     shown = times(found, row.users_low / base.users_low / found.mean)
     if row.evidence == base.evidence:
         return shown
-    return Interval(shown.mean, shown.low / (1 + COARSE_ERROR), shown.high * (1 + COARSE_ERROR))
+    wider = 1 + coarse_error((base if base.evidence == "coarse" else row).step_time_error)
+    return Interval(shown.mean, shown.low / wider, shown.high * wider)
 
 
 def expected_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:

@@ -178,6 +178,9 @@ def test_a_target_that_saves_gpu_hours_is_tried_where_the_default_does_not() -> 
         str(answer).split()
     )
     assert answer.figures()["suggested"] == suggested["fleet"]
+    of_two = replace(answer, suggested="fixed at 6")  # as if two had been asked for, and neither was suggested
+    assert f"and {suggested['fleet']} ran as they were asked for" in " ".join(str(of_two).split())
+    assert "ran as they were asked for" not in str(answer)
     again = asked(autoscaler=suggested["fleet"], **given)
     assert again.suggested is None, "what is the cheapest needs no other"
     same = next(row for row in again.rows() if row["fleet"] == suggested["fleet"])

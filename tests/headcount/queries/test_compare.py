@@ -20,7 +20,7 @@ from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.queries.sweeps.ranking import SORTS, ranked, ties, to_confirm
 from headcount.text.words import PRECISION_REMARK
-from headcount.views.of.compare import ORDERS
+from headcount.views.of.compare import ORDERS, UNSURE_MEANING
 from headcount.views.of.layouts_summary import spoken
 from kvcache.gpus.gpu import find_gpu
 from simulator.engines.values import Objects
@@ -125,6 +125,47 @@ def test_who_is_cheaper_by_what_is_expected_is_said_to_be_with_waits_that_are_se
     assert label == "may be as cheap"
     assert "max_num_seqs 9: 6 % cheaper per expected user ($" in told
     assert told.endswith("), but known less well, TPOT p95 5.4 ms instead of 17.1 ms")
+
+
+def test_what_figures_leave_out_is_said_under_the_table(answer: hc.CompareResult) -> None:
+    best, *others = answer.layouts
+    assert best.row is not None and best.asked is not None
+    rows = {error: replace(best.row, evidence="coarse", step_time_error=error) for error in (0.1, 0.41)}
+    sure, unsure = (replace(best, choice={"max_num_seqs": 7}, row=rows[error]) for error in (0.1, 0.41))
+
+    def said(*layouts: Layout) -> str:
+        return " ".join(str(replace(answer, layouts=layouts)).split())
+
+    assert "≈" not in said(best)
+    assert "≈: from few replications; users may be off by 5 %;" in said(best, sure)
+    assert "off by 15 %;" in said(best, unsure)
+    assert "off by 5 %, by 15 % where steps may take 30 % longer, or more;" in said(best, sure, unsure)
+    elsewhere = replace(best, asked=replace(best.asked, gpu=find_gpu("l40s")))
+    dearer_but_vague = replace(elsewhere, row=replace(best.row, users_low=2, users=9 * best.row.users))
+    told = said(best, elsewhere)
+    assert "list prices: RunPod, but AWS for l40s; a layout on a GPU of another vendor" in told
+    assert UNSURE_MEANING not in told
+    assert UNSURE_MEANING in said(best, dearer_but_vague)
+    assert "list prices" not in said(best, *others) and UNSURE_MEANING not in said(best)
+
+
+def test_one_server_leaves_routers_nothing_to_choose(answer: hc.CompareResult) -> None:
+    best = answer.layouts[0]
+    assert best.row is not None
+    axes = (Axis("router", ("least-outstanding", "session-affinity")),)
+    one = replace(best, row=replace(best.row, replicas=1, dp=1, tp=1))
+    wide = replace(best, row=replace(best.row, replicas=1, dp=1, tp=2))
+    several = replace(best, row=replace(best.row, replicas=2, dp=1))
+    nobody = replace(best, row=replace(best.row, users=0, users_low=0))
+    told = "each layout is one server, so routers make no difference"
+
+    def said(*layouts: Layout) -> str:
+        return " ".join(str(replace(answer, axes=axes, layouts=layouts)).split())
+
+    assert told in said(one) and "-tp 1 makes" not in said(one)
+    assert f"{told}; -tp 1 makes a server of each GPU" in said(wide)
+    assert told not in said(one, several) and told not in said(nobody)
+    assert told not in str(replace(answer, layouts=(one,)))
 
 
 def test_values_that_come_to_the_same_settings_are_one_row() -> None:

@@ -41,6 +41,17 @@ def test_longer_answers_serve_fewer_users(answer: hc.WhatifResult) -> None:
     assert answer.rows()[1]["users_over_base"]["high"] < 1
 
 
+def test_the_head_has_the_other_case_and_the_table_what_is_not_confirmed() -> None:
+    given = {name: value for name, value in QUICK.items() if name not in ("precision", "replications")}
+    found = hc.whatif("qwen3-0.6b", "h100-sxm", vary={"output": ["x1", "x4"]}, **given)
+    base, other = found.cells
+    assert 0 < other.users < base.users
+    said = str(found)
+    head = said[: said.index("≈")]
+    assert re.search(rf"{base.users} users? on 1 × .* with .*, {other.users} with ", head)
+    assert "≈: from few replications; users may be off by 5 %" in said
+
+
 @pytest.mark.slow
 def test_a_case_that_comes_to_the_settings_of_the_base_has_its_figures() -> None:
     given = {name: value for name, value in QUICK.items() if name not in ("precision", "replications")}

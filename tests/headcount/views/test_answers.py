@@ -13,7 +13,7 @@ import pytest
 import headcount as hc
 from headcount import api
 from headcount.diagnostics import Facts, RefusedError, diagnostics, find_diagnostics
-from headcount.diagnostics.shipped import step_times_not_measured
+from headcount.diagnostics.shipped import step_time_error, step_times_not_measured
 from headcount.queries.report_data.percentiles import P99_COLUMN, P99_MEANING
 from headcount.queries.result import Result
 from headcount.text.units import latency_text
@@ -252,6 +252,16 @@ def test_what_step_times_rest_on_has_one_name_in_the_table_of_gpus_and_in_notes(
     notes = [said for said, _ in step_times_not_measured(Facts(plans=[plan]))]
     assert all(f"step times of {gpu}: {text}" in note for note in notes)
     assert bool(notes) == (text != "runs measured")
+
+
+def test_steps_with_drafts_have_an_error_of_their_own() -> None:
+    drafts = {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5}
+    plain, drafting = resolve("llama-3.1-8b", "h100-sxm"), resolve("llama-3.1-8b", "h100-sxm", speculation=drafts)
+    assert [said.split(":")[0] for said, _ in step_time_error(Facts(plans=[plain, drafting, plain]))] == [
+        "h100-sxm", "h100-sxm with speculative decoding",
+    ]  # fmt: skip
+    ((alone, _),) = step_time_error(Facts(plans=[plain, plain]))
+    assert alone.startswith("step times are")
 
 
 def test_the_interval_of_a_p99_says_that_it_is_of_one_run(answers: dict[str, Result]) -> None:

@@ -10,7 +10,8 @@ import pytest
 from headcount.diagnostics import Facts, find_diagnostics
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.suggestions import Suggestion
-from headcount.text.capacity import trace_text, usual_think_time_s
+from headcount.text.capacity import trace_text
+from headcount.views.of.capacity import _start_lines
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.deployment import resolve
 from simulator.engines.engines import AnyArgs
@@ -18,7 +19,7 @@ from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
-from workloads.load import load_preset
+from workloads.load import load_preset, usual_think_time_s
 from workloads.requests import independent_requests
 from workloads.traces.trace import Trace
 
@@ -172,6 +173,13 @@ def test_a_lift_says_why_room_for_kv_helps_where_computing_prompts_binds(binding
     assert Suggestion(argument="kv_offloading_size", value=512, layout=layout, base=base).why == why
 
 
+def test_nobody_served_at_95_percent_confidence_needs_no_start_line() -> None:
+    plan = SimpleNamespace(serve_line="vllm serve m")
+    some: Any = SimpleNamespace(plan=plan, users=5, users_low=2, replicas=1, router_name=None)
+    assert [*_start_lines(some)] == ["start the server with: vllm serve m"]
+    assert not [*_start_lines(SimpleNamespace(**vars(some) | {"users_low": 0}))]  # type: ignore[arg-type]
+
+
 def test_a_trace_s_users_are_told_with_their_think_time_and_the_trace_s_own_load() -> None:
     arrival_s = np.arange(10.0) * 2
     alike, unlike = (
@@ -192,5 +200,5 @@ def test_a_trace_s_users_are_told_with_their_think_time_and_the_trace_s_own_load
     assert trace_text(trace, 98.0, None) == said
     assert trace_text(trace, usual_think_time_s(), None) == "think time 83.8 s (set yours with --think-time)"
     assert trace_text(load_preset("chat"), 98.0, row) == ""
-    sampled = r"for these 10 requests: another recording may differ by ±\d+%; think time 98 s"
+    sampled = r"for these 10 requests: another recording may give ±\d+% other users; think time 98 s"
     assert re.match(sampled, trace_text(unlike, 98.0, row))

@@ -13,7 +13,14 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.slo_crossing import SLOCrossing
-from simulator.study.variations.ratios import COARSE_ERROR, chain_ratios, common_replications, inverse, users_ratio
+from simulator.study.variations.ratios import (
+    COARSE_ERROR,
+    UNSURE_ERROR,
+    chain_ratios,
+    common_replications,
+    inverse,
+    users_ratio,
+)
 from simulator.study.variations.variation import screen, simulated
 from workloads.load import load_preset
 
@@ -71,19 +78,21 @@ def test_a_ratio_is_that_of_the_users_that_are_shown(
     assert found.high / found.low == pytest.approx(expected.high / expected.low)
 
 
-@given(LOGS, LOGS, st.integers(1, 100), st.integers(1, 100))
+@given(LOGS, LOGS, st.integers(1, 100), st.integers(1, 100), st.sampled_from([None, 0.1, 0.41]))
 def test_a_coarse_row_beside_a_confirmed_one_is_compared_as_shown_with_its_own_error(
-    one: list[float], other: list[float], users: int, others: int
+    one: list[float], other: list[float], users: int, others: int, longer: float | None
 ) -> None:
     few, others_few = (
-        replace(row(logs), users_low=low, evidence="coarse") for logs, low in ((one, users), (other, others))
+        replace(row(logs), users_low=low, evidence="coarse", step_time_error=longer)
+        for logs, low in ((one, users), (other, others))
     )
     confirmed = replace(row([*one, 5.0]), users_low=77, coarse=few)
     found, alike = users_ratio(others_few, confirmed), users_ratio(others_few, few)
     assert found is not None and alike is not None
     assert found.mean == pytest.approx(others / 77)
-    assert found.low / found.mean == pytest.approx(alike.low / alike.mean / (1 + COARSE_ERROR))
-    assert found.high / found.mean == pytest.approx(alike.high / alike.mean * (1 + COARSE_ERROR))
+    wider = 1 + (UNSURE_ERROR if longer == 0.41 else COARSE_ERROR)
+    assert found.low / found.mean == pytest.approx(alike.low / alike.mean / wider)
+    assert found.high / found.mean == pytest.approx(alike.high / alike.mean * wider)
     chain = [each.mean for each in chain_ratios([few, confirmed, others_few]) if each]
     assert math.prod(chain) == pytest.approx(others / users)
 
