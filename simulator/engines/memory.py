@@ -180,8 +180,9 @@ def _shorter_on_more(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: A
 
 
 def _fits(arch: Architecture, gpu: GPU, args: AnyArgs, **change: object) -> bool:
+    """At the low end of the KV blocks' interval, too; SGLang starts with whatever is left."""
     budget = _startable_budget(arch, gpu, args, **change)
-    return budget is not None and budget.fits
+    return budget is not None and (budget.fits if isinstance(args, SGLangArgs) else budget.surely_fits)
 
 
 def _startable_budget(arch: Architecture, gpu: GPU, args: AnyArgs, **change: object) -> MemoryBudget | None:

@@ -14,7 +14,16 @@ from simulator.study.capacity_screening import (
 )
 from simulator.study.points import Evaluator, Point
 from simulator.study.slo import SLO
-from simulator.study.slo_crossing import FEW, LEAST_MISSES, PAIRED, SLOCrossing, comparable_misses, find_knee
+from simulator.study.slo_crossing import (
+    FEW,
+    LEAST_MISSES,
+    PAIRED,
+    Located,
+    SLOCrossing,
+    added,
+    comparable_misses,
+    find_knee,
+)
 
 SPACING = 1.05  # between the two loads that are replicated
 STEEPEST_SLOPE = 40.0  # a slope of misses over the load, in logarithms, as in a model without chance
@@ -187,19 +196,20 @@ def crossing_under(evaluator: Evaluator, found: Capacity, slo: SLO) -> Crossing 
     return Crossing(knee=knee, point=max(around.points(), key=lambda point: len(point.replications)))
 
 
-def size_near(evaluator: Evaluator, slo: SLO) -> float:
+def size_near(evaluator: Evaluator, slo: SLO) -> Located:
     """About where another SLO is met, from what was simulated; where that lies elsewhere, from a few loads more."""
     judged = evaluator.under(slo)
     points = judged.points()
-    found = math.exp(_knee_of(points, judged).log_size)
+    knee = _knee_of(points, judged)
+    found = knee.located.size
     most = max(len(point.replications) for point in points)
     told = [point.size for point in points if PAIRED * len(point.replications) >= most]
     if told[0] / SPACING <= found <= told[-1] * SPACING:
-        return found
-    return screen_capacity(judged, found)
+        return knee.located
+    return Located(size=screen_capacity(judged, found))
 
 
-def capacity_beside(evaluator: Evaluator, partner: Crossing, scale: float) -> float:
+def capacity_beside(evaluator: Evaluator, partner: Crossing, scale: float) -> Located:
     """The capacity of a variant that serves about `scale` times what its `partner` does, from few replications.
 
     Misses of both grow alike with the load, and the same random numbers give both as many more, or fewer, than the
@@ -211,23 +221,25 @@ def capacity_beside(evaluator: Evaluator, partner: Crossing, scale: float) -> fl
     if found is None:
         centre = screen_capacity(evaluator, partner.size * scale)
         knee = _Around(evaluator, centre).knee(max(count, SCREENING_REPLICATIONS)) if centre else None
-        found = math.exp(knee.log_size) if knee else 0.0
-    return found if found >= evaluator.load.smallest else 0.0
+        found = knee.located if knee else Located(size=0.0)
+    return found if found.size >= evaluator.load.smallest else Located(size=0.0)
 
 
-def _paired(evaluator: Evaluator, partner: Crossing, scale: float, count: int) -> float | None:
+def _paired(evaluator: Evaluator, partner: Crossing, scale: float, count: int) -> Located | None:
     """From one load next to the variant's capacity, on a line as steep as the partner's; None where none is found."""
     knee, load, excess = partner.knee, evaluator.load, partner.excess(count)
     size = load.round(partner.point.size * scale)
     for _ in range(MAX_NEIGHBOURS):
         if size < load.smallest:
             return None
-        share = evaluator.point(size, count).shown().first(count).share
-        if not share or excess is None:
+        shown = evaluator.point(size, count).shown().first(count)
+        if not shown.share or excess is None:
             return None
-        away = (excess - math.log(share / knee.target_misses)) / knee.slope
+        away = (excess - math.log(shown.share / knee.target_misses)) / knee.slope
         if abs(away) <= math.log(NEIGHBOUR_SPACING):
-            return size * math.exp(away)
+            apart = partner.point.shown().first(count).log_share_errors - shown.log_share_errors
+            errors = added(knee.located.errors, apart / knee.slope)
+            return Located(size=size * math.exp(away), errors=errors, fewest=count)
         size = load.round(size * math.exp(min(max(away, -math.log(MAX_MOVE)), math.log(MAX_MOVE))))
     return None
 

@@ -13,6 +13,7 @@ from simulator.study.estimate import Estimate, estimate_users
 from simulator.study.loads import Load
 from simulator.study.points import Evaluator, Point
 from simulator.study.slo import SLO
+from simulator.study.slo_crossing import Located, added
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
 TTFT_MATTERS = 0.05  # requests near the limit on TTFT over those that may miss, from which on users are searched
@@ -25,8 +26,11 @@ SMALLER, LARGER = "users_at_kv_cache_low", "users_at_kv_cache_high"
 def interval_of_users(sampled: Mapping[str, int], within: ReadJson) -> Json:
     """All sources of error as one interval: their logarithms add as independent errors do.
 
-    `sampled` has what replications say (`low`, `mean`, `high`), `within` what `users_within_errors` found.
+    `sampled` has what replications say (`low`, `mean`, `high`), `within` what `users_within_errors` found. The
+    precision of an end is what replications leave open of it: half of its 95 % interval, as a share.
     """
+    within = dict(within)
+    located: Mapping[str, Located] = within.pop("located", {})
     users, low, high = sampled["mean"], sampled["low"], sampled["high"]
     worse = [within.get(name, users) for name in (SLOWER, LATER, SMALLER)]
     better = [within.get(name, users) for name in (FASTER, SOONER, LARGER)]
@@ -36,7 +40,31 @@ def interval_of_users(sampled: Mapping[str, int], within: ReadJson) -> Json:
         "users_high": math.floor(_together(users, [high, *better])),
         "users_low_sampling": low,
         "users_high_sampling": high,
+        "users_low_precision": _precision(located, (SLOWER, LATER, SMALLER), low),
+        "users_high_precision": _precision(located, (FASTER, SOONER, LARGER), high),
     }
+
+
+def _precision(located: Mapping[str, Located], names: Iterable[str], sampled: int) -> float | None:
+    """Of the end that these make together with what replications say alone; None where one is not known so well."""
+    users, ends = located.get("users"), [located[name] for name in names if name in located]
+    if users is None or not users.size or not sampled or not all(each.size for each in ends):
+        return None
+    shifts = [math.log(each.size / users.size) for each in ends]
+    whole = math.hypot(math.log(sampled / users.size), *shifts)
+    apart = [
+        _powers((each, abs(shift) / whole), (users, -abs(shift) / whole))
+        for each, shift in zip(ends, shifts, strict=True)
+        if shift
+    ]
+    return _powers((users, 1.0), *((each, 1.0) for each in apart)).half_width
+
+
+def _powers(*factors: tuple[Located, float]) -> Located:
+    """The product of powers of what the same replications have shown."""
+    size = math.prod(each.size**power for each, power in factors)
+    errors = added(*(None if each.errors is None else power * each.errors for each, power in factors))
+    return Located(size=size, errors=errors, fewest=min(each.fewest for each, _ in factors))
 
 
 def _together(users: int, ends: Iterable[int]) -> float:
@@ -54,9 +82,7 @@ def users_by_sampling(load: Load, found: Capacity) -> dict[str, int]:
     return {name: users_at(load, replace(point, size=size)) if point else 0 for name, size in sizes.items()}
 
 
-def users_within_errors(
-    plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity, users: int
-) -> dict[str, object]:
+def users_within_errors(plans: Sequence[Deployment], evaluator: Evaluator, found: Capacity, users: int) -> Json:
     """Users where step times, then TTFT, then the KV pool, differ by the error that covers 90 % of servers.
 
     `plans` has the deployment of each of the fleet's pools. All of them err on the same side at once.
@@ -64,7 +90,11 @@ def users_within_errors(
     if not users:
         return {}
     changes = _Changes(plans=tuple(plans), evaluator=evaluator, found=found, users=users)
-    return _within_step_times(changes) | _within_ttft(changes) | _within_pool(changes)
+    parts = [_within_step_times(changes), _within_ttft(changes), _within_pool(changes)]
+    located = {name: each for part in parts for name, each in part.pop("located", {}).items()}
+    return {name: each for part in parts for name, each in part.items()} | {
+        "located": {"users": changes.expected, **located}
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +112,25 @@ class _Changes:
         step = self.found.point.mean_step if self.found.point else None
         return step.sequences if step else 1.0
 
-    def users_under(self, slo: SLO) -> int:
+    @property
+    def expected(self) -> Located:
+        """The users, as the replications show them."""
+        knee = self.found.knee
+        return replace(knee.located, size=self.users) if knee else Located(size=self.users)
+
+    def users_under(self, slo: SLO) -> Located:
         """Users of the fleet under another SLO."""
         crossing = crossing_under(self.evaluator, self.found, slo)
-        return self._users(crossing.size) if crossing else 0
+        return self._users(crossing.knee.located) if crossing else Located(size=0.0)
 
     def step_error(self, plan: Deployment) -> float:
         return plan.latency.step_error_at(self.sequences)
 
-    def users_near(self, slo: SLO, scale: float = 1.0) -> int:
+    def users_near(self, slo: SLO, scale: float = 1.0) -> Located:
         """About so many times the users under another SLO, from what was simulated already."""
-        return self._users(scale * size_near(self.evaluator, slo)) if self.found.mean else 0
+        return self._users(size_near(self.evaluator, slo), scale) if self.found.mean else Located(size=0.0)
 
-    def users_with_steps(self) -> tuple[int, int]:
+    def users_with_steps(self) -> tuple[Located, Located]:
         """Users of the fleet if each step takes as much longer as it may, then as much shorter.
 
         That is nearly a change of scale: so many times the users meet limits that are so many times shorter. What this
@@ -107,9 +143,9 @@ class _Changes:
 
         slower = self.users_on(longer, *scaled_limits(slo, factor))
         by_scale, faster = (self.users_near(*scaled_limits(slo, factor**sign)) for sign in (1, -1))
-        return slower, math.floor(faster * by_scale / slower) if slower else faster
+        return slower, _powers((faster, 1.0), (by_scale, 1.0), (slower, -1.0)) if slower.size else faster
 
-    def users_on(self, change: Callable[[Deployment], Deployment], partner: SLO, scale: float = 1.0) -> int:
+    def users_on(self, change: Callable[[Deployment], Deployment], partner: SLO, scale: float = 1.0) -> Located:
         """Users of the fleet with servers that are changed so, under the same load.
 
         The `partner` SLO, met by the servers as they are, moves with the change; users are about `scale` times those
@@ -119,7 +155,7 @@ class _Changes:
         load = load_on(changed, self.evaluator.load)
         crossing = crossing_under(self.evaluator, self.found, partner)
         if load is None or crossing is None:
-            return 0
+            return Located(size=0.0)
         pools = tuple(
             replace(pool, engine=plan.engine, step_times=plan.latency.step_times)
             for plan, pool in zip(changed, self.evaluator.fleet.pools, strict=True)
@@ -128,30 +164,35 @@ class _Changes:
         other = replace(self.evaluator, fleet=fleet, load=load, known={})
         return self._users(capacity_beside(other, crossing, scale))
 
-    def _users(self, size: float) -> int:
-        return math.floor(self.users * size / self.found.mean)
+    def _users(self, found: Located, scale: float = 1.0) -> Located:
+        return replace(found, size=math.floor(self.users * scale * found.size / self.found.mean))
+
+    def between(self, worse: str, least: Located, better: str, most: Located, **more: float) -> Json:
+        """The users at both ends, which lie on both sides of those expected."""
+        low = least if least.size < self.users else self.expected
+        high = most if most.size > self.users else self.expected
+        ends = {worse: low, better: high}
+        return {**{name: math.floor(end.size) for name, end in ends.items()}, **more, "located": ends}
 
 
-def _within_step_times(changes: _Changes) -> dict[str, object]:
-    users = changes.users
+def _within_step_times(changes: _Changes) -> Json:
     if all(plan.latency.is_given for plan in changes.plans):
         return {}
     largest = max(map(changes.step_error, changes.plans))
     slower, faster = changes.users_with_steps()
-    return {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": largest}
+    return changes.between(SLOWER, slower, FASTER, faster, step_time_error=largest)
 
 
-def _within_ttft(changes: _Changes) -> dict[str, object]:
+def _within_ttft(changes: _Changes) -> Json:
     """TTFTs that are so many times as long meet a limit that is so many times shorter."""
-    slo, users, point = changes.evaluator.slo, changes.users, changes.found.point
+    slo, point = changes.evaluator.slo, changes.found.point
     error = max(plan.latency.ttft_error_at(changes.sequences) for plan in changes.plans)
     if slo.ttft_s is None or not error or point is None:
         return {}
     longer, shorter = ttft_limits(slo, error)
     if float(np.mean(point.ttft_over(longer) > 1)) < TTFT_MATTERS * (1 - slo.attainment):
         return {}
-    later, sooner = changes.users_under(longer), changes.users_near(shorter)
-    return {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
+    return changes.between(LATER, changes.users_under(longer), SOONER, changes.users_near(shorter), ttft_error=error)
 
 
 def scaled_limits(slo: SLO, factor: float) -> tuple[SLO, float]:
@@ -185,7 +226,7 @@ def located_within_errors(
     users: int,
     *,
     slo: SLO | None = None,
-) -> dict[str, object]:
+) -> Json:
     """The same from what was simulated to locate the users; what fewer KV blocks leave is estimated.
 
     `counts` has the servers of each pool; `slo` is what the users were found for, if not the evaluator's.
@@ -193,16 +234,16 @@ def located_within_errors(
     if not users:
         return {}
     changes = _Changes(plans=tuple(plans), evaluator=evaluator, found=found, users=users)
-    within: dict[str, object] = {}
+    within: Json = {}
     slo = slo or evaluator.slo
     if not all(plan.latency.is_given for plan in plans):
         error = max(map(changes.step_error, plans))
         slower, faster = (changes.users_near(*scaled_limits(slo, (1 + error) ** sign)) for sign in (1, -1))
-        within |= {SLOWER: min(slower, users), FASTER: max(faster, users), "step_time_error": error}
+        within |= changes.between(SLOWER, slower, FASTER, faster, step_time_error=error)
     error = max(plan.latency.ttft_error_at(changes.sequences) for plan in plans)
     if slo.ttft_s is not None and error:
         later, sooner = (changes.users_near(limits) for limits in ttft_limits(slo, error))
-        within |= {LATER: min(later, users), SOONER: max(sooner, users), "ttft_error": error}
+        within |= changes.between(LATER, later, SOONER, sooner, ttft_error=error)
     if _pool_matters(plans):
         served = estimated_size(plans, counts, evaluator.load, slo)
 
@@ -213,6 +254,7 @@ def located_within_errors(
         smaller = users_on([*map(with_fewest, plans)]) if all(map(starts_with_fewest, plans)) else 0
         larger = users_on([*map(with_most, plans)])
         within |= {SMALLER: min(smaller, users), LARGER: max(larger, users)}
+    within.pop("located", None)  # few replications do not say how well they know it
     return within
 
 
@@ -227,15 +269,13 @@ def _pool_matters(plans: Sequence[Deployment]) -> bool:
     return max(widths) >= 2 * POOL_MATTERS
 
 
-def _within_pool(changes: _Changes) -> dict[str, object]:
-    users = changes.users
+def _within_pool(changes: _Changes) -> Json:
     if not _pool_matters(changes.plans):
         return {}
     starts = all(map(starts_with_fewest, changes.plans))
     slo = changes.evaluator.slo
-    smaller = changes.users_on(with_fewest, slo) if starts else 0
-    larger = changes.users_on(with_most, slo)
-    return {SMALLER: min(smaller, users), LARGER: max(larger, users)}
+    smaller = changes.users_on(with_fewest, slo) if starts else Located(size=0.0)
+    return changes.between(SMALLER, smaller, LARGER, changes.users_on(with_most, slo))
 
 
 def with_fewest(plan: Deployment) -> Deployment:

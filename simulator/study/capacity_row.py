@@ -19,7 +19,7 @@ from simulator.study.statistics import Interval
 
 _FIGURES = (
     "gpus", "replicas", "tp", "pp", "dp", "users", "users_low", "users_high", "users_low_sampling",
-    "users_high_sampling", "precision", "replications",
+    "users_high_sampling", "precision", "users_low_precision", "users_high_precision", "replications",
     "users_at_step_time_error_high", "users_at_step_time_error_low", "step_time_error",
     "users_at_ttft_error_high", "users_at_ttft_error_low", "ttft_error",
     "users_at_kv_cache_low", "users_at_kv_cache_high", "binding", "reason", "usd_per_hour",
@@ -60,6 +60,8 @@ class CapacityRow:
     users_low_sampling: int = 0  # of replications alone, 95 %
     users_high_sampling: int = 0
     precision: float = 0.0  # half of that interval, as a share of the users
+    users_low_precision: float | None = None  # the same of users_low itself; None where few replications say it
+    users_high_precision: float | None = None
     replications: int = 0  # of each load around the capacity
     is_precise: bool = True  # whether that share is as small as was asked for
     # At the far ends of the 90 % interval of step times; None where times are given, or nobody is served.

@@ -44,10 +44,35 @@ class LoadSample:
         """Of all requests together that miss."""
         return float(self.misses @ self.requests) / float(self.requests.sum())
 
+    @property
+    def log_share_errors(self) -> FloatArray:
+        """[n] how much each replication moves the logarithm of that share."""
+        n, missed = len(self.misses), self.misses * self.requests
+        return np.asarray((missed - self.share * self.requests) / missed.sum() * math.sqrt(n / max(n - 1, 1)))
+
     def first(self, count: int) -> "LoadSample":
         """So many replications, from 0 on."""
         misses, requests, surplus = (each[:count] for each in (self.misses, self.requests, self.surplus))
         return replace(self, misses=misses, requests=requests, surplus=surplus)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Located:
+    """A load that just meets an SLO, or its users, and how well that is known."""
+
+    size: float
+    errors: FloatArray | None = None
+    """[n] how much each replication moves its logarithm; None where that is not known."""
+    fewest: int = 0
+    """Replications of what was replicated the least."""
+
+    @property
+    def half_width(self) -> float | None:
+        """Of its 95 % interval, as a share; None where it is not known."""
+        if self.errors is None or self.fewest < 2:
+            return None
+        quantile = float(special.stdtrit(self.fewest - 1, 0.975))
+        return SEARCHED * quantile * math.sqrt(float(self.errors @ self.errors))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,6 +103,13 @@ class SLOCrossing:
         return _exponential(self.log_size - other.log_size, self.log_sizes[:n] - other.log_sizes[:n])
 
     @property
+    def located(self) -> Located:
+        """The load, with how much each replication moves it."""
+        n, moved = len(self.log_sizes), self.log_sizes - self.log_sizes.mean()
+        errors = moved / math.sqrt(n * (n - 1)) if n > 1 else None
+        return Located(size=math.exp(min(self.log_size, 700.0)), errors=errors, fewest=n)
+
+    @property
     def half_width(self) -> float:
         """Of the 95 % interval, as a share of the load."""
         found = self.interval()
@@ -90,6 +122,17 @@ def _exponential(value: float, pseudo: FloatArray, confidence: float = 0.95) -> 
     half = SEARCHED * (found.high - found.mean)
     low, mean, high = (math.exp(min(value + sign * half, 700.0)) for sign in (-1, 0, 1))
     return Interval(mean=mean, low=low, high=high)
+
+
+def added(*errors: FloatArray | None) -> FloatArray | None:
+    """Of a sum: what the same replications move adds up; the fewer of one are the first of the other."""
+    known = [each for each in errors if each is not None]
+    if len(known) < len(errors):
+        return None
+    found = np.zeros(max(map(len, known)))
+    for each in known:
+        found[: len(each)] += each
+    return found
 
 
 def find_knee(shown: Sequence[LoadSample], target_misses: float, *, hours_met: float | None = None) -> SLOCrossing:

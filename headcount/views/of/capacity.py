@@ -276,7 +276,11 @@ def _covered(rows: Sequence[CapacityRow]) -> str:
         (TTFT_ERROR, any(row.ttft_error is not None for row in rows)),
         (KV_CACHE_ERROR, any(row.users_at_kv_cache_low is not None for row in rows)),
     ]
-    return joined([f"simulation noise ({ran} replications)", *(name for name, is_covered in errors if is_covered)])
+    known = [row.users_low_precision for row in rows if row.users_low_precision]
+    left = f", which leave the lower end itself uncertain by ±{max(known):.0%}" if known else ""
+    return joined(
+        [f"simulation noise ({ran} replications{left})", *(name for name, is_covered in errors if is_covered)]
+    )
 
 
 def summary(answer: CapacityResult) -> Summary:

@@ -24,6 +24,7 @@ _ENDS: Final = (
     "users", "users_low", "users_high", "users_low_sampling", "users_high_sampling", "users_at_step_time_error_high",
     "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
     "users_at_ttft_error_low", "users_at_kv_cache_low", "users_at_kv_cache_high", "replications", "precision",
+    "users_low_precision", "users_high_precision",
 )  # fmt: skip
 Bar = tuple[str, float | None, str, str]
 """Name, value, label, and a kind of bar: plain, marked or pale."""

@@ -220,9 +220,22 @@ def crossing(found: Capacity) -> Crossing:
 def test_the_capacity_of_a_variant_is_paired_with_its_partners() -> None:
     base = find(KnownLoad(scale=500.0, noise=0.5), 450.0)
     slower = KnownLoad(scale=400.0, noise=0.5)
-    found = capacity_beside(slower, crossing(base), 0.76)  # type: ignore[arg-type]
+    found = capacity_beside(slower, crossing(base), 0.76).size  # type: ignore[arg-type]
     assert found / base.mean == pytest.approx(0.8, rel=0.03)
     assert sum(count for _, count in slower.simulated) < 30
+
+
+def test_the_interval_of_a_variant_holds_its_capacity() -> None:
+    held, halves, tried = 0, [], 200
+    for seed in range(tried):
+        base = find(KnownLoad(scale=500.0, noise=0.5, seed=seed, whole=False), 450.0)
+        slower = KnownLoad(scale=400.0, noise=0.5, seed=seed, whole=False)
+        slower.luck *= KnownLoad(scale=1.0, noise=0.2, seed=seed + tried).luck
+        found = capacity_beside(slower, crossing(base), 0.76)  # type: ignore[arg-type]
+        assert found.half_width is not None
+        halves.append(found.half_width)
+        held += abs(math.log(found.size / 400.0)) <= found.half_width
+    assert 0.92 <= held / tried <= 0.995, (held / tried, np.mean(halves))
 
 
 @pytest.mark.slow
@@ -233,7 +246,7 @@ def test_the_capacity_of_a_variant_is_found_from_a_bad_guess_before_a_leap(
 ) -> None:
     base = find(KnownLoad(scale=500.0, steepness=steepness, noise=0.2), 450.0)
     slower = KnownLoad(scale=500.0 * ratio, steepness=steepness, noise=0.2, grows_from=600.0 * ratio)
-    found = capacity_beside(slower, crossing(base), ratio * guess)  # type: ignore[arg-type]
+    found = capacity_beside(slower, crossing(base), ratio * guess).size  # type: ignore[arg-type]
     assert found / base.mean == pytest.approx(ratio, rel=0.15)
 
 

@@ -22,7 +22,8 @@ from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import CapacityTable, capacity_rows
 from simulator.study.slo import SLO
-from simulator.study.statistics import t_interval
+from simulator.study.slo_crossing import Located
+from simulator.study.statistics import FloatArray, t_interval
 from workloads.synthetic import single_turn_users
 
 DESIGN_KEYS = {
@@ -38,7 +39,7 @@ FURTHER_KEYS = {
     "users_high_sampling", "users_at_step_time_error_high",
     "screened", "users_at_step_time_error_low", "step_time_error", "users_at_ttft_error_high",
     "users_at_ttft_error_low", "ttft_error", "users_at_kv_cache_low", "users_at_kv_cache_high", "dp", "pp", "precision",
-    "replications", "router", "unused_gpus", "evidence",
+    "users_low_precision", "users_high_precision", "replications", "router", "unused_gpus", "evidence",
 }  # fmt: skip
 LATENCY_KEYS = {"mean", "p50", "p90", "p95", "p99", "p95_low", "p95_high"}
 
@@ -209,6 +210,8 @@ def test_the_interval_of_users_holds_sampling_and_step_times() -> None:
     assert row.users_low <= min(row.users_low_sampling, row.users_at_step_time_error_high)
     assert row.users_at_step_time_error_high <= row.users <= row.users_at_step_time_error_low
     assert row.users_high >= max(row.users_high_sampling, row.users_at_step_time_error_low)
+    assert row.users_low_precision is not None and row.users_high_precision is not None
+    assert row.precision / 2 < row.users_low_precision < 3 * row.precision
     assert 0.04 < row.step_time_error < 0.5
 
 
@@ -251,6 +254,48 @@ def test_an_interval_reaches_at_least_as_far_as_each_of_its_sources(sampled: lis
     assert (exact["users_low"], exact["users_high"]) == (slower, faster)
 
 
+FOUND = st.builds(
+    Located,
+    size=st.integers(1, 5000),
+    errors=st.lists(st.floats(-0.02, 0.02), min_size=3, max_size=3).map(np.array),
+    fewest=st.just(3),
+)
+
+
+@given(users=FOUND, end=FOUND)
+def test_an_end_with_a_single_source_is_known_as_well_as_that(users: Located, end: Located) -> None:
+    sampled = {"low": users.size, "mean": users.size, "high": users.size}
+    within = {"users_at_step_time_error_high": min(users.size, end.size)}
+    found = interval_of_users(sampled, within | {"located": {"users": users, "users_at_step_time_error_high": end}})
+    whose = users if end.size == users.size else end
+    assert found["users_low_precision"] == pytest.approx(whose.half_width, rel=1e-6, abs=1e-12)
+    assert found["users_high_precision"] == pytest.approx(users.half_width)
+
+
+@given(users=FOUND, ends=st.lists(FOUND, min_size=2, max_size=2), factor=st.floats(1e-6, 1e-5))
+def test_the_error_of_an_end_is_how_far_a_replication_moves_it(
+    users: Located, ends: list[Located], factor: float
+) -> None:
+    """The derivative of the formula that makes the end, by moving what it is made of."""
+    names = ("users_at_step_time_error_high", "users_at_ttft_error_high")
+    sizes = [math.log(users.size)] + [math.log(users.size * min(each.size / 5001, 0.99)) for each in ends]
+
+    def end(logs: list[float]) -> float:
+        return logs[0] - math.hypot(*(each - logs[0] for each in logs[1:]))
+
+    moved: list[FloatArray] = [each.errors for each in (users, *ends) if each.errors is not None]
+    told = [
+        (end([x + factor * m[i] for x, m in zip(sizes, moved, strict=True)]) - end(sizes)) / factor for i in range(3)
+    ]
+    located = {"users": users} | {
+        name: Located(size=math.exp(size), errors=each.errors, fewest=3)
+        for name, size, each in zip(names, sizes[1:], ends, strict=True)
+    }
+    sampled = {"low": users.size, "mean": users.size, "high": users.size}
+    found = interval_of_users(sampled, {"located": located})["users_low_precision"]
+    assert found == pytest.approx(Located(size=1.0, errors=np.array(told), fewest=3).half_width, rel=1e-3, abs=1e-6)
+
+
 def test_times_that_were_given_leave_sampling_alone() -> None:
     given_times = EngineArgs(
         tensor_parallel_size=1, max_num_seqs=2, max_model_len=2048, latency_model="constant", step_s=0.01
@@ -258,6 +303,7 @@ def test_times_that_were_given_leave_sampling_alone() -> None:
     (row,) = capacity_rows(question(gpus=(1,), args=given_times))
     assert (row.users_low, row.users_high) == (row.users_low_sampling, row.users_high_sampling)
     assert row.step_time_error is row.users_at_step_time_error_high is None
+    assert row.users_low_precision == pytest.approx(row.precision)
 
 
 @pytest.mark.slow
