@@ -24,7 +24,7 @@ from headcount.inputs.engine import EngineInput, TrainingInput
 from headcount.inputs.load import LoadInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.people import PeopleInput
-from headcount.inputs.prices import PriceInput
+from headcount.inputs.prices import GPUPriceInput, PriceInput
 from headcount.inputs.routing import DeployedInput, ReplicasInput, RoutingInput
 from headcount.inputs.run import RunInput, SeedInput
 from headcount.inputs.run_files import OutputsInput
@@ -94,6 +94,7 @@ __all__ = [
     "FitTraceResult",
     "Fleet",
     "FleetResult",
+    "GPUPriceInput",
     "HeadcountError",
     "HeterogeneousSearch",
     "LinkInput",

@@ -1,12 +1,13 @@
 """What GPUs and an API cost, and which GPUs there are to choose from."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from files.errors import HeadcountError
 from files.names import check_names
 from headcount.inputs.fields import Inputs, given
+from headcount.inputs.reading.deployments import ModelOnGPU
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from simulator.engines.values import Number, PriceList, Share, Text
 from simulator.latency.gpu_constants import has_measured_times
@@ -16,12 +17,27 @@ _USD: Final = Number("US dollars, such as 2.5", "USD")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriceInput(Inputs, heading="Money"):
-    """US dollars per GPU and hour, and per million tokens of an API to compare with."""
+class GPUPriceInput(Inputs, heading="Money"):
+    """US dollars per GPU and hour."""
 
     price: float | Mapping[str, float] | None = given(
         PriceList(), "Price per GPU and hour: one for all, or GPU=USD,GPU=USD.", default_text="the catalog's"
     )
+
+    def check(self, *gpus: str) -> None:
+        """Raise HeadcountError for a bad price, or one of a GPU that is not asked about."""
+        _prices(self.price, [find_gpu(name).name for name in gpus], "GPU of the question")
+
+    def on(self, asked: ModelOnGPU) -> ModelOnGPU:
+        """The same at the GPU's price, if one is given."""
+        usd = _prices(self.price, [asked.gpu.name]).get(asked.gpu.name)
+        return asked if usd is None else replace(asked, gpu=asked.gpu.at_price(usd))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceInput(GPUPriceInput):
+    """US dollars per GPU and hour, and per million tokens of an API to compare with."""
+
     prices: str | None = given(
         Text(), "Choose among GPUs with a list price of this vendor alone, such as RunPod.", default_text="any"
     )
@@ -63,14 +79,23 @@ def read_offers(
         for gpu in map(find_gpu, gpu_names())
         if gpu.usd_per_hour and has_measured_times(gpu) and not gpu.is_for_consumers
     }
-    if isinstance(price, Mapping):
-        given = {find_gpu(name).name: usd for name, usd in price.items()}
-        check_names(given, asked, "GPU of the plan")
-    else:
-        if price is not None:
-            _check("--price", price)
-        given = {} if price is None else dict.fromkeys(asked, price)
+    given = _prices(price, asked, "GPU of the plan")
     return tuple(Offer(gpu=gpu, usd_per_hour=_price(gpu, given)) for gpu in asked.values())
+
+
+def _prices(price: float | Mapping[str, float] | None, asked: Iterable[str], what: str = "") -> dict[str, float]:
+    """By GPU, those that are given. Raises HeadcountError for a bad one or, if `what` says what, for another GPU."""
+    if price is None:
+        return {}
+    if not isinstance(price, Mapping):
+        _check("--price", price)
+        return dict.fromkeys(asked, price)
+    found = {find_gpu(name).name: usd for name, usd in price.items()}
+    if what:
+        check_names(found, set(asked), what)
+    for name, usd in found.items():
+        _check(f"the price of {name}", usd)
+    return found
 
 
 def _sold_by(vendor: str, names: Sequence[str]) -> list[str]:
@@ -87,7 +112,6 @@ def _price(gpu: GPU, given: Mapping[str, float]) -> float:
     usd = given.get(gpu.name, gpu.usd_per_hour)
     if usd is None:
         raise HeadcountError(f"{gpu.name} has no price in the catalog; give --price {gpu.name}=USD per GPU and hour")
-    _check(f"the price of {gpu.name}", usd)
     return usd
 
 

@@ -11,6 +11,7 @@ from files.reading import InputError
 from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import effects_on, length_facts, load_effects, trace_notes
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import ModelOnGPU, check_counts, engine_json
 from headcount.inputs.routing import RoutingInput
@@ -177,6 +178,7 @@ def capacity(
     engine: EngineInput = EngineInput(),
     routing: RoutingInput = RoutingInput(),
     search: CapacitySearch = CapacitySearch(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: RunInput = RunInput(),
 ) -> CapacityResult:
     """Users per GPU count, each with an interval and its bottleneck.
@@ -191,7 +193,8 @@ def capacity(
     if routing.router is not None:
         check_router(routing.router)
     run.check()
-    asked, progress = engine.on(model, gpu), run.progress
+    prices.check(gpu)
+    asked, progress = prices.on(engine.on(model, gpu)), run.progress
     found, mean_s = traffic.load(workload, routing.tenants)
     wanted = CapacityQuestion(
         architecture=asked.architecture,

@@ -7,7 +7,7 @@ from files.documents import Json
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.disaggregation import ComparedPoolsInput
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.prices import catalog_names
+from headcount.inputs.prices import GPUPriceInput, catalog_names
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import check_counts
 from headcount.inputs.reading.variations import (
@@ -99,6 +99,7 @@ def compare(
     engine: EngineInput = EngineInput(),
     pools: ComparedPoolsInput = ComparedPoolsInput(),
     search: CompareSearch = CompareSearch(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: RunInput = RunInput(),
 ) -> CompareResult:
     """Layouts side by side, ranked; GPU, GPU count, router, pools and every engine argument may be a list.
@@ -116,6 +117,7 @@ def compare(
     for each in () if search.router is None else values_of("router", search.router):
         check_router(each)
     between = pools.between(gpus)
+    prices.check(*values_of("gpu", gpu))
     given = {
         "gpu": catalog_names(gpu),
         "gpus": gpus,
@@ -129,6 +131,7 @@ def compare(
         model=model,
         workload=workload,
         traffic=traffic,
+        prices=prices,
         base=base,
         study={
             "slo": slo.found(workload),

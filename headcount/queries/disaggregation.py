@@ -7,6 +7,7 @@ from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.disaggregation import DisaggregatedPools, LinkInput, asked_disaggregated
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import trace_notes
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.question import question
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import PoolsSearch
@@ -70,6 +71,7 @@ def disaggregated_capacity(
     slo: SLOInput = SLOInput(),
     engine: EngineInput = EngineInput(),
     search: PoolsSearch = PoolsSearch(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: RunInput = RunInput(),
 ) -> DisaggregationResult:
     """Users that disaggregated prefill/decode serves: engines that compute prompts, and engines that compute answers.
@@ -81,7 +83,8 @@ def disaggregated_capacity(
     """
     run.check()
     router, progress = search.router, run.progress
-    asked = engine.on(model, gpu)
+    prices.check(gpu)
+    asked = prices.on(engine.on(model, gpu))
     disaggregated = asked_disaggregated(asked, pools, link)
     assert disaggregated is not None, "pools were asked for"
     check_router(router or DEFAULT_ROUTER)

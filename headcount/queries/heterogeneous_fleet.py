@@ -8,6 +8,7 @@ from files.errors import HeadcountError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import trace_notes
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.question import question
 from headcount.inputs.run import RunInput
 from headcount.inputs.search import HeterogeneousSearch
@@ -84,6 +85,7 @@ def fleet(
     slo: SLOInput = SLOInput(),
     engine: EngineInput = EngineInput(),
     search: HeterogeneousSearch = HeterogeneousSearch(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: RunInput = RunInput(),
 ) -> FleetResult:
     """Users that pools of different GPUs serve together, and what each of them serves alone.
@@ -98,7 +100,8 @@ def fleet(
         check_router(router)
     run.check()
     pools = dict(sorted(pools.items(), key=lambda pool: find_gpu(pool[0]).name))  # engines have ids in this order
-    asked = [engine.on(model, gpu) for gpu in pools]
+    prices.check(*pools)
+    asked = [prices.on(engine.on(model, gpu)) for gpu in pools]
     found, mean_s = traffic.load(workload)
     questions = [
         CapacityQuestion(

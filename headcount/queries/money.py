@@ -7,7 +7,7 @@ from typing import Final
 from files.documents import Json
 from files.errors import HeadcountError
 from headcount.text.words import joined
-from kvcache.gpus.gpu import GPU
+from kvcache.gpus.gpu import GIVEN_PRICE, GPU
 from workloads.demand import PEAK_HOUR_SHARE
 
 HOURS_PER_MONTH: Final = 730.0  # 8,760 hours of a year / 12
@@ -91,7 +91,7 @@ def price_sources(priced: Iterable[tuple[GPU, float | None]]) -> tuple[str, ...]
     prices: dict[str, dict[str, None]] = {}
     for gpu, usd in priced:
         if usd is not None:
-            source = gpu.source["usd_per_hour"] if usd == gpu.usd_per_hour else "the price that was given"
+            source = gpu.source["usd_per_hour"] if usd == gpu.usd_per_hour else GIVEN_PRICE
             prices.setdefault(source, {})[f"{gpu.title} ${usd:,.2f}"] = None
     return tuple(f"{joined(list(found))} by {source}" for source, found in prices.items())
 
@@ -105,7 +105,7 @@ def price_lines(priced: Iterable[tuple[GPU, float | None]]) -> list[str]:
 def vendors_of(gpus: Iterable[GPU]) -> tuple[str, str] | None:
     """The vendor of most list prices, and a sentence on those of others; None where all are of one vendor."""
     sold: dict[str, dict[str, None]] = {}
-    for gpu in gpus:
+    for gpu in (each for each in gpus if each.price_vendor):
         sold.setdefault(gpu.price_vendor, {})[gpu.name] = None
     if len(sold) < 2:
         return None

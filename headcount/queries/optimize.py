@@ -9,6 +9,7 @@ from files.errors import HeadcountError
 from files.names import check_names
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.engine import EngineInput
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, check_counts
 from headcount.inputs.reading.variations import Axis, Choice, varied
@@ -134,6 +135,7 @@ def optimize(
     slo: SLOInput = SLOInput(),
     engine: EngineInput = EngineInput(),
     search: OptimizeSearch = OptimizeSearch(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: RunInput = RunInput(),
 ) -> OptimizeResult:
     """The engine arguments that serve the most users on these GPUs, compared with those that are given.
@@ -145,6 +147,7 @@ def optimize(
     """
     router, gpus, finalists = search.router, search.gpus, search.finalists
     check_counts("gpus", [gpus])
+    prices.check(gpu)
     check_space(trials=(search.trials, MOST_TRIALS), finalists=(finalists, MOST_FINALISTS))
     if router is not None:
         check_router(router)
@@ -155,6 +158,7 @@ def optimize(
         model=model,
         workload=workload,
         traffic=traffic,
+        prices=prices,
         base={"gpu": gpu, "gpus": gpus, **given, "router": router},
         study={"slo": slo.found(workload), "replications": None, "seed": run.seed},
     )

@@ -13,6 +13,7 @@ from headcount.diagnostics import Facts, facts_about, find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_disaggregated
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import AskedLoad, LoadInput
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import engine_json
 from headcount.inputs.routing import DeployedInput
@@ -159,6 +160,7 @@ def simulate(
     deployed: DeployedInput = DeployedInput(),
     link: LinkInput = LinkInput(),
     outputs: OutputsInput = OutputsInput(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: SeedInput = SeedInput(),
 ) -> SimulateResult:
     """Serve one load and report latencies, rates and KV use.
@@ -172,7 +174,8 @@ def simulate(
     refuses a diagnostic.
     """
     replicas, router, pools, runs, strict = deployed.replicas, deployed.router, deployed.pools, load.runs, run.strict
-    asked = engine.on(model, gpu)
+    prices.check(gpu)
+    asked = prices.on(engine.on(model, gpu))
     outputs.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)

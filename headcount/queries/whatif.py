@@ -11,6 +11,7 @@ from files.names import readable
 from files.reading import InputError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.engine import EngineInput
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.question import question
 from headcount.inputs.reading.variations import Axis, Choice, choices, varied
 from headcount.inputs.run import RunInput
@@ -150,6 +151,7 @@ def whatif(
     slo: SLOInput = SLOInput(),
     engine: EngineInput = EngineInput(),
     sweep: SweepInput = SweepInput(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: RunInput = RunInput(),
 ) -> WhatifResult:
     """Users over a grid, or GPUs and dollars for given users; `vary` has lists by name, such as context=["x1", "x2"].
@@ -165,6 +167,7 @@ def whatif(
     axes, counts, asked = _grid(sweep.vary or {}, sweep.users)
     for each in next((axis.values for axis in axes if axis.name == "router"), () if router is None else (router,)):
         check_router(each)
+    prices.check(*next((map(str, axis.values) for axis in axes if axis.name == "gpu"), (gpu,)))
     limits, precision = slo.found(workload), sweep.precision or PRECISION
     others = Level.COARSE if sweep.precision is None and sweep.replications is None else Level.CONFIRMED
 
@@ -173,6 +176,7 @@ def whatif(
             model=model,
             workload=workload,
             traffic=traffic,
+            prices=prices,
             base={"gpu": gpu, "gpus": count, **engine.arguments, "router": router},
             study={"slo": limits, "precision": precision, "replications": sweep.replications, "seed": run.seed},
         )

@@ -1,7 +1,7 @@
 """What one GPU can hold, move or compute."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +18,9 @@ Multiply = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4"]
 """What a matrix multiply computes in."""
 Rate = Annotated[float, Meta(gt=0, le=1e20, description="a number above 0")]
 Slug = Annotated[str, Meta(pattern="^[a-z0-9-]{1,40}$", description="a name in lower-case letters, digits and -")]
+
+GIVEN_PRICE = "the price that was given"
+MONEY = ("usd_per_hour", "source")  # fields that say what it costs, and who says so: no simulation depends on them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,12 @@ class GPU:
     @property
     def price_vendor(self) -> str:
         """Whose list price it is, such as `RunPod`; "" without one."""
-        return "" if self.usd_per_hour is None else self.source["usd_per_hour"].split()[0]
+        source = self.source.get("usd_per_hour", "")
+        return "" if source in ("", GIVEN_PRICE) else source.split()[0]
+
+    def at_price(self, usd_per_hour: float) -> "GPU":
+        """The same for another price than the catalog's."""
+        return replace(self, usd_per_hour=usd_per_hour, source={**self.source, "usd_per_hour": GIVEN_PRICE})
 
     def usd_per_hour_of(self, gpus: int) -> float | None:
         """The list price of so many; None without one."""

@@ -17,6 +17,7 @@ from headcount.cli.options import (
 )
 from headcount.cli.output import ask
 from headcount.inputs.disaggregation import LinkInput, PoolsInput
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.routing import RoutingInput
 from headcount.inputs.search import CapacitySearch
 from headcount.queries.capacity import capacity
@@ -26,6 +27,7 @@ from headcount.queries.disaggregation import disaggregated_capacity
 @click.command("capacity", cls=QuestionCommand)
 @deployment_options(tensor_parallel_size="all that fit")
 @inputs(CapacitySearch)
+@inputs(GPUPriceInput)
 @inputs(PoolsInput)
 @inputs(LinkInput)
 @traffic_options

@@ -7,6 +7,7 @@ from headcount.cli.given import Given
 from headcount.cli.options import inputs, listed_deployment_options, slo_options, study_options, traffic_options
 from headcount.cli.output import ask
 from headcount.inputs.disaggregation import ComparedPoolsInput
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.search import CompareSearch
 from headcount.queries.compare import compare
 
@@ -15,6 +16,7 @@ from headcount.queries.compare import compare
 @listed_deployment_options(gpus="8", router=inputs(CompareSearch, "router"))
 @inputs(ComparedPoolsInput)
 @inputs(CompareSearch, without=("router",))
+@inputs(GPUPriceInput)
 @traffic_options
 @slo_options
 @study_options

@@ -17,6 +17,7 @@ from headcount.cli.options import (
     vllm_args_option,
 )
 from headcount.cli.output import ask
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.search import HeterogeneousSearch
 from headcount.queries.heterogeneous_fleet import fleet
 from simulator.engines.argument import MEMORY
@@ -35,6 +36,7 @@ from simulator.engines.values import GPUCounts
 @vllm_args_option
 @strict_option
 @inputs(HeterogeneousSearch, "precision", "replications")
+@inputs(GPUPriceInput)
 @traffic_options
 @slo_options
 @scheduler_options(inputs(HeterogeneousSearch, "router"))

@@ -13,6 +13,7 @@ from headcount.cli.options import (
     traffic_options,
 )
 from headcount.cli.output import ask
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.search import OptimizeSearch
 from headcount.queries.optimize import optimize
 
@@ -20,6 +21,7 @@ from headcount.queries.optimize import optimize
 @click.command("optimize", cls=QuestionCommand)
 @inputs(OptimizeSearch, without=("router",))
 @deployment_options(has_log=False, always_none=True, tensor_parallel_size="the best that fits")
+@inputs(GPUPriceInput)
 @traffic_options
 @slo_options
 @scheduler_options(inputs(OptimizeSearch, "router"), always_none=True)

@@ -18,6 +18,7 @@ from headcount.inputs.autoscaling import AutoscalingInput
 from headcount.inputs.disaggregation import LinkInput
 from headcount.inputs.fields import described
 from headcount.inputs.load import LoadInput
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.routing import DeployedInput
 from headcount.inputs.run_files import OutputsInput
 from headcount.inputs.traffic import TrafficInput
@@ -35,6 +36,7 @@ from headcount.queries.simulate import simulate
 @inputs(LoadInput, without=("workload",))
 @inputs(DeployedInput, "flow_control", "tenants")
 @inputs(AutoscalingInput)
+@inputs(GPUPriceInput)
 @slo_options
 @scheduler_options(inputs(DeployedInput, "router"))
 @cold_start_option

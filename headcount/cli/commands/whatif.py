@@ -13,6 +13,7 @@ from headcount.cli.options import (
     traffic_options,
 )
 from headcount.cli.output import ask
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.search import SweepInput
 from headcount.queries.whatif import whatif
 
@@ -20,6 +21,7 @@ from headcount.queries.whatif import whatif
 @click.command("whatif", cls=QuestionCommand)
 @inputs(SweepInput, without=("router",))
 @deployment_options(has_log=False, tensor_parallel_size="the best that fits")
+@inputs(GPUPriceInput)
 @traffic_options
 @slo_options
 @scheduler_options(inputs(SweepInput, "router"))

@@ -13,6 +13,7 @@ from headcount.diagnostics import facts_about, find_diagnostics
 from headcount.inputs.autoscaling import AutoscalingInput
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import AskedLoad, LoadInput
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.question import question
 from headcount.inputs.routing import ReplicasInput
 from headcount.inputs.run import SeedInput
@@ -306,6 +307,7 @@ def simulate_autoscaling(
     engine: EngineInput = EngineInput(),
     deployed: ReplicasInput = ReplicasInput(),
     scaling: AutoscalingInput = AutoscalingInput(),
+    prices: GPUPriceInput = GPUPriceInput(),
     run: SeedInput = SeedInput(),
 ) -> AutoscalingResult:
     """Serve one load with a fleet that changes, and with fixed ones: of its most replicas, and of the fewest that do.
@@ -320,7 +322,8 @@ def simulate_autoscaling(
     """
     if load.runs != 1:
         raise HeadcountError("--runs goes with one load on a fleet that does not change")
-    asked, strict = engine.on(model, gpu), run.strict
+    prices.check(gpu)
+    asked, strict = prices.on(engine.on(model, gpu)), run.strict
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)
     plan = resolve(asked.architecture, asked.gpu, asked.args)

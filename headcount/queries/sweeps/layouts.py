@@ -13,6 +13,7 @@ from files.names import UnknownNameError
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.disaggregation import compared_pools
 from headcount.inputs.load import effects_on, trace_notes
+from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
 from headcount.inputs.reading.variations import STEP_TIMES, Axis, Choice, choice_text
 from headcount.inputs.run import RunInput
@@ -65,6 +66,7 @@ class Layouts:
     traffic: TrafficInput
     base: Choice
     study: ReadJson  # of a CapacityQuestion
+    prices: GPUPriceInput = field(default_factory=GPUPriceInput)
     between: PoolLink = field(default_factory=PoolLink)  # of pools, where disaggregated
     _how: RunContext = field(default_factory=RunContext)
 
@@ -117,7 +119,9 @@ class Layouts:
         gpus, load = given["gpus"], self._workload(given)
         try:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
-            asked = resolve_model_and_gpu(self.model, given["gpu"], engine, is_shared="engine" in choice)
+            asked = self.prices.on(
+                resolve_model_and_gpu(self.model, given["gpu"], engine, is_shared="engine" in choice)
+            )
             pools, decider, kv_transfer = (given.get(name) for name in ("pools", "decider", "kv_transfer"))
             disaggregated = compared_pools(asked, pools, decider, kv_transfer, self.between)
             question = self._question(given, asked, load)

@@ -3,7 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from functools import partial
 from pathlib import PurePath
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache.gpus.gpu import GPU, MONEY
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import is_shipped
 from simulator.study.running.task import Task
@@ -75,9 +76,15 @@ class Digests:
         if isinstance(value, Fleet) and isinstance(value.router, str) and not is_shipped(value.router):
             raise UndigestibleError(f"router {value.router} is not Headcount's own")
         yield from (b"object", _name(type(value)))
-        names = value.__struct_fields__ if isinstance(value, msgspec.Struct) else [item.name for item in fields(value)]
+        is_struct = isinstance(value, msgspec.Struct)
+        names = value.__struct_fields__ if is_struct else [each.name for each in fields(value) if _decides(value, each)]
         for name in names:
             yield from (name.encode(), self.of(getattr(value, name)))
+
+
+def _decides(value: object, each: "Field[Any]") -> bool:
+    """Whether a simulation depends on the field: a GPU's price changes none."""
+    return not (isinstance(value, GPU) and each.name in MONEY)
 
 
 def _array_parts(value: NDArray[np.generic]) -> Iterator[bytes]:

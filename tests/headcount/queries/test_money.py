@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headcount as hc
+from files.errors import HeadcountError
 from headcount.queries.money import (
     HOURS_PER_MONTH,
     Traffic,
@@ -20,6 +22,7 @@ from headcount.queries.money import (
 from kvcache.gpus.gpu import find_gpu, gpu_names
 from workloads.daily_profile import ONE_ZONE, Profile
 
+FEW: dict[str, Any] = {"gpus": 1, "replications": 2, "precision": 0.9, "store": False}
 LOAD = Traffic(users=500, input_tokens_per_s=20_000, output_tokens_per_s=3_000)
 prices = st.floats(0.01, 100)
 gpu_counts = st.integers(1, 512)
@@ -151,3 +154,21 @@ def test_optional_figures_of_a_gpu_have_sources_and_are_plausible(name: str) -> 
 def test_an_impossible_figure_is_one_clear_error(ask: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         ask()
+
+
+def test_a_price_of_the_user_s_counts_wherever_gpus_cost_something() -> None:
+    model = "llama-3.2-1b"
+    asked = {**FEW, "gpus": [1], "max_model_len": 4096}
+    listed, own = (hc.capacity(model, "h100-sxm", **asked, price=usd) for usd in (None, 2.0))
+    assert (own.best.users_low, own.rows()[0]["usd_per_month"]) == (listed.best.users_low, 2.0 * HOURS_PER_MONTH)
+    assert "by the price that was given" in str(replace(own, explain=True))
+    gpus = ["h100-sxm", "l40s"]
+    for usd, cheapest in ((0.01, "l40s"), (100.0, "h100-sxm")):
+        best = hc.compare(model, gpus, **FEW, max_model_len=4096, price={"l40s": usd}).best
+        assert best is not None and best.asked is not None and best.asked.gpu.name == cheapest
+    (cell,) = hc.whatif(model, "h100-sxm", **FEW, max_model_len=4096, vary={"output": ["x1"]}, price=2.0).cells
+    assert cell.usd_per_month == 2.0 * HOURS_PER_MONTH
+    with pytest.raises(HeadcountError, match="no GPU of the question 'a30'; known: h100-sxm, l40s"):
+        hc.compare(model, gpus, **FEW, price={"a30": 1.0})
+    with pytest.raises(HeadcountError, match="--price is 0 USD"):
+        hc.capacity(model, "h100-sxm", **asked, price=0.0)

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from files.registry import SEARCH_PATH
+from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import resolve
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.routers import random
@@ -76,7 +77,7 @@ def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
     elif isinstance(value, tuple):
         for index, each in enumerate(value):
             yield from leaves(each, (*place, index))
-    elif isinstance(value, bool | int | float | np.ndarray):
+    elif isinstance(value, bool | int | float | np.ndarray) and "usd_per_hour" not in place:
         yield place, value
 
 
@@ -111,6 +112,13 @@ def test_any_changed_input_changes_the_digest(name: str, data: st.DataObject) ->
     else:
         new = data.draw((st.integers(0, 2**40) if isinstance(value, int) else st.floats()).filter(lambda x: x != value))
     assert key(changed(task, place, new)) != key(task)
+
+
+def test_a_price_changes_no_digest_but_another_gpu_does() -> None:
+    gpu = find_gpu("h100-sxm")
+    digest = Digests().of
+    assert digest(gpu.at_price(1.0)) == digest(gpu) != digest(find_gpu("h200-sxm"))
+    assert digest(replace(gpu, memory_bytes=gpu.memory_bytes + 1)) != digest(gpu)
 
 
 def test_another_population_has_another_digest() -> None:
