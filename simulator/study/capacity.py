@@ -197,16 +197,23 @@ def crossing_under(evaluator: Evaluator, found: Capacity, slo: SLO) -> Crossing 
 
 
 def size_near(evaluator: Evaluator, slo: SLO) -> Located:
-    """About where another SLO is met, from what was simulated; where that lies elsewhere, from a few loads more."""
-    judged = evaluator.under(slo)
-    points = judged.points()
-    knee = _knee_of(points, judged)
-    found = knee.located.size
-    most = max(len(point.replications) for point in points)
-    told = [point.size for point in points if PAIRED * len(point.replications) >= most]
-    if told[0] / SPACING <= found <= told[-1] * SPACING:
-        return knee.located
-    return Located(size=screen_capacity(judged, found))
+    """About where another SLO is met, from what was simulated; where that lies elsewhere, from a few loads more.
+
+    Their random numbers are common, so that few replications show how misses go on from the loads that are known well.
+    """
+    judged, load = evaluator.under(slo), evaluator.load
+    for _ in range(MAX_NEIGHBOURS + 1):
+        points = judged.points()
+        found = _knee_of(points, judged).located
+        most = max(len(point.replications) for point in points)
+        told = [point.size for point in points if PAIRED * len(point.replications) >= most]
+        if told[0] / SPACING <= found.size <= told[-1] * SPACING:
+            return found
+        size = load.round(min(max(found.size, told[0] / MAX_MOVE, load.smallest), told[-1] * MAX_MOVE))
+        judged.point(size, math.ceil(most / FEW))
+        if size in told:
+            break
+    return Located(size=screen_capacity(judged, size))
 
 
 def capacity_beside(evaluator: Evaluator, partner: Crossing, scale: float) -> Located:

@@ -17,7 +17,8 @@ from simulator.study.slo_crossing import Located, added
 
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
 TTFT_MATTERS = 0.05  # requests near the limit on TTFT over those that may miss, from which on users are searched
-SCALE_POWER = -2 / 3  # of the factor of steps: users over those under the scaled SLO: .93, 1.08 at ±12 %
+GUESSED_POWER = -2 / 3  # of the factor of steps: users over those under the scaled SLO, before that is simulated
+HITS_POWER = 0.8  # of the factor of steps, for each share of prompt tokens that is found in a cache: nine deployments
 SLOWER, FASTER = "users_at_step_time_error_high", "users_at_step_time_error_low"
 LATER, SOONER = "users_at_ttft_error_high", "users_at_ttft_error_low"
 SMALLER, LARGER = "users_at_kv_cache_low", "users_at_kv_cache_high"
@@ -123,6 +124,15 @@ class _Changes:
         crossing = crossing_under(self.evaluator, self.found, slo)
         return self._users(crossing.knee.located) if crossing else Located(size=0.0)
 
+    @property
+    def power(self) -> float:
+        """Of the factor of steps: users over those under the scaled SLO, as close as it is known without simulating.
+
+        Requests take as much more time. Prefixes are used again after as much time as before, with fewer users in
+        between: more are served than that where many are found.
+        """
+        return HITS_POWER * (self.found.point.mean("prefix_hit_rate") if self.found.point else 0.0) - 1
+
     def step_error(self, plan: Deployment) -> float:
         return plan.latency.step_error_at(self.sequences)
 
@@ -195,10 +205,10 @@ def _within_ttft(changes: _Changes) -> Json:
     return changes.between(LATER, changes.users_under(longer), SOONER, changes.users_near(shorter), ttft_error=error)
 
 
-def scaled_limits(slo: SLO, factor: float) -> tuple[SLO, float]:
+def scaled_limits(slo: SLO, factor: float, power: float = GUESSED_POWER) -> tuple[SLO, float]:
     """Limits as much shorter as steps take longer, and about how many times the users under them there are then."""
     tpot_s = None if slo.tpot_s is None else slo.tpot_s / factor
-    return replace(slo.with_ttft(1 / factor), tpot_s=tpot_s), factor**SCALE_POWER
+    return replace(slo.with_ttft(1 / factor), tpot_s=tpot_s), factor**power
 
 
 def ttft_limits(slo: SLO, error: float) -> tuple[SLO, SLO]:
@@ -238,7 +248,9 @@ def located_within_errors(
     slo = slo or evaluator.slo
     if not all(plan.latency.is_given for plan in plans):
         error = max(map(changes.step_error, plans))
-        slower, faster = (changes.users_near(*scaled_limits(slo, (1 + error) ** sign)) for sign in (1, -1))
+        slower, faster = (
+            changes.users_near(*scaled_limits(slo, (1 + error) ** sign, changes.power)) for sign in (1, -1)
+        )
         within |= changes.between(SLOWER, slower, FASTER, faster, step_time_error=error)
     error = max(plan.latency.ttft_error_at(changes.sequences) for plan in plans)
     if slo.ttft_s is not None and error:

@@ -20,6 +20,7 @@ from simulator.study.capacity import (
     capacity_beside,
     enough,
     find_capacity,
+    size_near,
 )
 from simulator.study.capacity_screening import MAX_SIZE, SCREENED_WITHIN, screen_capacity
 from simulator.study.points import Point
@@ -57,6 +58,13 @@ class KnownLoad:
 
     def _round(self, size: float) -> float:
         return float(max(math.floor(size), 1)) if self.whole else size
+
+    def under(self, slo: SLO) -> "KnownLoad":
+        """The same simulations, judged by a limit on TTFT that lets as many times the load through."""
+        assert slo.ttft_s is not None
+        judged = replace(self, scale=self.scale * slo.ttft_s)
+        judged.known, judged.simulated = self.known, self.simulated
+        return judged
 
     def point(self, size: float, num_replications: int) -> Point:
         have = self.known.get(size, 0)
@@ -236,6 +244,16 @@ def test_the_interval_of_a_variant_holds_its_capacity() -> None:
         halves.append(found.half_width)
         held += abs(math.log(found.size / 400.0)) <= found.half_width
     assert 0.92 <= held / tried <= 0.995, (held / tried, np.mean(halves))
+
+
+@given(ratio=st.floats(0.75, 1.3), steepness=st.floats(2.5, 20.0), seed=st.integers(0, 20))
+def test_users_under_another_limit_are_near_however_far_they_are(ratio: float, steepness: float, seed: int) -> None:
+    known = KnownLoad(scale=500.0, steepness=steepness, noise=0.2, seed=seed)
+    base = find(known, 450.0, replications=24)
+    known.simulated.clear()
+    found = size_near(known, SLO(attainment=0.95, ttft_s=ratio)).size  # type: ignore[arg-type]
+    assert found / base.mean == pytest.approx(ratio, rel=0.04)
+    assert sum(count for _, count in known.simulated) <= 4 * 6 + 2
 
 
 @pytest.mark.slow
