@@ -1,4 +1,4 @@
-"""What each assumption does to the users, and what a longer context takes, by estimates that need no simulation."""
+"""What each assumption does to the users, and what a longer context takes: estimated, and the costliest simulated."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +12,12 @@ from headcount.queries.sweeps.candidates import candidates, change_text, screen_
 from headcount.text.populations import mean_context_tokens
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
+from simulator.study.candidate import Level, RunContext
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import CapacityTable
 from simulator.study.fleets.heterogeneous_fleet import PoolAlone
+from simulator.study.running.simulations import Simulations
 from simulator.study.variations.variation import screen, screen_disaggregated
 from workloads.populations.population import Population
 from workloads.populations.summary import population_summary
@@ -25,6 +28,8 @@ from workloads.traffic_changes import Amount
 SWING: Final = 0.2
 CONTEXTS: Final = (1.0, 1.5, 2.0, 4.0)
 USERS: Final = (0.5, 1.0, 2.0, 4.0)
+MOST_SIMULATED: Final = 3  # swings: the first page has no more
+LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 _TRAFFIC: Final = {"context": "context length", "output": "length of answers", "think-time": "think time"}
 
 
@@ -35,6 +40,8 @@ class Swings:
     question: CapacityQuestion
     estimate: Callable[[CapacityQuestion], float]
     speed: str  # where step times are from
+    simulate: Callable[[CapacityQuestion], int] | None = None
+    """Users at 95 % confidence from few replications, for the swings that cost the most."""
 
     @cached_property
     def base(self) -> float:
@@ -44,12 +51,22 @@ class Swings:
         """The largest first; empty where the estimate serves nobody."""
         if not self.base:
             return {}
-        swings = [
-            {"name": name, "value": self._values.get(name, ""), "less": less, "more": more}
-            for name, less, more in self._swings()
-            if less is not None and more is not None
-        ]
+        asked = {name: both for name, *both in self._swings()}
+        swings: list[Json] = []
+        for name, both in asked.items():
+            less, more = map(self.ratio, both)
+            if less is not None and more is not None:
+                swings.append({"name": name, "value": self._values.get(name, ""), "less": less, "more": more})
+        while self._simulated_base and (swing := _costliest_estimate(swings)):
+            which = "less" if swing["less"] < swing["more"] else "more"
+            question = asked[swing["name"]][which == "more"]
+            assert question is not None and self.simulate is not None, "what was estimated was asked"
+            swing |= {which: min(self.simulate(question) / self._simulated_base, 1.0), "simulated": which}
         return {"swing": SWING, "tornado": sorted(swings, key=lambda each: -abs(each["more"] - each["less"]))}
+
+    @cached_property
+    def _simulated_base(self) -> int:
+        return self.simulate(self.question) if self.simulate is not None else 0
 
     @cached_property
     def _values(self) -> dict[str, str]:
@@ -68,21 +85,20 @@ class Swings:
             "TPOT limit": f"{1000 * slo.tpot_s:g} ms" if slo.tpot_s else "",
         }
 
-    def _swings(self) -> Iterator[tuple[str, float | None, float | None]]:
-        """Users over those of the base, with a fifth less and a fifth more of each assumption."""
-        factors, slo = (1 - SWING, 1 + SWING), self.question.slo
+    def _swings(self) -> Iterator[tuple[str, CapacityQuestion | None, CapacityQuestion | None]]:
+        """The question with a fifth less and a fifth more of each assumption."""
+        (few, many), slo = (1 - SWING, 1 + SWING), self.question.slo
         for key, name in _TRAFFIC.items():
-            less, more = (self.ratio(self.with_traffic(key, factor)) for factor in factors)
-            yield name, less, more
-        slower = [self.ratio(replace(self.question, step_time_factor=factor)) for factor in factors]
-        yield "step times", slower[0], slower[1]
+            yield name, self.with_traffic(key, few), self.with_traffic(key, many)
+        yield (
+            "step times",
+            replace(self.question, step_time_factor=few),
+            replace(self.question, step_time_factor=many),
+        )
         for name in ("ttft_s", "tpot_s"):
-            limit = getattr(slo, name)
-            if limit is not None:
-                found = [
-                    self.ratio(replace(self.question, slo=replace(slo, **{name: factor * limit}))) for factor in factors
-                ]
-                yield f"{name[:4].upper()} limit", found[0], found[1]
+            if (limit := getattr(slo, name)) is not None:
+                less, more = (replace(slo, **{name: factor * limit}) for factor in (few, many))
+                yield f"{name[:4].upper()} limit", replace(self.question, slo=less), replace(self.question, slo=more)
 
     def with_traffic(self, name: str, factor: float) -> CapacityQuestion | None:
         """None where the load has no such thing."""
@@ -106,6 +122,13 @@ class Swings:
             return self.estimate(asked) / self.base
         except ValueError:  # such requests cannot be served at all
             return None
+
+
+def _costliest_estimate(swings: Sequence[Json]) -> Json | None:
+    """Of the costliest, one that is only estimated; None where all of them are simulated."""
+    costliest = sorted(swings, key=lambda each: min(each["less"], each["more"]))[:MOST_SIMULATED]
+    open_ = (each for each in costliest if "simulated" not in each and min(each["less"], each["more"]) < 1 - LEAST_LOST)
+    return next(open_, None)
 
 
 def speed_source(plans: Sequence[Deployment], error: float | None = None) -> str:
@@ -157,12 +180,23 @@ class Sensitivity:
     row: CapacityRow
     users: float
     load_users: float
+    simulations: Simulations | None = None
 
     @cached_property
     def _swings(self) -> Swings:
         plans = [self.row.plan] if self.row.plan else []
         here, speed = _on(self.question, self.row), speed_source(plans, self.row.step_time_error)
-        return Swings(question=here, estimate=lambda asked: screen(asked).users, speed=speed)
+        return Swings(
+            question=here, estimate=lambda asked: screen(asked).users, speed=speed, simulate=self._users_of_a_server
+        )
+
+    def _users_of_a_server(self, asked: CapacityQuestion) -> int:
+        """At 95 % confidence, from few replications of one of the servers."""
+        plan = self.row.plan
+        assert plan is not None, "a row that serves users has a plan"
+        how = RunContext(simulations=self.simulations or Simulations())
+        alone = CapacityTable(question=replace(asked, gpus=(plan.gpus,), router=None), how=how)
+        return max((each.known_as(Level.COARSE).users_low for each in alone.candidates(plan.gpus)), default=0)
 
     def to_json(self) -> Json:
         """Empty where the estimate serves nobody."""

@@ -49,7 +49,13 @@ def study_figures(study: Study, simulations: Simulations | None) -> dict[str, ob
     if study.row.plan is None or not study.row.users:
         return {}
     question, row = study.question, study.row
-    sensitivity = Sensitivity(question=question, row=row, users=row.users_low or row.users, load_users=study.load_users)
+    sensitivity = Sensitivity(
+        question=question,
+        row=row,
+        users=row.users_low or row.users,
+        load_users=study.load_users,
+        simulations=simulations,
+    )
     loads = loads_json(question, row, study.load_users, row.users * study.scale, simulations)
     return loads | sensitivity.to_json()
 

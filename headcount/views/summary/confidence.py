@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from files.documents import ReadJson
+from headcount.queries.report_data.sensitivity import LEAST_LOST
 from headcount.text.units import counted
 from headcount.text.words import joined
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from simulator.study.capacity_row import CapacityRow
 
 MOST_TO_CONFIRM: Final = 3
-LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 _LESS: Final = {"think time": "shorter", "TTFT limit": "stricter", "TPOT limit": "stricter"}
 _MORE: Final = {"step times": "slower, in addition to that error"}
 _SPOKEN: Final = {
@@ -86,7 +86,7 @@ def _swing_text(each: ReadJson, swing: float, room: Headroom) -> str:
     direction = _LESS.get(name, "less") if is_less else _MORE.get(name, "longer")
     return (
         f"{_SPOKEN.get(name, name.capitalize())}: {each['value']}. If only this is {swing:.0%} {direction}: "
-        f"about {left:,} users{_enough(left, room)} (estimated)."
+        f"about {left:,} users{_enough(left, room)} ({'simulated' if each.get('simulated') else 'estimated'})."
     )
 
 

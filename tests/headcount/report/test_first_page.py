@@ -9,6 +9,7 @@ import pytest
 import headcount as hc
 from headcount.views.summary.confidence import Headroom, combined_sensitivity, confidence_text, top_assumptions
 from headcount.views.summary.summary import Bought, Summary, alone_risk
+from tests.headcount.conftest import SHORT_ANSWERS
 
 
 def test_an_assumption_that_costs_no_users_is_not_to_be_confirmed() -> None:
@@ -109,3 +110,20 @@ def test_where_ttft_s_own_error_matters_the_page_says_that_it_is_covered(
     row: Any = SimpleNamespace(step_time_error=0.15, ttft_error=ttft_error, users_at_kv_cache_low=None, plan=None)
     said = confidence_text(Headroom(needed=None, low=100, users=110, high=120), row)
     assert ("and the error of the time to first token (another ±36%)" in said) == is_said
+
+
+def test_the_costliest_changes_are_simulated() -> None:
+    asked: dict[str, Any] = {
+        "workload": SHORT_ANSWERS, "latency_model": "constant", "gpus": [1], "max_num_seqs": 4, "max_model_len": 4096,
+        "replications": 4, "store": False,
+    }  # fmt: skip
+    found = hc.capacity("qwen3-0.6b", "h100-sxm", **asked, step_s=0.01).complete()
+    swings = sorted(found.evidence["tornado"], key=lambda each: min(each["less"], each["more"]))
+    lost = [each for each in swings[:3] if min(each["less"], each["more"]) < 0.995]
+    assert lost and all("simulated" in each for each in lost)
+    slower = hc.capacity("qwen3-0.6b", "h100-sxm", **asked, step_s=0.012)
+    (steps,) = (each for each in swings if each["name"] == "step times")
+    assert steps["simulated"] == "more"
+    assert steps["more"] == pytest.approx(slower.users_low / found.users_low, rel=0.05)
+    room = Headroom(needed=None, low=found.users_low, users=found.users, high=found.users_high)
+    assert any("(simulated)" in told for told in top_assumptions(found.evidence, room))

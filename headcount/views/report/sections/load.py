@@ -289,7 +289,9 @@ def tornado(answer: ReadJson) -> Iterator[Part]:
         for each in swings
         for side, sign, kind in (("less", "−", "plain"), ("more", "+", "marked"))
     ]
-    how = "simulated" if report.get("is_tornado_simulated") else "estimated; headcount whatif --tornado simulates them"
+    some = "those that cost the most users simulated on one server, the others " * any("simulated" in s for s in swings)
+    how = f"{some}estimated; headcount whatif --tornado simulates all"
+    how = "simulated" if report.get("is_tornado_simulated") else how
     yield Bars(
         title=f"What matters most: {swings[0]['name']}",
         note=f"Users served when one assumption is {swing:.0%} less or more and the others stay the same ({how}).",
