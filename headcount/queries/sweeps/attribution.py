@@ -43,9 +43,17 @@ class Attribution:
         }
 
 
-def steps_between(base: Choice, best: Choice) -> list[tuple[str, Choice, Choice]]:
-    """By change: its text, the choice with it and those before it, the choice with it alone."""
-    changed = [name for name in best if name not in base or base[name] != best[name]]
+def _changed(base: Choice, best: Choice) -> list[str]:
+    return [name for name in best if name not in base or base[name] != best[name]]
+
+
+def _users(layout: Layout) -> int:
+    return layout.row.users_low if layout.row else 0
+
+
+def steps_between(base: Choice, best: Choice, order: Sequence[str] | None = None) -> list[tuple[str, Choice, Choice]]:
+    """By change, in this order: its text, the choice with it and those before it, the choice with it alone."""
+    changed = _changed(base, best) if order is None else order
     return [
         (
             value_text(name, best[name]),
@@ -58,7 +66,8 @@ def steps_between(base: Choice, best: Choice) -> list[tuple[str, Choice, Choice]
 
 def attribution(base: Layout, best: Layout, at: Callable[[Choice], Layout], *, by_cost: bool) -> Attribution | None:
     """`at` gives the simulated layout of a choice; None where the base is the best."""
-    steps = steps_between(base.choice, best.choice)
+    changed = {name: at({**base.choice, name: best.choice[name]}) for name in _changed(base.choice, best.choice)}
+    steps = steps_between(base.choice, best.choice, sorted(changed, key=lambda name: -_users(changed[name])))
     if not steps:
         return None
     path = [base, *(at(together) for _, together, _ in steps)]

@@ -13,7 +13,7 @@ from simulator.study.candidate import Level
 
 LOOKED_AT: Final = "candidates screened"  # what progress counts
 DEFAULT: Final = None  # of an axis: the argument is left out
-CLOSE: Final = 0.01  # half of an interval: nearer ones need not be told apart
+CLOSE: Final = 0.02  # of the users: a change that gains less is not recommended, and need not be told apart
 Simulate = Callable[[Layout, Level], Layout]
 
 

@@ -13,6 +13,7 @@ from headcount.text.words import (
     PER_SAFE_USER,
     PRECISION_REMARK,
     SAFE,
+    joined,
     model_title,
     ratio_text,
     settings_text,
@@ -30,8 +31,8 @@ FRONTIER = (
     Column[Layout]("TTFT p95", lambda each: seconds(each.p95_s("ttft_s"))),
     Column[Layout]("TPOT p95", lambda each: milliseconds(each.p95_s("tpot_s"))),
 )
-SIMPLEST_REMARK: Final = "The marked row leaves out settings that raise the users by 1 % or less."
-KEPT_SIMPLE: Final = "best: without settings that do not clearly raise the users by more than 1 %"
+SIMPLEST_REMARK: Final = "The marked row leaves out settings that raise the users by less than 2 %."
+KEPT_SIMPLE: Final = "best: without settings that do not clearly raise the users by 2 %"
 FRONTIER_MEANING: Final = (
     "frontier (Pareto): no other layout has more users, lower TTFT p95 and lower TPOT p95, within 1 %"
 )
@@ -70,7 +71,7 @@ def head(answer: OptimizeResult) -> list[Block]:
         defaults = " (with each default)" if answer.compared.axes else ""  # each one more than the listed values
         said = (
             f": {counted(base.users, 'user')} {AT_CONFIDENCE}. {answer.num_looked_at:,} candidates{defaults} screened "
-            f"and {tried:,} simulated, none clearly raises the users by more than 1 %"
+            f"and {tried:,} simulated, none clearly raises the users by 2 %"
         )
         held = f"keep {_held(answer)}" if answer.held else UNCHANGED
         return [title, Line(said, bold=held), *_settings(answer), *trace_lines(base), Line(answer.serve_line)]
@@ -81,8 +82,18 @@ def head(answer: OptimizeResult) -> list[Block]:
         Line(f"{cost}{gain}", bold=f"{best.name}: {counted(best.users, 'user')} {AT_CONFIDENCE}"),
         *trace_lines(best),
         Line(answer.serve_line),
+        *_left_alone(answer),
         *([Line(PRECISION_REMARK)] if any(name in best.choice for name in FORMATS) else []),
     ]
+
+
+def _left_alone(answer: OptimizeResult) -> list[Line]:
+    """What was searched, and is best left as it is."""
+    same = [axis.name for axis in answer.compared.axes if axis.name not in answer.best.choice]
+    if not same:
+        return []
+    are = "stays as it is: no value that was" if len(same) == 1 else "stay as they are: no values that were"
+    return [Line(f"{joined(same)} {are} tried clearly gain{'s' * (len(same) == 1)} 2 %")]
 
 
 def body(answer: OptimizeResult) -> list[Block]:
@@ -92,7 +103,7 @@ def body(answer: OptimizeResult) -> list[Block]:
     close = [each for each in answer.compared.layouts if answer.gain_is_close(each)]
     remarks = [
         Line(
-            f"{each.name}: {each.about}{each.users:,} users are not clearly over 1 % more than the best's "
+            f"{each.name}: {each.about}{each.users:,} users are not clearly 2 % more than the best's "
             f"{answer.best.users:,} ({ratio_text(each.users_over(answer.best))}); the best changes fewer settings"
         )
         for each in close

@@ -110,7 +110,7 @@ def test_a_layout_with_more_users_than_the_best_says_why_it_is_not_the_best(answ
     assert close.gain_is_close(more)
     assert not close.gain_is_close(best)
     said = " ".join(str(close).split())
-    assert f"{more.name}: {more.users:,} users are not clearly over 1 % more than the best's {best.users:,} (" in said
+    assert f"{more.name}: {more.users:,} users are not clearly 2 % more than the best's {best.users:,} (" in said
 
 
 def test_one_seed_gives_one_answer_though_the_optimizer_draws() -> None:
