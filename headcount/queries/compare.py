@@ -27,6 +27,7 @@ from headcount.inputs.traffic import TrafficInput
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Verdict, noted
 from headcount.queries.sweeps.attribution import Attribution, attribution
+from headcount.queries.sweeps.drafts import Drafts, drafts_compared
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
 from headcount.queries.sweeps.ranking import check_sort, is_promising, ranked, to_confirm
@@ -59,6 +60,8 @@ class CompareResult(SweepResult):
     layouts: tuple[Layout, ...]
     base: Choice
     attribution: Attribution | None = None
+    drafts: Drafts | None = None
+    """Speculative decoding beside none, where both are compared."""
 
     @property
     def best(self) -> Layout | None:
@@ -73,6 +76,7 @@ class CompareResult(SweepResult):
             "best": self.best.name if self.best else None,
             "layouts": self.rows(),
             "attribution": self.attribution.to_json() if self.attribution else None,
+            "drafts": self.drafts.to_json() if self.drafts else None,
         }
 
     def rows(self) -> list[Json]:
@@ -172,7 +176,8 @@ def compare(
             found[place] = layouts.simulated(first, noted(progress, len(wanted), many, first.name))
             progress(Progress(done=many, total=many, found=found[place].found_line))
         gained = _gained(layouts, found, sort)
-    return replace(answer(found, gained, strict=run.strict), simulations=simulations)
+        drafts = drafts_compared(layouts, found)
+    return replace(answer(found, gained, strict=run.strict), simulations=simulations, drafts=drafts)
 
 
 def _gained(layouts: Layouts, found: list[Layout], sort: str) -> Attribution | None:

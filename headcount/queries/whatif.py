@@ -7,7 +7,6 @@ from typing import Any
 
 from files.documents import Json
 from files.errors import HeadcountError
-from files.names import readable
 from files.reading import InputError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.engine import EngineInput
@@ -22,10 +21,9 @@ from headcount.queries.compare import DECIDE_HITS
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import Progress, Verdict, Watch, noted
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
+from headcount.queries.sweeps.layouts import SHARED_REPLICATIONS, Layouts, SweepResult, facts_of
 from headcount.queries.sweeps.needs import Bought, Need, bought, is_size_open, need, other_size, with_fewest_gpus
 from headcount.queries.sweeps.same import same_as
-from headcount.text.units import counted
 from simulator.fleet.router import check_router
 from simulator.study.candidate import Level
 from simulator.study.capacity import PRECISION
@@ -40,7 +38,6 @@ MOST_CELLS = 400
 SWING = 0.2  # of each assumption, in a tornado
 GPU_COUNTS = (1, 2, 4, 8)
 OTHERS_PRECISION = 0.1  # of a larger server, which only says how many GPUs it takes
-SHARED_REPLICATIONS = 8  # of the load that all cells are laid under
 _SWUNG = ("context", "retrieved", "output", "think-time", "turns", "system-prompt", "step_times", "ttft", "tpot")
 _NO_TRAFFIC = {"step_times": "step times", "ttft": "TTFT limit", "tpot": "TPOT limit"}  # of these, as people say it
 
@@ -283,7 +280,7 @@ def _under_shared_load(layouts: Layouts, cells: Sequence[Layout]) -> dict[str, o
         return {}
     size = min(point.size for point in points)
     under = tuple(layouts.under(cell, size, SHARED_REPLICATIONS) for cell in cells)
-    return {"shared_load": load_name(size, layouts.unit), "under_shared_load": under}
+    return {"shared_load": layouts.load_name(size), "under_shared_load": under}
 
 
 def _grid(
@@ -336,8 +333,3 @@ def _verdict(cells: Sequence[Layout]) -> Verdict:
 def decides_hits(axes: Sequence[Axis]) -> bool:
     """Whether something is varied on which it depends how much of the prompts is found in a cache."""
     return not DECIDE_HITS.isdisjoint(axis.name for axis in axes)
-
-
-def load_name(size: float, unit: str) -> str:
-    """Such as `398 users`."""
-    return counted(round(size), "user") if unit == "users" else f"{readable(size)} {unit}"

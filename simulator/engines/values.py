@@ -254,7 +254,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Objects:
-    """One JSON object of another kind, or a JSON list of them in which null stands for none."""
+    """One JSON object of another kind, or a JSON list of them in which null stands for none; or `none,{…}`."""
 
     each: Kind
 
@@ -265,7 +265,10 @@ class Objects:
     def read(self, given: object) -> tuple[Any, ...]:
         if isinstance(given, tuple):  # read already
             return given
-        settings = parse_json(str(given), "the text")
+        text = str(given).strip()
+        if not text.startswith("[") and text.lower().startswith("none"):  # `none,{…}`, as other lists begin
+            text = f"[null{text[4:]}]"
+        settings = parse_json(text, "the text")
         listed = settings if isinstance(settings, list) else [settings]
         return tuple(None if one is None else self.each.read(one) for one in listed)
 

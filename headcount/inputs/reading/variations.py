@@ -10,12 +10,23 @@ from files.errors import HeadcountError
 from files.names import UnknownNameError, check_names, one_line, shortened
 from headcount.inputs.reading.traffic import read_amount
 from kvcache.gpus.gpu import find_gpu
-from simulator.engines.argument import arguments_of
+from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import ENGINES, TITLES
-from simulator.engines.values import COUNT, ROUTER, Duration, Kind, Number, Switch, Text, TokenCount, list_parts
+from simulator.engines.values import (
+    COUNT,
+    ROUTER,
+    Duration,
+    Kind,
+    Number,
+    Objects,
+    Switch,
+    Text,
+    TokenCount,
+    list_parts,
+)
 from simulator.engines.vllm.arguments import EngineArgs
-from simulator.engines.vllm.kv_transfer import KVTransfer
-from simulator.engines.vllm.speculation import Speculation
+from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
+from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 from workloads.traffic_changes import CHANGES, Amount
 
 Choice = Mapping[str, Any]
@@ -156,14 +167,24 @@ def _named(text: str) -> tuple[str, str]:
 def _axis(given_name: str, given: object) -> Axis:
     name = given_name.lower().lstrip("-")
     name = name.replace("_", "-") if name.replace("_", "-") in CHANGES else name.replace("-", "_")
-    engine = {key: described.kind for kind in ENGINES.values() for key, described in arguments_of(kind).items()}
+    arguments = {key: described for kind in ENGINES.values() for key, described in arguments_of(kind).items()}
+    engine = {key: described.kind for key, described in arguments.items()}
+    name = {flag_of(key, each).replace("-", "_"): key for key, each in arguments.items()}.get(name, name)
     if name not in engine:
         _check_name(name, [*CHANGES, *_KINDS, STEP_TIMES], engine)
-    each = list_parts(given) if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
+    each = _parts(given, engine.get(name)) if isinstance(given, str) else given
+    each = each if isinstance(each, Sequence) else [each]
     values = tuple(dict.fromkeys(_value(name, value, engine.get(name)) for value in each))
     if not values:
         raise HeadcountError(f"{name} is an empty list; give at least one value")
     return Axis(name, values)
+
+
+def _parts(given: str, kind: Kind | None) -> Sequence[object]:
+    """The values of a list; those that are JSON objects as JSON has a list of them."""
+    if isinstance(kind, SpeculativeConfig | KVTransferConfig):
+        return Objects(kind).read(given)
+    return list_parts(given)
 
 
 def _check_name(name: str, main: Collection[str], engine: Collection[str]) -> None:

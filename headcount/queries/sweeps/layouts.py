@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from files.documents import Json, ReadJson
 from files.errors import HeadcountError
-from files.names import UnknownNameError
+from files.names import UnknownNameError, readable
 from headcount.diagnostics import Facts, facts_about
 from headcount.inputs.disaggregation import compared_pools
 from headcount.inputs.load import effects_on, trace_notes
@@ -21,6 +21,7 @@ from headcount.inputs.traffic import TrafficInput
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch
 from headcount.queries.sweeps.layout import Layout
+from headcount.text.units import counted
 from headcount.text.words import joined
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
@@ -40,6 +41,7 @@ from workloads.traffic import changed, changed_trace
 from workloads.traffic_changes import CHANGES, Amount
 
 MOST_REASONS: Final = 3
+SHARED_REPLICATIONS: Final = 8  # of a load that several layouts are put under
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -93,6 +95,10 @@ class Layouts:
     def unit(self) -> str:
         """Of a load's size."""
         return "requests/s" if isinstance(self._load[0], Trace) else "users"
+
+    def load_name(self, size: float) -> str:
+        """Such as `398 users`."""
+        return counted(round(size), "user") if self.unit == "users" else f"{readable(size)} {self.unit}"
 
     @contextmanager
     def simulations(self, run: RunInput) -> Iterator[Simulations]:

@@ -75,7 +75,18 @@ def head(answer: CompareResult) -> list[Block]:
     )
     of = f"{ORDERS[answer.sort]} of {counted(len(answer.layouts), 'layout')}"
     near = [Line(f"{label}: {told}") for label, told in _ties(answer, lambda each: each.name)]
-    return [title, Line(f"{said}; {of}", bold=best.name), *trace_lines(best), *near, *remarks_on(answer.axes)]
+    return [
+        title,
+        Line(f"{said}; {of}", bold=best.name),
+        *trace_lines(best),
+        *_drafts(answer),
+        *near,
+        *remarks_on(answer.axes),
+    ]
+
+
+def _drafts(answer: CompareResult) -> list[Block]:
+    return [Line(f"speculative decoding: {answer.drafts}")] if answer.drafts else []
 
 
 def body(answer: CompareResult) -> list[Block]:

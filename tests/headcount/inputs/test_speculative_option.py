@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import headcount as hc
+from headcount.inputs.reading.variations import varied
+from simulator.engines.values import Objects
 from simulator.engines.vllm.speculation import SpeculativeConfig
 
 CONSTANT = ["--latency-model", "constant", "--input-len", "64", "--output-len", "41", "--concurrency", "1"]
@@ -145,3 +147,12 @@ def test_a_method_with_published_acceptance_answers_with_it_and_warns(method: st
 def test_positions_beyond_the_published_are_accepted_as_the_last_one() -> None:
     found = SpeculativeConfig().read({"method": "deepseek_mtp", "num_speculative_tokens": 3})
     assert (found.name, found.rates) == ("mtp", (0.875,) * 3)
+
+
+def test_none_before_drafts_is_a_list_of_both() -> None:
+    one = '{"method": "ngram", "num_speculative_tokens": 2, "acceptance_rate": 0.5}'
+    listed = Objects(SpeculativeConfig()).read
+    assert listed(f"none,{one}") == listed(f"[null, {one}]")
+    for name in ("speculative-config", "speculation"):
+        (axis,) = varied([f"{name}=none,{one}"])
+        assert (axis.name, axis.values) == ("speculation", listed(f"[null, {one}]"))

@@ -272,6 +272,14 @@ def test_drafts_are_compared_by_a_list_in_which_null_stands_for_none() -> None:
     typed = Objects(SpeculativeConfig()).read(json.dumps([None, drafts]))
     assert {each.choice["speculation"] for each in found.layouts} == set(typed)
     assert [each.name for each in found.layouts] == ["ngram with 3 drafts", "no speculative decoding"]
+    drafted = found.drafts
+    assert drafted is not None and (drafted.without.name, drafted.drafting.name) == (
+        "no speculative decoding", "ngram with 3 drafts",
+    )  # fmt: skip
+    before_s, after_s = drafted.tpot_p50_s
+    assert before_s == pytest.approx(0.01, rel=0.01) and before_s > 2 * after_s, "all of three drafts are accepted"
+    assert f"answers are {before_s / after_s:.1f} times as fast" in str(found)
+    assert "; more users, too: " in str(found)
 
 
 def test_values_are_named_as_people_say_them() -> None:
