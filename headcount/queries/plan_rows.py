@@ -228,7 +228,8 @@ def found_line(race: FleetSearch, before: FleetSearch | None = None) -> str:
     if not row.runs:
         return f"{row.gpu}, {row.layout}: {row.reason}"
     again = ", confirmed with more replications" if before and before.is_sized(race.sized[-1].screened) else ""
-    found = f"{gpus_text(row)}, {row.layout}: {counted(row.users_low or 0, 'user')} {AT_CONFIDENCE}"
+    behind = f" behind {row.router}" if row.router and row.servers != 1 else ""
+    found = f"{gpus_text(row)}, {row.layout}{behind}: {counted(row.users_low or 0, 'user')} {AT_CONFIDENCE}"
     return f"{found}, ${row.usd_per_month:,.0f} a month{again}"
 
 

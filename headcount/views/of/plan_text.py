@@ -63,6 +63,7 @@ MOST_TIMES: Final = 3.0  # the cost of the best
 LAYOUTS = (
     Column[FleetRow]("GPU", lambda row: row.gpu, is_text=True),
     Column[FleetRow]("layout", lambda row: row.layout, is_text=True),
+    Column[FleetRow]("router", lambda row: row.router or "", is_text=True),
     Column[FleetRow]("GPUs", lambda row: f"{row.gpus:,}" if row.gpus else ""),
     Column[FleetRow]("users", lambda row: "" if row.users_low is None else f"{row.users_low:,}"),
     Column[FleetRow]("$/month", lambda row: "" if row.usd_per_month is None else f"{row.usd_per_month:,.0f}"),
@@ -171,6 +172,7 @@ def body(answer: PlanResult) -> list[Block]:
     if answer.explain:
         found += [Line(), Line(bold="every layout"), table_of(LAYOUTS, answer.layouts, keys=2)]
     coarse = [row.step_time_error for row in rows if row.evidence == "coarse"]
+    found += [Line(f"routers: {_routers(rows)}")] * (not answer.explain and any(row.router for row in rows[1:]))
     found += _vendors(rows)
     found += [Line(about_meaning(coarse))] if coarse else []
     return [*found, Line(), *_legend(answer)]
@@ -237,7 +239,8 @@ def _start(answer: PlanResult) -> list[Line]:
         return [Line(f"start {counted(count, f'{role} engine')} with: {line}") for count, line, role in pools]
     each = "start the server" if best.servers == 1 else f"start each of the {best.servers:,} servers"
     router = [Line(router_line(best.router))] if best.servers > 1 and best.router else []
-    return [Line(f"{each} with: {best.serve_line}"), *router]
+    alone = [Line("one server: while it is down, nobody is served; --spare 1 adds one")] if best.servers == 1 else []
+    return [Line(f"{each} with: {best.serve_line}"), *router, *alone]
 
 
 def api_text(answer: PlanResult) -> str:
@@ -293,20 +296,21 @@ def _legend(answer: PlanResult) -> list[Line]:
         ),
         Line(f"{servers_meaning(answer)}{_estimated(answer)}", dim=True),
         *(Line(f"{text}; see headcount gpus for all prices", dim=True) for text in price_lines(prices)),
-        Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer)}", dim=True),
+        Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer.fleets)}", dim=True),
     ]
 
 
-def _routers(answer: PlanResult) -> str:
+def _routers(rows: Sequence[FleetRow]) -> str:
     """The router of the leading fleet, then others with their GPUs."""
     gpus: dict[str, list[str]] = {}
-    for row in answer.fleets:
+    for row in rows:
         if row.runs and row.router:
             gpus.setdefault(row.router, []).append(row.gpu)
     if not gpus:
         return "none before one server"
     first, *others = gpus
-    return "; ".join([first, *(f"{router} for {joined(gpus[router])}" for router in others)])
+    named = first if rows[0].router == first else f"{first} for {joined(gpus[first])}"
+    return "; ".join([named, *(f"{router} for {joined(gpus[router])}" for router in others)])
 
 
 def servers_meaning(answer: PlanResult) -> str:
