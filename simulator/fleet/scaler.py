@@ -8,7 +8,7 @@ folder of HEADCOUNT_PATH, or `module:Name`.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import structs
 
@@ -25,6 +25,10 @@ SCALERS = Registry(
     package="simulator.fleet.scalers",
     needs=("Scaler", "Settings"),
 )
+
+
+IN_FLIGHT: Final = ("in_flight", "running")  # metrics that grow with the load from its first request on
+REQUESTS_PER_S: Final = "requests_per_s"  # per replica, averaged since the autoscaler looked before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +65,10 @@ class Observed:
         return tuple(map(sum, zip(self.running, self.waiting, strict=True)))
 
     def values(self, metric: str) -> tuple[float, ...]:
-        """One of METRICS, by ready replica."""
+        """One of METRICS, or REQUESTS_PER_S, by ready replica."""
+        if metric == REQUESTS_PER_S:
+            each = self.arrived / self.elapsed_s / len(self.ready) if self.ready and self.elapsed_s else 0.0
+            return (each,) * len(self.ready)
         found: tuple[float, ...] = getattr(self, metric)
         return found
 
@@ -79,20 +86,32 @@ class Goal:
     for_more: str
     """The change that gives more replicas at the same load, such as `a lower target_average_value`."""
     for_fewer: str
-    in_flight: float | None = None
-    """Requests per replica that it aims at; None where it looks at something else."""
-    setting: str | None = None
-    """The parameter that says so."""
+    target: "Target | None" = None
+    """None where it aims at no value per replica."""
+
+    @property
+    def in_flight(self) -> float | None:
+        """Requests per replica that it aims at; None where it looks at something else."""
+        return self.target.value if self.target is not None and self.target.metric in IN_FLIGHT else None
 
 
-def goal_of_target(metric: str, value: float, setting: str, in_flight: float | None = None) -> Goal:
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A value of a metric per replica, and the parameter in proportion to it."""
+
+    metric: str
+    """Of `Observed`, or REQUESTS_PER_S."""
+    value: float
+    setting: str
+
+
+def goal_of_target(words: str, value: float, setting: str, metric: str) -> Goal:
     """Of a setting that is a value per replica: a lower one gives more replicas."""
     return Goal(
-        setting=setting,
-        text=f"{value:g} {metric} per replica ({setting})",
+        target=Target(metric=metric, value=value, setting=setting),
+        text=f"{value:g} {words} per replica ({setting})",
         for_more=f"a lower {setting}",
         for_fewer=f"a higher {setting}",
-        in_flight=in_flight,
     )
 
 
@@ -127,14 +146,13 @@ def goal_of(given: str | ScalerFactory) -> Goal | None:
     return found if isinstance(found, Goal) else None
 
 
-def with_target(given: str, goal: Goal, in_flight: float) -> str | None:
-    """The same autoscaler aiming at so many requests per replica; None where it does not aim at requests."""
+def with_target(given: str, target: Target, value: float) -> str:
+    """The same autoscaler aiming at another value of the metric of its target."""
     name, parameters = _parts(given)
-    if goal.in_flight is None or goal.setting is None:
-        return None
-    kept = [part for part in filter(None, parameters.split(",")) if part.partition("=")[0].strip() != goal.setting]
-    value = getattr(_found(given)[2][0], goal.setting) * in_flight / goal.in_flight
-    changed = f"{goal.setting}={float(format(value, '.2g')):g}"
+    setting = target.setting
+    kept = [part for part in filter(None, parameters.split(",")) if part.partition("=")[0].strip() != setting]
+    set_to = getattr(_found(given)[2][0], setting) * value / target.value
+    changed = f"{setting}={float(format(set_to, '.2g')):g}"
     return f"{name}:{','.join([*kept, changed])}"
 
 

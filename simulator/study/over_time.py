@@ -1,6 +1,7 @@
 """What a fleet that changes showed over time: attainment, replicas, load, and how it came through events."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from simulator.tenants import TenantFigures, tenant_figures
 FloatArray = NDArray[np.float64]
 MOST_WINDOWS = 144  # ten minutes each over a day
 LOOK_S = 60.0  # to which recovery is stated
+LOOKS_A_SPAN = 20  # at the requests in flight, for their mean over a span of time
 STEADY_S = 300.0  # the target is met for so long once a fleet has recovered
 
 
@@ -31,6 +33,19 @@ class Recovery:
     """The least attainment of a minute, from the event to the recovery."""
     recovered_s: float | None
     """Until attainment meets the target again for five minutes; None: not within the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starts:
+    """What the starts of replicas cost: of the requests that arrive while one starts, how many meet the SLO."""
+
+    num_starts: int
+    num_requests: int
+    """That arrive while a replica starts."""
+    attainment: float | None
+    """Of these; None without any."""
+    attainment_else: float | None
+    """Of all others."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +77,7 @@ class OverTime:
     num_unanswered: int
     """Requests without an end at `until_s`."""
     recoveries: tuple[Recovery, ...]
+    starts: Starts
 
     @property
     def mean_replicas(self) -> float:
@@ -73,6 +89,22 @@ class OverTime:
         in_flight = self.in_flight.sum(axis=1)
         windows = min(max(round(HOUR_S * len(in_flight) / self.until_s), 1), len(in_flight))
         return float(np.convolve(in_flight, np.full(windows, 1 / windows), "valid").max()) / self.most_replicas
+
+    def growth_within(self, span_s: float, least: float) -> float:
+        """By what the requests in flight of a span of time are multiplied in the next one, at most; 1: they never grow.
+
+        Fewer than `least` in flight count as `least`.
+        """
+        times = self.result.times
+        came = np.isfinite(times.e2e_s)
+        arrival_s, left_s = np.sort(times.arrival_s[came]), np.sort((times.arrival_s + times.e2e_s)[came])
+        num_spans = int(self.until_s // span_s)
+        if num_spans < 2:
+            return 1.0
+        at_s = (np.arange(num_spans * LOOKS_A_SPAN) + 0.5) * span_s / LOOKS_A_SPAN
+        there = np.searchsorted(arrival_s, at_s, side="right") - np.searchsorted(left_s, at_s, side="right")
+        mean = np.maximum(there.reshape(num_spans, LOOKS_A_SPAN).mean(axis=1), least)
+        return float(np.max(mean[1:] / np.maximum(mean[:-1], 1e-9), initial=1.0))
 
     @property
     def most_replicas(self) -> int:
@@ -114,6 +146,19 @@ def over_time(operation: Operation, slo: SLO, until_s: float) -> OverTime:
             for event in operation.given.events
             if event.time_s < until_s
         ),
+        starts=_starts(operation.history, arrival_s, is_met),
+    )
+
+
+def _starts(history: Sequence[Count], arrival_s: FloatArray, is_met: NDArray[np.bool_]) -> Starts:
+    times_s = np.array([count.time_s for count in history])
+    starting = np.array([count.starting for count in history])
+    during = starting[np.maximum(np.searchsorted(times_s, arrival_s, side="right") - 1, 0)] > 0
+    return Starts(
+        num_starts=int(np.maximum(np.diff(starting, prepend=0), 0).sum()),
+        num_requests=int(during.sum()),
+        attainment=float(is_met[during].mean()) if during.any() else None,
+        attainment_else=float(is_met[~during].mean()) if not during.all() else None,
     )
 
 

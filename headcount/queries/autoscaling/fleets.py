@@ -1,33 +1,91 @@
-"""Which fleets one load is served with: those that are asked for, the smallest fixed one, a suggested autoscaler."""
+"""Which fleets one load is served with: those that are asked for, fixed ones, and autoscalers with better targets."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from headcount.queries.autoscaling.confidence import Judge, SureFleet, judge_of
+from headcount.queries.autoscaling.targets import Tuner
 from headcount.queries.result import Progress, Watch
-from simulator.fleet.scaler import goal_of, with_target
 
 if TYPE_CHECKING:
-    from headcount.queries.autoscaling.over_time import FleetOverTime, LoadOverTime, Question
+    from headcount.queries.autoscaling.over_time import Autoscaler, FleetOverTime, LoadOverTime, Question
 
-SUGGESTED: Final = (0.9, 0.75, 0.6)
-"""Targets tried, as shares of the requests in flight of a replica of the smallest fixed fleet in its busiest hour: by
-judgement, the first that meets the SLO counts."""
+    Fleets = list[FleetOverTime]
 
 
-def fleets_tried(
-    asked: "Question", load: "LoadOverTime", progress: Watch
-) -> "tuple[Question, tuple[FleetOverTime, ...]]":
-    """All fleets, the fixed ones last, with the question that has the suggested autoscaler after those asked for."""
-    fleets, count = _asked_and_fixed(asked, load, progress), len(asked.autoscalers)
-    if not count or fleets[-1].shown.attainment < asked.slo.attainment:
-        return asked, fleets
-    found = _suggested(asked, load, fleets, progress)
-    if found is None or found.autoscaler is None:
-        return asked, fleets
-    return replace(asked, autoscalers=(*asked.autoscalers, found.autoscaler)), (*fleets[:count], found, *fleets[count:])
+@dataclass(frozen=True, kw_only=True)
+class FleetsTried:
+    """All fleets, an autoscaler with a better target after the one that was asked for, the fixed ones last.
+
+    `asked` has the autoscalers in the order of `fleets`; `sure` is None without autoscalers, where no fixed fleet meets
+    the SLO, and where step times were given.
+    """
+
+    asked: "Question"
+    fleets: "tuple[FleetOverTime, ...]"
+    sure: SureFleet | None = None
 
 
-def _asked_and_fixed(asked: "Question", load: "LoadOverTime", progress: Watch) -> "tuple[FleetOverTime, ...]":
+def fleets_tried(asked: "Question", load: "LoadOverTime", progress: Watch) -> FleetsTried:
+    """Run them, and judge at 95 % confidence those that may be the cheapest."""
+    fleets = _asked_and_fixed(asked, load, progress)
+    smallest, count = fleets[-1].shown, len(asked.autoscalers)
+    if not count or smallest.attainment < asked.slo.attainment:
+        return FleetsTried(asked=asked, fleets=tuple(fleets))
+    tuner = Tuner(asked=asked, load=load, smallest=smallest, progress=progress)
+    scaled, fixed = tuner.with_tuned(fleets[:count]), fleets[count:]
+    judge, sure = judge_of(asked, load, smallest, progress), None
+    if judge is not None:
+        sure = judge.smallest_fixed(smallest)
+        fixed = _with_sure(asked, load, fixed, sure)
+        cheapest = next((fleet for fleet in fixed if fleet.shown.most_replicas == sure.replicas), None)
+        if cheapest is not None:
+            scaled = _judged(scaled, tuner, cheapest.shown.held_s, judge)
+    whole = replace(asked, autoscalers=tuple(fleet.scaler for fleet in scaled if fleet.scaler is not None))
+    return FleetsTried(asked=whole, fleets=(*scaled, *fixed), sure=sure)
+
+
+def _judged(scaled: "Fleets", tuner: Tuner, least_s: float, judge: Judge) -> "Fleets":
+    """Judge those that cost less than the cheapest fixed one that is sure, cheapest first, up to the first that is.
+
+    One with a better target that is not sure gives its place to the same autoscaler with the next target.
+    """
+    found, target = list(scaled), tuner.asked.slo.attainment
+    while True:
+        open_ones = [
+            place
+            for place, fleet in enumerate(found)
+            if fleet.is_sure is None and fleet.shown.attainment >= target and fleet.shown.held_s < least_s
+        ]
+        if not open_ones:
+            return found
+        place = min(open_ones, key=lambda place: found[place].shown.held_s)
+        fleet = found[place]
+        held_s = judge.held_s(fleet.name, _scaled_by(fleet.scaler))
+        found[place] = replace(fleet, is_sure=held_s is not None, held_if_slow_s=held_s)
+        if held_s is not None:
+            return found
+        later = tuner.next_target(fleet)
+        if later is not None and later.shown.held_s < least_s:
+            found[place] = later
+
+
+def _scaled_by(scaler: "Autoscaler | None") -> "Callable[[Question], Question]":
+    assert scaler is not None, "only autoscaled fleets are judged so"
+    return lambda one: replace(one, autoscalers=(scaler,))
+
+
+def _with_sure(asked: "Question", load: "LoadOverTime", fixed: "Fleets", sure: SureFleet) -> "Fleets":
+    """The fixed fleets, with the smallest that is sure before the smallest that is not."""
+    sizes = [fleet.shown.most_replicas for fleet in fixed]
+    if sure.replicas is not None and sure.replicas not in sizes:
+        fixed = [*fixed[:-1], asked.fixed_at(sure.replicas).fleet(0, load), fixed[-1]]
+    enough = asked.max_replicas + 1 if sure.replicas is None else sure.replicas
+    return [replace(fleet, is_sure=fleet.shown.most_replicas >= enough) for fleet in fixed]
+
+
+def _asked_and_fixed(asked: "Question", load: "LoadOverTime", progress: Watch) -> "Fleets":
     """What is asked for and, beside autoscalers, the smallest fixed fleet that meets the SLO, found by bisection."""
     names = asked.names
     total = len(names) + bool(asked.autoscalers)
@@ -37,7 +95,7 @@ def _asked_and_fixed(asked: "Question", load: "LoadOverTime", progress: Watch) -
         fleets.append(asked.fleet(number, load))
     few, many, smallest = asked.min_replicas, asked.max_replicas, fleets[-1]
     if not asked.autoscalers or smallest.shown.attainment < asked.slo.attainment:
-        return tuple(fleets)
+        return fleets
     tried = round(fleets[0].shown.mean_replicas)
     while few < many:
         tried = min(max(tried, few), many - 1)
@@ -49,39 +107,4 @@ def _asked_and_fixed(asked: "Question", load: "LoadOverTime", progress: Watch) -
         else:
             few = tried + 1
         tried = (few + many) // 2
-    return (*fleets, smallest) if smallest is not fleets[-1] else tuple(fleets)
-
-
-def _suggested(
-    asked: "Question", load: "LoadOverTime", fleets: "tuple[FleetOverTime, ...]", progress: Watch
-) -> "FleetOverTime | None":
-    """The autoscaler that did best, with the highest target that meets the SLO; None where it has no such target.
-
-    Or where one that was asked for is the cheapest, or no target saves GPU-hours. The last of `fleets` is the smallest
-    fixed one, which meets the SLO.
-    """
-    count, smallest = len(asked.autoscalers), fleets[-1].shown
-    target = asked.slo.attainment
-    least_s = min(fleet.shown.held_s for fleet in fleets if fleet.shown.attainment >= target)
-
-    def merit(number: int) -> tuple[float, float]:
-        shown = fleets[number].shown
-        return min(shown.attainment, target), -shown.held_s
-
-    closest = max(range(count), key=merit)
-    given, best = asked.autoscalers[closest], fleets[closest].shown
-    goal = goal_of(given)
-    is_cheapest = best.attainment >= target and best.held_s == least_s
-    if is_cheapest or not isinstance(given, str) or goal is None or smallest.most_replicas <= asked.min_replicas:
-        return None
-    for share in SUGGESTED:
-        changed = with_target(given, goal, share * smallest.in_flight_at_peak)
-        if changed is None:
-            return None
-        if changed in asked.autoscalers:
-            continue
-        progress(Progress(done=count, total=count + 1, note=changed))
-        found = replace(asked, autoscalers=(changed,)).fleet(0, load)
-        if found.shown.attainment >= target:
-            return found if found.shown.held_s < least_s else None
-    return None
+    return [*fleets, smallest] if smallest is not fleets[-1] else fleets

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -19,8 +20,10 @@ from headcount.inputs.routing import ReplicasInput
 from headcount.inputs.run import SeedInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries.autoscaling.confidence import SureFleet, sure_fleet
+from headcount.queries.autoscaling.confidence import SureFleet
 from headcount.queries.autoscaling.fleets import fleets_tried
+from headcount.queries.autoscaling.headroom import Headroom, headroom_of
+from headcount.queries.autoscaling.rows import DAY_S, HOUR_S, figures_of
 from headcount.queries.result import Result
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.events import Event, read_event
@@ -38,8 +41,6 @@ from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.presence import users_over_time
 from workloads.requests import RequestTable
 
-DAY_S: Final = 86_400.0
-HOUR_S: Final = 3600.0
 LONGEST_S: Final = 1e6  # of a run: eleven days
 AFTERWARDS_S: Final = 3600.0  # for what arrived last to be answered
 
@@ -51,8 +52,18 @@ class FleetOverTime:
     """What one fleet showed; `autoscaler` is None for a fixed one."""
 
     name: str
-    autoscaler: str | None
+    scaler: Autoscaler | None
     shown: OverTime
+    tuned_from: str | None = None
+    """The autoscaler that was asked for, where this one has another target."""
+    is_sure: bool | None = None
+    """Whether it meets the SLO at 95 % confidence, too; None where it was not judged."""
+    held_if_slow_s: float | None = None
+    """Replica-seconds with steps as long as 95 % of servers have at most; None where no autoscaler was judged sure."""
+
+    @property
+    def autoscaler(self) -> str | None:
+        return None if self.scaler is None else scaler_name(self.scaler)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +117,7 @@ class Question:
         until_s = load.duration_s if load.duration_s < LONGEST_S else operation.simulation.now_s
         return FleetOverTime(
             name=self.names[number],
-            autoscaler=None if scaler is None else scaler_name(scaler),
+            scaler=scaler,
             shown=over_time(operation, self.slo, until_s),
         )
 
@@ -179,53 +190,12 @@ def load_over_time(
     )
 
 
-def figures_of(
-    fleet: FleetOverTime, *, gpus: int, usd_per_gpu_hour: float | None, goal: Goal | None, target: float
-) -> Json:
-    """One fleet's figures, as JSON has them; `gpus` are those of a replica, `target` is the asked attainment."""
-    shown, found = fleet.shown, fleet.shown.result.to_json()
-    gpu_hours = shown.held_s * gpus / HOUR_S
-    usd = None if usd_per_gpu_hour is None else gpu_hours * usd_per_gpu_hour
-    return {
-        "fleet": fleet.name,
-        "autoscaler": fleet.autoscaler,
-        "aims_at": None if goal is None else goal.text,
-        "attainment": shown.attainment,
-        "meets_slo": shown.attainment >= target,
-        "replicas_mean": shown.mean_replicas,
-        "replicas_max": shown.most_replicas,
-        "replicas_ready_min": shown.least_ready,
-        "gpu_hours": gpu_hours,
-        "usd": usd,
-        "usd_per_day": None if usd is None else usd * DAY_S / shown.until_s,
-        **{name: found[name] for name in ("num_requests", "ttft_s", "tpot_s")},
-        "requests_interrupted": shown.num_taken,
-        "requests_lost": shown.num_lost,
-        "requests_unanswered": shown.num_unanswered,
-        **({} if shown.result.cancelled is None else {"requests_rejected": shown.num_rejected}),
-        **({} if shown.held_mean is None else {"held_mean": shown.held_mean}),
-        **({"tenants": [tenant.to_json() for tenant in shown.tenants]} if shown.tenants else {}),
-        "events": [
-            {
-                "event": each.event.kind,
-                "time_s": each.event.time_s,
-                "attainment_lowest_minute": each.lowest,
-                "recovered_after_s": each.recovered_s,
-            }
-            for each in shown.recoveries
-        ],
-        "replicas_over_time": [
-            {"time_s": count.time_s, "ready": count.ready, "starting": count.starting, "draining": count.draining}
-            for count in shown.history
-        ],
-    }
-
-
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AutoscalingResult(Result):
     """One load on autoscaled fleets, then on fixed ones: attainment, replicas over time, GPU-hours, cost.
 
-    The last one is the smallest fixed fleet that meets the SLO, or the largest allowed where none does.
+    The last one is the smallest fixed fleet that meets the SLO by mean step times, or the largest allowed where none
+    does; before it is the smallest that does at 95 % confidence.
     """
 
     kind = "autoscaling"
@@ -234,8 +204,6 @@ class AutoscalingResult(Result):
     load: LoadOverTime
     fleets: tuple[FleetOverTime, ...]
     sure: SureFleet | None = None  # beside autoscalers
-    suggested: str | None = None
-    """Of `fleets`, the one whose autoscaler was not asked for: it meets the SLO with the fewest GPU-hours."""
 
     def figures(self) -> Json:
         plan, first, later = self.question.plan, *self.question.stages()
@@ -254,6 +222,7 @@ class AutoscalingResult(Result):
             **({} if self.question.flow_control is None else {"flow_control": self.question.flow_control}),
             "fixed_at_95_percent_confidence": None if self.sure is None else self.sure.to_json(),
             "suggested": self.suggested,
+            "headroom": None if self.headroom is None else vars(self.headroom),
             "fleets": self.rows(),
         }
 
@@ -272,8 +241,34 @@ class AutoscalingResult(Result):
         return [*goals, *[None] * (len(self.fleets) - len(goals))]
 
     @property
+    def suggested(self) -> str | None:
+        """Of `fleets`, the cheapest that meets the SLO, if its autoscaler has a target that was not asked for."""
+        best = self.fleets[self.best]
+        return best.name if best.tuned_from is not None else None
+
+    @cached_property
+    def headroom(self) -> Headroom | None:
+        """What the load grows by while a replica starts; None without autoscalers."""
+        if not self.question.autoscalers or not self.meets(len(self.fleets) - 1):
+            return None
+        largest = self.fleets[len(self.question.autoscalers)].shown
+        return headroom_of(self.question, largest, self.fleets[-1].shown)
+
+    @property
+    def fixed_as_sure(self) -> int | None:
+        """The number of the smallest fixed fleet that meets the SLO at 95 % confidence, or by mean times if given."""
+        if self.sure is None:
+            return len(self.fleets) - 1
+        fixed = range(len(self.question.autoscalers), len(self.fleets))
+        sure = [number for number in fixed if self.fleets[number].is_sure]
+        return min(sure, key=lambda number: self.fleets[number].shown.held_s) if sure else None
+
+    @property
     def best(self) -> int:
-        """The number of the cheapest fleet that meets the SLO; where none does, of the one that comes closest."""
+        """The number of the cheapest fleet that meets the SLO at 95 % confidence, if one does.
+
+        Else of the cheapest that meets it by mean step times; where none does, of the one that comes closest.
+        """
         return self._best(range(len(self.fleets)))
 
     @property
@@ -287,6 +282,7 @@ class AutoscalingResult(Result):
 
     def _best(self, numbers: Sequence[int]) -> int:
         met = [number for number in numbers if self.meets(number)]
+        met = [number for number in met if self.fleets[number].is_sure] or met
         if met:
             return min(met, key=lambda number: self.fleets[number].shown.held_s)
         return max(numbers, key=lambda number: self.fleets[number].shown.attainment)
@@ -350,19 +346,15 @@ def simulate_autoscaling(
     given = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
     served = load_over_time(given, engine=plan.engine, profile=profile, duration_s=scaling.duration_s)
     _check_events(whole.events, served.duration_s)
-    whole, fleets = fleets_tried(whole, served, run.progress)
-    known = replace(known, plans=[plan], traffic=served.traffic, cancelled=fleets[0].shown.result.cancelled)
-    found = AutoscalingResult(
+    tried = fleets_tried(whole, served, run.progress)
+    known = replace(known, plans=[plan], traffic=served.traffic, cancelled=tried.fleets[0].shown.result.cancelled)
+    return AutoscalingResult(
         diagnostics=find_diagnostics(known, strict=strict),
-        question=whole,
+        question=tried.asked,
         load=served,
-        fleets=fleets,
-        suggested=whole.names[len(scalers)] if len(whole.autoscalers) > len(scalers) else None,
+        fleets=tried.fleets,
+        sure=tried.sure,
     )
-    if not scalers or not found.meets(len(fleets) - 1):
-        return found
-    best = whole.autoscalers[found.best] if found.best < len(whole.autoscalers) else None
-    return replace(found, sure=sure_fleet(whole, served, fleets[-1].shown, best, run.progress))
 
 
 def _profile(given: str | Profile | None) -> Profile | None:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from files.documents import Json, ReadJson
-from headcount.queries.autoscaling.over_time import DAY_S, HOUR_S, AutoscalingResult, FleetOverTime
+from headcount.queries.autoscaling.over_time import AutoscalingResult, FleetOverTime
+from headcount.queries.autoscaling.rows import HOUR_S
+from headcount.queries.autoscaling.targets import SHARES
 from headcount.queries.report_data.study import MOST_TIMES
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of, titles
 from headcount.text.simulated import TENANTS
-from headcount.text.units import dollars, milliseconds, percent, seconds
+from headcount.text.units import counted, dollars, milliseconds, percent, seconds
 from headcount.text.words import joined, sentence, settings_text, step_time_error
 from headcount.views.report_data.assumptions import gpu_rows, of_terms
 from headcount.views.report_data.deployment import deployment_json
@@ -19,12 +19,19 @@ from headcount.views.report_data.memory import memory_json
 from headcount.views.summary.summary import Summary, risk_of
 from simulator.fleet.startup import STORAGES
 
+
+def _sureness(row: ReadJson) -> str:
+    sure = row["meets_slo_at_95_percent_confidence"]
+    return "–" if sure is None else "met" if sure else "missed"
+
+
 COLUMNS = (
     Column[ReadJson]("fleet", lambda row: str(row["fleet"]), is_text=True),
     Column[ReadJson]("replicas", lambda row: f"{row['replicas_mean']:.2f}"),
     Column[ReadJson]("most", lambda row: str(row["replicas_max"])),
     Column[ReadJson]("attainment", lambda row: percent(round(row["attainment"], 4))),
     Column[ReadJson]("SLO", lambda row: "met" if row["meets_slo"] else "missed", is_text=True),
+    Column[ReadJson]("95 % conf.", _sureness, is_text=True),
     Column[ReadJson]("TTFT p95", lambda row: seconds(row["ttft_s"]["p95"])),
     Column[ReadJson]("TPOT p95", lambda row: milliseconds(row["tpot_s"]["p95"])),
     Column[ReadJson]("GPU-hours", lambda row: f"{row['gpu_hours']:,.1f}"),
@@ -35,81 +42,81 @@ COLUMNS = (
 )
 
 
+HOURS_A_DAY = 24
+MOST_COLUMNS = 100
+MOST_GOALS = 4  # autoscalers of which each says what it aims at
+WHOLE_FROM_USD = 100
+
+
 def head(answer: AutoscalingResult) -> list[Block]:
     plan, asked = answer.question.plan, answer.question
     sizes = f"{asked.min_replicas} to {asked.max_replicas}" if asked.autoscalers else f"{asked.max_replicas}"
     what = f"{plan.architecture.name} on {sizes} replicas of {plan.gpus} × {plan.gpu.name}"
-    return [Line(bold=f"{what}: {answer.load.words}"), Line(f"SLO: {asked.slo}"), Line(_said(answer))]
+    return [Line(bold=f"{what}: {answer.load.words}"), Line(f"SLO: {asked.slo}"), *map(Line, _said(answer))]
 
 
-def _said(answer: AutoscalingResult) -> str:
+def _said(answer: AutoscalingResult) -> list[str]:
+    """The answer, a sentence a line, without the full stop."""
     rows, target = answer.rows(), percent(answer.question.slo.attainment)
     best, row = answer.best, rows[answer.best]
     if len(rows) == 1:
         met = f"{_attained(row)} of requests meet the SLO with {row['fleet']} replicas"
-        return met if answer.meets(best) else f"{met}, which misses the {target} asked for: raise --max-replicas"
+        return [met if answer.meets(best) else f"{met}, which misses the {target} asked for: raise --max-replicas"]
     if not answer.meets(best):
-        return (
-            f"No fleet meets the SLO for {target} of requests. {row['fleet']} comes closest with {_attained(row)}. "
-            "Raise --max-replicas, or relax the SLO"
-        )
-    tried = ", tried beside what you asked for," if row["fleet"] == answer.suggested else ""
-    cheapest = (
-        f"In this run {row['fleet']}{tried} is the cheapest fleet that meets the SLO: {_attained(row)} of requests"
-    )
-    cheapest += f", {_cost(row)}{_surely(answer, best)}"
+        return [
+            f"No fleet meets the SLO for {target} of requests. {row['fleet']} comes closest with {_attained(row)}",
+            "Raise --max-replicas, or relax the SLO",
+        ]
+    sure, usd = answer.fleets[best].is_sure, row["usd_per_day"]
+    how = " at 95 % confidence" if sure else "" if answer.sure is None else " by mean step times"
+    cheapest = f"The cheapest fleet that meets the SLO{how}: {row['fleet']}, "
     if row["autoscaler"] is None:
-        return f"{cheapest}. {_scaled_said(answer)}"
-    fixed = rows[-1]
-    than = f"{_more_or_less(row, fixed)} GPU-hours than {fixed['fleet']}"
-    than += f" ({_attained(fixed)})" if fixed["meets_slo"] else f", which misses it ({_attained(fixed)})"
-    return f"{cheapest}, {than}{_aiming(row, '. It aims at ')}"
+        said = [f"{cheapest}{_cost(row)}", *_scaled_said(answer)]
+    else:
+        slow = row["usd_per_day_if_slow"]
+        slowly = f" (${_whole(slow)} where steps are slow)" if slow is not None and _whole(slow) != _whole(usd) else ""
+        said = [f"{cheapest}{_replicas(row)}, {_cost(row)}{slowly}", *_beside_fixed(answer), *_aiming(row)]
+    if answer.sure is not None and answer.sure.replicas is None:
+        said.append(f"At 95 % confidence, fixed at {answer.question.max_replicas} misses it: raise --max-replicas")
+    return said
 
 
-def _surely(answer: AutoscalingResult, best: int) -> str:
-    """What the fixed fleet is at 95 % confidence; nothing where step times were given."""
-    sure, smallest = answer.sure, answer.fleets[-1].shown
-    if sure is None:
-        return ""
-    itself = "" if sure.autoscaled is None else "it misses it, and "
-    if sure.replicas is None:
-        most = answer.question.max_replicas
-        missed = f"fixed at {most} misses it: raise --max-replicas"
-        if sure.autoscaled:
-            return f" (also at 95 % confidence, where {missed})"
-        return f" (by mean step times; at 95 % confidence, {itself}{missed})"
-    if sure.replicas == smallest.most_replicas and best == len(answer.fleets) - 1:
-        return " (also at 95 % confidence)"
-    hours = sure.replicas * answer.question.plan.gpus * smallest.until_s / HOUR_S
-    price = answer.question.plan.gpu.usd_per_hour
-    usd = None if price is None else hours * price * DAY_S / smallest.until_s
-    cost = _cost({"gpu_hours": hours, "usd_per_day": usd})
-    if sure.autoscaled:
-        return f" (also at 95 % confidence, as fixed at {sure.replicas} does: {cost})"
-    return f" (by mean step times; at 95 % confidence, {itself}fixed at {sure.replicas} meets it: {cost})"
+def _replicas(row: ReadJson) -> str:
+    least, most = row["replicas_ready_min"], row["replicas_max"]
+    return f"{least} to {most} replicas" if least < most else counted(most, "replica")
 
 
-def _scaled_said(answer: AutoscalingResult) -> str:
+def _beside_fixed(answer: AutoscalingResult) -> list[str]:
+    """What the smallest fixed fleet that meets the SLO as surely costs."""
+    rows, number = answer.rows(), answer.fixed_as_sure
+    row, fixed = rows[answer.best], rows[-1 if number is None else number]
+    as_safe = " as safe" if answer.fleets[answer.best].is_sure else ""
+    saved = f"{1 - row['gpu_hours'] / fixed['gpu_hours']:.0%}"
+    needs = f"A fixed fleet{as_safe} needs {counted(fixed['replicas_max'], 'replica')}, {_cost(fixed)}"
+    return [f"{needs}: autoscaling saves {saved}"]
+
+
+def _scaled_said(answer: AutoscalingResult) -> list[str]:
     """What the best autoscaler does where a fixed fleet is cheaper, and which of its settings to change."""
     rows, number = answer.rows(), answer.best_scaled
     assert number is not None, "one fixed fleet alone has a sentence of its own"
     row, goal = rows[number], answer.goals[number]
-    if answer.meets(number):
-        more = _more_or_less(row, rows[answer.best])
-        said = f"{row['fleet']} meets it, too, with {more} GPU-hours ({_attained(row)}){_aiming(row, '; it aims at ')}"
-        if goal is None:
-            return said
-        peak, fixed = answer.in_flight_at_peak, rows[-1]["fleet"]
-        is_below = goal.in_flight is not None and goal.in_flight < peak
-        below = f", below the {peak:,.3g} that each replica of {fixed} has in its busiest hour" if is_below else ""
-        return f"{said}. For fewer replicas, give {goal.for_fewer}{below}"
-    said = f"No autoscaler meets it with these settings. {row['fleet']} comes closest with {_attained(row)}"
-    said += _aiming(row, "; it aims at ")
-    return said if goal is None else f"{said}. For more replicas, give {goal.for_more}"
+    if not answer.meets(number):
+        said = f"No autoscaler meets it with these settings. {row['fleet']} comes closest with {_attained(row)}"
+        more = [] if goal is None else [f"For more replicas, give {goal.for_more}"]
+        return [said, *_aiming(row), *more]
+    if row["gpu_hours"] < rows[answer.best]["gpu_hours"]:
+        return [
+            f"With {row['fleet']} it costs less ({_cost(row)}), but it meets the SLO by mean step times alone",
+            *_aiming(row),
+        ]
+    more_hours = f"{row['gpu_hours'] / rows[answer.best]['gpu_hours'] - 1:.1%} more GPU-hours"
+    said = f"With {row['fleet']} the SLO is met, too, with {more_hours} ({_attained(row)})"
+    return [said, *_aiming(row), *([] if goal is None else [f"For fewer replicas, give {goal.for_fewer}"])]
 
 
-def _aiming(row: ReadJson, before: str) -> str:
-    return "" if row["aims_at"] is None else f"{before}{row['aims_at']}"
+def _aiming(row: ReadJson) -> list[str]:
+    return [] if row["aims_at"] is None else [f"It aims at {row['aims_at']}"]
 
 
 def _attained(row: ReadJson) -> str:
@@ -119,17 +126,17 @@ def _attained(row: ReadJson) -> str:
 def _cost(row: ReadJson) -> str:
     """What a fleet costs; its GPU-hours where its GPU has no price."""
     usd = row["usd_per_day"]
-    return f"{row['gpu_hours']:,.1f} GPU-hours" if usd is None else f"${dollars(usd)} a day"
+    return f"{row['gpu_hours']:,.1f} GPU-hours" if usd is None else f"${_whole(usd)} a day"
 
 
-def _more_or_less(row: ReadJson, other: ReadJson) -> str:
-    share = row["gpu_hours"] / other["gpu_hours"] - 1
-    return f"{abs(share):.1%} {'fewer' if share < 0 else 'more'}"
+def _whole(usd: float) -> str:
+    return f"{usd:,.0f}" if usd >= WHOLE_FROM_USD else dollars(usd)
 
 
 def body(answer: AutoscalingResult) -> list[Block]:
     rows = answer.rows()
-    columns = COLUMNS if "requests_rejected" in rows[0] else COLUMNS[:-1]
+    columns = [column for column in COLUMNS if column.title != "95 % conf." or answer.sure is not None]
+    columns = columns if "requests_rejected" in rows[0] else columns[:-1]
     dim = [Line(text, dim=True) for text in _explained(answer)]
     return [table_of(columns, rows), Line(), *_tenants(answer), *_by_hour(answer), *_events(answer), *dim]
 
@@ -145,10 +152,17 @@ def _by_hour(answer: AutoscalingResult) -> list[Block]:
     shown = fleet.shown
     if shown.until_s < 2 * HOUR_S:
         return []
-    hours = np.arange(int(shown.until_s // HOUR_S))
-    held = [sum(_held(shown.history, hour * HOUR_S, (hour + 1) * HOUR_S)) for hour in hours]
-    text = " ".join(f"{value:.1f}" for value in held)
-    return [Line(f"replicas by hour, {fleet.name}: {text}"), Line()]
+    hours = range(int(shown.until_s // HOUR_S))
+    held = [f"{sum(_held(shown.history, hour * HOUR_S, (hour + 1) * HOUR_S)):.1f}" for hour in hours]
+    wide = max(map(len, held))
+    a_line = HOURS_A_DAY if wide * HOURS_A_DAY + HOURS_A_DAY <= MOST_COLUMNS else HOURS_A_DAY // 2
+    lines = [Line(f"replicas by hour of the {'day' if len(held) <= HOURS_A_DAY else 'run'}, {fleet.name}:")]
+    for start in range(0, len(held), a_line):
+        row = hours[start : start + a_line]
+        if start < HOURS_A_DAY:
+            lines.append(Line(" ".join(f"{hour:>{wide}}" for hour in row), dim=True))
+        lines.append(Line(" ".join(f"{held[hour]:>{wide}}" for hour in row)))
+    return [*lines, Line()]
 
 
 def _events(answer: AutoscalingResult) -> list[Block]:
@@ -176,39 +190,69 @@ def _explained(answer: AutoscalingResult) -> list[str]:
     return [
         settings_text(plan),
         *_goals_said(answer),
-        *_other_targets(answer),
+        *_tuned_said(answer),
         *([] if asked.flow_control is None else [f"flow control: {asked.flow_control}"]),
         f"start-up of a replica: {first.total_s:,.0f} s on a new node ({parts}), {later.total_s:,.0f} s on a node that "
         "has started one before; its GPUs are billed from the scale-up request",
+        *_starts_said(answer),
         f"requests of a failed replica, or unfinished after {asked.grace_period_s:g} s of draining, {again}",
     ]
 
 
 def _goals_said(answer: AutoscalingResult) -> list[str]:
-    """What each autoscaler aims at, and its headroom below what a replica of the fixed fleet carries."""
+    """What the autoscalers aim at, and the headroom below what a fixed fleet's replica carries; of many, the best's."""
     fixed, peak = answer.fleets[-1].name, answer.in_flight_at_peak
     lines = []
-    for fleet, goal in zip(answer.fleets, answer.goals, strict=True):
-        if goal is None:
+    for number, (fleet, goal) in enumerate(zip(answer.fleets, answer.goals, strict=True)):
+        is_shown = fleet.tuned_from is None and len(answer.question.autoscalers) <= MOST_GOALS
+        if goal is None or not (is_shown or number == answer.best_scaled):
             continue
-        room = "" if goal.in_flight is None else _headroom(goal.in_flight, peak, fixed)
+        room = "" if goal.in_flight is None else _room(goal.in_flight, peak, fixed)
         lines.append(f"{fleet.name} aims at {goal.text}{room}")
     return lines
 
 
-def _other_targets(answer: AutoscalingResult) -> list[str]:
-    """That one autoscaler alone was tried with another target."""
-    asked = [fleet.name for fleet in answer.fleets if fleet.autoscaler and fleet.name != answer.suggested]
-    if answer.suggested is None or len(asked) < 2:
-        return []
-    return [f"{joined(asked)} ran as they were asked for: only the best of them was tried with another target"]
-
-
-def _headroom(target: float, peak: float, fixed: str) -> str:
+def _room(target: float, peak: float, fixed: str) -> str:
     carried = f"the {peak:,.3g} that each replica of {fixed} has in its busiest hour"
     if target >= peak:
         return f": no headroom below {carried}"
     return f": {1 - target / peak:.0%} headroom below {carried}"
+
+
+def _starts_said(answer: AutoscalingResult) -> list[str]:
+    """What the load grows by within a start, the target that leaves, and what starts cost the best autoscaler."""
+    room, number = answer.headroom, answer.best_scaled
+    if room is None or number is None:
+        return []
+    needed = (
+        f"headroom for a start: within {room.start_s:,.0f} s the load grows by at most {room.growth - 1:.0%}; a target "
+        f"of up to {room.target_in_flight:,.3g} requests in flight leaves room for all of it"
+    )
+    fleet, starts = answer.fleets[number], answer.fleets[number].shown.starts
+    if starts.attainment is None or starts.attainment_else is None:
+        return [f"{needed}; {fleet.name} starts {starts.num_starts or 'no'} replicas under load"]
+    met, other = (percent(round(share, 3)) for share in (starts.attainment, starts.attainment_else))
+    return [
+        f"{needed}. {fleet.name} has {counted(starts.num_starts, 'start')}: {met} of requests that arrive within one "
+        f"meet the SLO, {other} of the others"
+    ]
+
+
+def _tuned_said(answer: AutoscalingResult) -> list[str]:
+    """With which targets each autoscaler was tried, and which have none."""
+    fleets = answer.fleets[: len(answer.question.autoscalers)]
+    asked = [(fleet, goal) for fleet, goal in zip(fleets, answer.goals, strict=False) if fleet.tuned_from is None]
+    if answer.headroom is None or answer.fleets[-1].shown.most_replicas <= answer.question.min_replicas:
+        return []
+    tried = [fleet.name for fleet, goal in asked if goal is not None and goal.target is not None]
+    rigid = [fleet.name for fleet, goal in asked if goal is None or goal.target is None]
+    shares = joined([f"{100 * share:.0f}" for share in SHARES])
+    said = (
+        f"{joined(tried)} also ran with targets of {shares} % of what each replica of {answer.fleets[-1].name} has in "
+    )
+    said += "its busiest hour: shown is the first that meets the SLO and saves GPU-hours"
+    none = f"{joined(rigid)} {'has' if len(rigid) == 1 else 'have'} no target per replica to try"
+    return [*([said] if tried else []), *([none] if rigid else [])]
 
 
 def summary(answer: AutoscalingResult) -> Summary:
@@ -216,7 +260,7 @@ def summary(answer: AutoscalingResult) -> Summary:
     row = answer.rows()[answer.best]
     return Summary(
         question=f"How does {plan.architecture.name} on {plan.gpu.name} serve {answer.load.words}?",
-        answer=sentence(f"{_said(answer)}."),
+        answer=" ".join(sentence(f"{text}.") for text in _said(answer)),
         figures=(
             ("GPU-hours", f"{row['gpu_hours']:,.1f}"),
             *((("cost", f"${row['usd_per_day']:,.0f} a day"),) if row["usd_per_day"] is not None else ()),

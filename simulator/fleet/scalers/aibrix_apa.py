@@ -8,7 +8,7 @@ import math
 
 from files.schema import NotNegative, Positive, Share, Strict
 from simulator.fleet.scaler import Goal, Observed, goal_of_target
-from simulator.fleet.scalers.hpa import IN_FLIGHT, METRICS, Metric, Proposals
+from simulator.fleet.scalers.hpa import METRICS, Metric, Proposals
 
 
 class Settings(Strict, frozen=True, kw_only=True):
@@ -24,8 +24,7 @@ class Settings(Strict, frozen=True, kw_only=True):
 
     @property
     def goal(self) -> Goal:
-        in_flight = self.target_value if self.metric in IN_FLIGHT else None
-        return goal_of_target(METRICS[self.metric], self.target_value, "target_value", in_flight)
+        return goal_of_target(METRICS[self.metric], self.target_value, "target_value", self.metric)
 
 
 class Scaler:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from files.errors import HeadcountError
 from files.schema import NotNegative, Positive, Strict
-from simulator.fleet.scaler import Goal, Observed, goal_of_target
+from simulator.fleet.scaler import REQUESTS_PER_S, Goal, Observed, goal_of_target
 
 THRESHOLDS = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}  # of held and queued KV over all: one more, one fewer
 
@@ -29,7 +29,7 @@ class Settings(Strict, frozen=True, kw_only=True):
     @property
     def goal(self) -> Goal:
         if self.mode == "throughput":
-            return goal_of_target("requests per second", self.engine_rps, "engine_rps")
+            return goal_of_target("requests per second", self.engine_rps, "engine_rps", REQUESTS_PER_S)
         up, down = THRESHOLDS[self.optimization_target]
         return Goal(
             text=f"{down:.0%} to {up:.0%} of the KV cache held or queued for (optimization_target)",

@@ -19,7 +19,6 @@ METRICS: Final[Mapping[Metric, str]] = {
     "waiting": "waiting requests",
     "kv_usage": "of the KV cache in use",
 }
-IN_FLIGHT: Final = ("in_flight", "running")  # metrics that grow with the load from its first request on
 
 
 class Settings(Strict, frozen=True, kw_only=True):
@@ -35,8 +34,7 @@ class Settings(Strict, frozen=True, kw_only=True):
 
     @property
     def goal(self) -> Goal:
-        in_flight = self.target_average_value if self.metric in IN_FLIGHT else None
-        return goal_of_target(METRICS[self.metric], self.target_average_value, "target_average_value", in_flight)
+        return goal_of_target(METRICS[self.metric], self.target_average_value, "target_average_value", self.metric)
 
 
 class Scaler:

@@ -21,8 +21,7 @@ class Settings(Strict, frozen=True, kw_only=True):
 
     @property
     def goal(self) -> Goal:
-        in_flight = self.threshold if self.metric in hpa.IN_FLIGHT else None
-        return goal_of_target(hpa.METRICS[self.metric], self.threshold, "threshold", in_flight)
+        return goal_of_target(hpa.METRICS[self.metric], self.threshold, "threshold", self.metric)
 
 
 class Scaler:

@@ -29,7 +29,7 @@ class Settings(Strict, frozen=True, kw_only=True):
     @property
     def goal(self) -> Goal:
         setting = "container_concurrency_target_default"
-        return goal_of_target("requests in flight", self.target, setting, self.target)
+        return goal_of_target("requests in flight", self.target, setting, "in_flight")
 
 
 class Scaler:

@@ -24,7 +24,7 @@ class Settings(Strict, frozen=True, kw_only=True):
     @property
     def goal(self) -> Goal:
         target = self.target_ongoing_requests
-        return goal_of_target("ongoing requests", target, "target_ongoing_requests", target)
+        return goal_of_target("ongoing requests", target, "target_ongoing_requests", "in_flight")
 
 
 class Scaler:
