@@ -91,7 +91,7 @@ def _beside_fixed(answer: AutoscalingResult) -> list[str]:
     rows, number = answer.rows(), answer.fixed_as_sure
     row, fixed = rows[answer.best], rows[-1 if number is None else number]
     as_safe = " as safe" if answer.fleets[answer.best].is_sure else ""
-    saved = f"{1 - row['gpu_hours'] / fixed['gpu_hours']:.0%}"
+    saved = percent(round(1 - row["gpu_hours"] / fixed["gpu_hours"], 2))
     needs = f"A fixed fleet{as_safe} needs {counted(fixed['replicas_max'], 'replica')}, {_cost(fixed)}"
     return [f"{needs}: autoscaling saves {saved}"]
 
@@ -224,9 +224,10 @@ def _starts_said(answer: AutoscalingResult) -> list[str]:
     room, number = answer.headroom, answer.best_scaled
     if room is None or number is None:
         return []
+    grows, target = percent(round(room.growth - 1, 2)), f"{room.target_in_flight:,.3g}"
     needed = (
-        f"headroom for a start: within {room.start_s:,.0f} s the load grows by at most {room.growth - 1:.0%}; a target "
-        f"of up to {room.target_in_flight:,.3g} requests in flight leaves room for all of it"
+        f"headroom for a start: within {room.start_s:,.0f} s the load grows by at most {grows}; a target of up to "
+        f"{target} requests in flight leaves room for all of it"
     )
     fleet, starts = answer.fleets[number], answer.fleets[number].shown.starts
     if starts.attainment is None or starts.attainment_else is None:

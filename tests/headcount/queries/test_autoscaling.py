@@ -177,7 +177,8 @@ def test_what_a_start_costs_is_counted_and_headroom_is_for_the_growth_within_one
     met = starts.attainment * starts.num_requests + starts.attainment_else * (total - starts.num_requests)
     assert met / total == pytest.approx(shown.attainment, rel=1e-3)  # a few arrive after the end
     said = " ".join(str(answer).split())
-    assert f"the load grows by at most {room.growth - 1:.0%}; a target of up to {room.target_in_flight:,.3g}" in said
+    grows = f"{100 * (room.growth - 1):.0f} %"
+    assert f"the load grows by at most {grows}; a target of up to {room.target_in_flight:,.3g}" in said
 
 
 def test_replicas_stand_below_their_hours() -> None:
