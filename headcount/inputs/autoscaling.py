@@ -8,7 +8,7 @@ from simulator.engines.values import ROUTER, Duration, Listed, Switch, Text, Who
 from simulator.fleet.events import Event
 from simulator.fleet.scaler import ScalerFactory
 from simulator.fleet.startup import Startup
-from workloads.daily_profile import Profile
+from workloads.daily_profile import Profile, read_profile
 
 Autoscaler = str | ScalerFactory
 
@@ -31,8 +31,8 @@ class AutoscalingInput(Inputs, heading="Autoscaling and failures"):
     )
     daily_profile: str | Profile | None = given(
         Text(),
-        "Daily load profile: 'day' (RAGPulse's), or requests by hour, 24 for a day or 168 for a week. --users is the "
-        "busiest hour's.",
+        "Load over time: day (RAGPulse's mean day), week (RAGPulse's week by hour), or requests by hour, 24 for a day "
+        "or 168 for a week. --users is the busiest hour's.",
     )
     duration_s: float | None = given(
         Duration(), "Length of the run.", default_text="1h, or the profile's days", flag="duration"
@@ -61,3 +61,9 @@ class AutoscalingInput(Inputs, heading="Autoscaling and failures"):
         default=False,
         flag="lose-requests",
     )
+
+    @property
+    def profile(self) -> Profile | None:
+        """The day or week, read. Raises HeadcountError for what is none."""
+        given = self.daily_profile
+        return read_profile(given) if isinstance(given, str) else given

@@ -12,13 +12,22 @@ from headcount.text.units import clock
 from simulator.engines.values import Duration, Extra, Number, Share, Text, TokenCount, WholeNumber
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
-from workloads.daily_profile import ONE_ZONE, RAGPULSE, WORKING_DAY, Profile, read_profile, read_zones
-from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, Demand, StandIn, check_links, demand
+from workloads.daily_profile import MEAN_DAY, ONE_ZONE, RAGPULSE, Profile, read_profile, read_zones
+from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, PEAK_HOUR_SHARE, Demand, StandIn, check_links, demand
 
 MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
 MOST_SPARE: Final = 1000  # servers
-_ZONES: Final = f"the time zones as given, the day as in {RAGPULSE}"
+_ZONES: Final = f"the time zones as given, the day as in {RAGPULSE}, by hour of the day"
 _NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else tells
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanLoad:
+    """Load of a mean hour over that of the peak."""
+
+    value: float
+    of_mean_day: float | None = None
+    """Where `value` is assumed, what another reading of the same trace gives."""
 
 
 _PEOPLE: Final = WholeNumber(1, MOST_PEOPLE)
@@ -45,8 +54,8 @@ class PeopleInput(Inputs, heading="People"):
     )
     daily_profile: str | Profile | None = given(
         Text(),
-        "Requests by hour: 24 numbers for a day or 168 for a week, separated by commas.",
-        default_text="RAGPulse's day",
+        "Load over time: day (RAGPulse's mean day), week (RAGPulse's week by hour), or requests by hour, 24 for a day "
+        "or 168 for a week.",
     )
     time_zones: str | Mapping[float, float] | None = given(
         Text(), "Share of people by time zone, in hours ahead of UTC, such as +1=60%,-5=40%.", default_text="all in one"
@@ -101,16 +110,24 @@ class PeopleInput(Inputs, heading="People"):
         return (1 + self.growth) * (1 + self.headroom)
 
     @property
-    def mean_over_peak(self) -> float | None:
-        """Load of a mean hour over that of the peak; None where nothing was said of either."""
-        if self.profile is None and self.zones is None:
-            return None
-        return (self.profile or WORKING_DAY).mean_over_peak(self.zones or ONE_ZONE)
+    def mean_over_peak(self) -> MeanLoad:
+        """Of an hour: as the chain has it from tokens per day, so that a month has the tokens of its days.
+
+        Without a profile and a peak-hour share, the default share's; beside it, that of RAGPulse's mean day.
+        """
+        zones = self.zones or ONE_ZONE
+        if self.profile is not None:
+            return MeanLoad(value=self.profile.mean_over_peak(zones))
+        share = PEAK_HOUR_SHARE.value if self.peak_hour_share is None else self.peak_hour_share
+        value = min(1 / (24 * share * self._peak[0]), 1.0)
+        return MeanLoad(
+            value=value, of_mean_day=MEAN_DAY.mean_over_peak(zones) if self.peak_hour_share is None else None
+        )
 
     @property
     def _peak(self) -> tuple[float, float]:
         """The peak of people in several time zones over that of all in one, and its hour in UTC."""
-        return (self.profile or WORKING_DAY).peak(self.zones or ONE_ZONE)
+        return (self.profile or MEAN_DAY).peak(self.zones or ONE_ZONE)
 
     @property
     def peak_text(self) -> str:
@@ -118,7 +135,7 @@ class PeopleInput(Inputs, heading="People"):
         if self.profile is None and self.zones is None:
             return ""
         hour = self._peak[1]
-        day = (self.profile or WORKING_DAY).day_of(hour)
+        day = (self.profile or MEAN_DAY).day_of(hour)
         return " ".join(filter(None, (day, clock(hour), "local time" if self.zones is None else "UTC")))
 
     def _hours(self, start: str) -> dict[str, StandIn]:

@@ -44,7 +44,7 @@ class PriceInput(GPUPriceInput):
     api_input_price: float | None = given(_USD, "Price of a million input tokens of an API to compare with.")
     api_output_price: float | None = given(_USD, "Price of a million output tokens of that API.")
     utilization: float | None = given(
-        Share(), "Mean load as a share of the peak load.", default_text="29%, from the peak-hour share"
+        Share(), "Mean load as a share of the peak load.", default_text="29%, RAGPulse's week; 61% in its mean day"
     )
 
 

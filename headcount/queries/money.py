@@ -6,17 +6,15 @@ from typing import Final
 
 from files.documents import Json
 from files.errors import HeadcountError
+from headcount.inputs.people import MeanLoad
 from headcount.text.words import joined
 from kvcache.gpus.gpu import GIVEN_PRICE, GPU
-from workloads.demand import PEAK_HOUR_SHARE
 
 HOURS_PER_MONTH: Final = 730.0  # 8,760 hours of a year / 12
 SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600
 IDLE_SHARE_OF_TDP: Final = 0.15
 """Where no idle power is published, by judgement: an idle H200 draws 74 W of 700 (conservemode.com/case-studies, read
 2026-11), and a CUDA context adds 26 to 66 W (arXiv 2605.23918, 2026-04)."""
-MEAN_OVER_PEAK: Final = 1 / (24 * PEAK_HOUR_SHARE.value)
-"""Load of a mean hour over that of the busiest, where the busiest has the default share of a day."""
 _MOST_USD: Final = 1e6  # per GPU and hour, or per million tokens
 
 
@@ -170,7 +168,12 @@ class Money:
     api_input_usd: float | None
     api_output_usd: float | None
     utilization: float
-    utilization_is_assumed: bool
+    utilization_of_mean_day: float | None = None
+    """Where the utilization is assumed, the other one that RAGPulse gives."""
+
+    @property
+    def utilization_is_assumed(self) -> bool:
+        return self.utilization_of_mean_day is not None
 
     def beside_api(self, usd_per_month: float | None, traffic: Traffic) -> BreakEven | None:
         """What an API would cost for that traffic; None without its prices."""
@@ -184,18 +187,15 @@ class Money:
         )
 
 
-def money_of(
-    api_input: float | None, api_output: float | None, utilization: float | None, mean_over_peak: float | None
-) -> Money:
-    """`mean_over_peak` is what the day's profile says, if there is one."""
+def money_of(api_input: float | None, api_output: float | None, utilization: float | None, mean: MeanLoad) -> Money:
+    """With the mean load that people's day or week has, where no utilization is given."""
     if (api_input is None) != (api_output is None):
         raise HeadcountError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
-    utilization = mean_over_peak if utilization is None else utilization
     found = Money(
         api_input_usd=api_input,
         api_output_usd=api_output,
-        utilization=MEAN_OVER_PEAK if utilization is None else utilization,
-        utilization_is_assumed=utilization is None,
+        utilization=mean.value if utilization is None else utilization,
+        utilization_of_mean_day=mean.of_mean_day if utilization is None else None,
     )
     nobody = Traffic(users=0, input_tokens_per_s=0, output_tokens_per_s=0, utilization=found.utilization)
     found.beside_api(None, nobody)  # checks the prices before any work

@@ -132,6 +132,20 @@ class PlanResult(Result):
         """Beside an API at the prices given; None without prices, or without a fleet."""
         return None if self.peak is None else self.money.beside_api(self.usd_per_month, self.peak)
 
+    @property
+    def break_even_utilization(self) -> float | None:
+        """Mean load over the peak's from which own GPUs cost less, perhaps above 1; None without an API that bills."""
+        found = self.break_even
+        return None if found is None or found.load_share is None else found.load_share * self.money.utilization
+
+    @cached_property
+    def break_even_of_mean_day(self) -> BreakEven | None:
+        """Beside the API at the other mean load, where it is assumed."""
+        other = self.money.utilization_of_mean_day
+        if self.peak is None or other is None:
+            return None
+        return self.money.beside_api(self.usd_per_month, replace(self.peak, utilization=other))
+
     @cached_property
     def spare_tried(self) -> SpareTried | None:
         """How the cheapest fleet comes through the failure of its spare servers, simulated; None where it was not."""
@@ -167,6 +181,8 @@ class PlanResult(Result):
             "costs": asdict(costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak)) if best and self.peak else None,
             "utilization": self.money.utilization,
             "utilization_assumed": self.money.utilization_is_assumed,
+            "utilization_of_mean_day": self.money.utilization_of_mean_day,
+            "break_even_utilization": self.break_even_utilization,
             "break_even": self.break_even.to_json() if self.break_even else None,
         }
 

@@ -20,6 +20,7 @@ from simulator.tenants import TenantFigures, tenant_figures
 FloatArray = NDArray[np.float64]
 MOST_WINDOWS = 144  # ten minutes each over a day
 LOOK_S = 60.0  # to which recovery is stated
+MOST_LOOK_S = 600.0  # between looks at the requests in flight, for their mean over the busiest hour
 LOOKS_A_SPAN = 20  # at the requests in flight, for their mean over a span of time
 STEADY_S = 300.0  # the target is met for so long once a fleet has recovered
 
@@ -86,8 +87,10 @@ class OverTime:
     @property
     def in_flight_at_peak(self) -> float:
         """Requests in flight per replica of a fixed fleet, on average over its busiest hour."""
-        in_flight = self.in_flight.sum(axis=1)
-        windows = min(max(round(HOUR_S * len(in_flight) / self.until_s), 1), len(in_flight))
+        in_flight, look_s = self.in_flight.sum(axis=1), self.until_s / len(self.in_flight)
+        if look_s > MOST_LOOK_S:  # of more than a day: windows are too long for an hour's mean
+            in_flight, look_s = self._in_flight_at(np.arange(0.0, self.until_s, MOST_LOOK_S)), MOST_LOOK_S
+        windows = min(max(round(HOUR_S / look_s), 1), len(in_flight))
         return float(np.convolve(in_flight, np.full(windows, 1 / windows), "valid").max()) / self.most_replicas
 
     def growth_within(self, span_s: float, least: float) -> float:
@@ -95,16 +98,21 @@ class OverTime:
 
         Fewer than `least` in flight count as `least`.
         """
-        times = self.result.times
-        came = np.isfinite(times.e2e_s)
-        arrival_s, left_s = np.sort(times.arrival_s[came]), np.sort((times.arrival_s + times.e2e_s)[came])
         num_spans = int(self.until_s // span_s)
         if num_spans < 2:
             return 1.0
-        at_s = (np.arange(num_spans * LOOKS_A_SPAN) + 0.5) * span_s / LOOKS_A_SPAN
-        there = np.searchsorted(arrival_s, at_s, side="right") - np.searchsorted(left_s, at_s, side="right")
+        there = self._in_flight_at((np.arange(num_spans * LOOKS_A_SPAN) + 0.5) * span_s / LOOKS_A_SPAN)
         mean = np.maximum(there.reshape(num_spans, LOOKS_A_SPAN).mean(axis=1), least)
         return float(np.max(mean[1:] / np.maximum(mean[:-1], 1e-9), initial=1.0))
+
+    def _in_flight_at(self, times_s: FloatArray) -> FloatArray:
+        """[times] answered requests that have come and are not answered yet."""
+        times = self.result.times
+        is_answered = np.isfinite(times.e2e_s)
+        arrival_s = times.arrival_s[is_answered]
+        left_s = np.sort(arrival_s + times.e2e_s[is_answered])
+        come = np.searchsorted(np.sort(arrival_s), times_s, side="right")
+        return np.asarray(come - np.searchsorted(left_s, times_s, side="right"), dtype=np.float64)
 
     @property
     def most_replicas(self) -> int:

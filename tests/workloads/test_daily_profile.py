@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from files.reading import InputError
+from headcount.inputs.autoscaling import AutoscalingInput
 from headcount.inputs.people import PeopleInput
+from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
-from workloads.daily_profile import ONE_ZONE, WORKING_DAY, Profile, read_profile, read_zones
-from workloads.demand import StandIn
+from workloads.daily_profile import MEAN_DAY, ONE_ZONE, WEEK, Profile, read_profile, read_zones
+from workloads.demand import PEAK_HOUR_SHARE, StandIn
 
 profiles = st.lists(st.floats(0.0, 1e6), min_size=24, max_size=24).filter(lambda hours: max(hours) > 1e-3)
 offsets = st.integers(-48, 56).map(lambda quarters: quarters / 4)
@@ -55,8 +57,45 @@ def test_the_peak_comes_when_the_busiest_zone_is_in_its_busiest_hour() -> None:
 
 
 def test_the_shipped_day_sums_to_the_published_mean_day() -> None:
-    assert sum(WORKING_DAY.hours) == 7106
-    assert np.argmax(WORKING_DAY.hours) == 15
+    assert sum(MEAN_DAY.hours) == 7106
+    assert np.argmax(MEAN_DAY.hours) == 15
+
+
+def test_the_shipped_week_has_the_published_busiest_hour() -> None:
+    """146 of 1,015 requests on a mean day, on Wednesday, 13:00 to 14:00."""
+    assert sum(WEEK.hours) == 7106 and max(WEEK.hours) == 146
+    assert WEEK.busiest_hour_share == pytest.approx(PEAK_HOUR_SHARE.value, abs=5e-4)
+    assert WEEK.day_of(float(np.argmax(WEEK.hours))) == "Wednesday" and np.argmax(WEEK.hours) % 24 == 13
+    each = [Profile(hours=WEEK.hours[24 * day : 24 * day + 24]).mean_over_peak(ONE_ZONE) for day in range(7)]
+    assert WEEK.mean_over_peak(ONE_ZONE) < min(each) < max(each) < MEAN_DAY.mean_over_peak(ONE_ZONE)
+
+
+def test_the_days_that_have_a_name_are_read() -> None:
+    assert read_profile("day") is MEAN_DAY
+    assert read_profile(" Week ") is WEEK
+    assert PeopleInput(users=1, daily_profile="day").profile is AutoscalingInput(daily_profile="day").profile
+
+
+@given(hours=st.none() | profiles, share=st.none() | st.floats(1 / 24, 1.0), zones=st.none() | splits)
+def test_a_month_has_the_tokens_of_its_days(
+    hours: list[float] | None, share: float | None, zones: dict[float, float] | None
+) -> None:
+    """The mean load is that of the chain: from tokens per day to the peak and back."""
+    profile = None if hours is None else Profile(hours=tuple(hours))
+    share = share if profile is None else None
+    people = PeopleInput(tokens_per_day=1e8, daily_profile=profile, peak_hour_share=share, time_zones=zones)
+    cycle_s, tokens = 90.0, 1000.0
+    users = people.chain(
+        think_time=StandIn(80.0, "", "given"),
+        tokens=lambda _: StandIn(tokens, "", "given"),
+        slo=SLO(),
+        request=lambda: Request(input_tokens=900.0, output_tokens=100.0, response_time_s=10.0, layout=""),
+    ).users
+    mean = people.mean_over_peak
+    assert 0 < mean.value <= 1
+    if mean.value < 1:
+        assert users / cycle_s * tokens * mean.value * 86_400 == pytest.approx(1e8, rel=1e-6)
+    assert (mean.of_mean_day is None) == (profile is not None or share is not None)
 
 
 def test_time_zones_and_a_profile_change_the_chain() -> None:
@@ -70,7 +109,7 @@ def test_time_zones_and_a_profile_change_the_chain() -> None:
         ).users
 
     zones = read_zones("+1=50%,-8=50%")
-    factor, _ = WORKING_DAY.peak(zones)
+    factor, _ = MEAN_DAY.peak(zones)
     assert users(employees=10_000, time_zones=zones) == pytest.approx(factor * users(employees=10_000))
     flat = Profile(hours=(1.0,) * 24)
     by_tokens = {"tokens_per_day": 1e8, "tokens_per_request": 1000.0, "response_time_s": 10.0}
@@ -83,7 +122,7 @@ def test_time_zones_and_a_profile_change_the_chain() -> None:
     ("given", "said"),
     [
         ("1,2,3", "has 3 numbers; give 24, of a day, or 168, of a week"),
-        ("x", "is no profile; give 24 or 168 numbers"),
+        ("x", "is no profile; give day, week, or 24 or 168 numbers"),
         (",".join(["0"] * 24), "is all 0"),
         (",".join(["-1"] * 24), "below 0"),
         (",".join(["nan"] * 24), "below 0"),

@@ -36,7 +36,7 @@ from simulator.fleet.startup import GPUS_PER_NODE, Stages, Startup, read_startup
 from simulator.simulation import Simulation
 from simulator.study.over_time import OverTime, over_time
 from simulator.study.slo import SLO
-from workloads.daily_profile import WORKING_DAY, Profile, read_profile
+from workloads.daily_profile import Profile
 from workloads.effects import TrafficEffects, traffic_effects
 from workloads.populations.presence import users_over_time
 from workloads.requests import RequestTable
@@ -309,11 +309,11 @@ def simulate_autoscaling(
     """Serve one load with a fleet that changes, and with fixed ones: of its most replicas, and of the fewest that do.
 
     `autoscaler` is a name, with parameters as in `hpa:target_average_value=30`, or several to compare. With a
-    `daily_profile` (`day`, or requests by hour) `users` are those of the busiest hour. `events` befall every fleet:
-    `crash@10min`, `node@10min`, `zone@10min:replicas=2`, `update@2h`. `startup` gives stages of a replica's start, such
-    as `weights-from=nfs,node=0s`. With `loses_requests` those of a replica that fails are not sent again. A load is as
-    of `simulate`, but for users: they come for `duration_s`, one hour without a profile. `flow_control` and `tenants`
-    are as of `simulate`; with a queue, requests wait in it while no replica is ready.
+    `daily_profile` (`day`, `week`, or requests by hour) `users` are those of the busiest hour. `events` befall every
+    fleet: `crash@10min`, `node@10min`, `zone@10min:replicas=2`, `update@2h`. `startup` gives stages of a replica's
+    start, such as `weights-from=nfs,node=0s`. With `loses_requests` those of a replica that fails are not sent again. A
+    load is as of `simulate`, but for users: they come for `duration_s`, one hour without a profile. `flow_control` and
+    `tenants` are as of `simulate`; with a queue, requests wait in it while no replica is ready.
     Raises HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
     """
     if load.runs != 1:
@@ -323,7 +323,7 @@ def simulate_autoscaling(
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)
     plan = resolve(asked.architecture, asked.gpu, asked.args)
-    profile, autoscaler = _profile(scaling.daily_profile), scaling.autoscaler
+    profile, autoscaler = scaling.profile, scaling.autoscaler
     scalers = () if autoscaler is None else autoscaler if isinstance(autoscaler, list | tuple) else (autoscaler,)
     fewest, replicas = scaling.min_replicas, deployed.replicas
     most = scaling.max_replicas or max(replicas, fewest or 1)
@@ -355,12 +355,6 @@ def simulate_autoscaling(
         fleets=tried.fleets,
         sure=tried.sure,
     )
-
-
-def _profile(given: str | Profile | None) -> Profile | None:
-    if given is None or isinstance(given, Profile):
-        return given
-    return WORKING_DAY if given.strip().lower() == "day" else read_profile(given)
 
 
 def _check_events(events: tuple[Event, ...], duration_s: float) -> None:

@@ -81,10 +81,12 @@ def _api_said(answer: PlanResult) -> str:
     found = answer.break_even
     if found is None:
         return ""
-    own, api = whole_dollars(found.own_usd_per_month), whole_dollars(found.api_usd_per_month)
+    own, api, other = whole_dollars(found.own_usd_per_month), plan_text.api_bill(answer), answer.break_even_of_mean_day
+    if other is not None and other.own_is_cheaper != found.own_is_cheaper:
+        return f"; {plan_text.api_verdict(answer)}: {api} instead of ${own} a month"
     if found.own_is_cheaper:
-        return f"; they cost less than the API: ${own} instead of ${api} a month"
-    return f", or the API, which costs less at this load: ${api} instead of ${own} a month"
+        return f"; they cost less than the API: ${own} instead of {api} a month"
+    return f", or the API, which costs less at this load: {api} instead of ${own} a month"
 
 
 def _parts(best: FleetRow) -> tuple[Part, ...]:
@@ -286,7 +288,7 @@ def _cost(answer: PlanResult) -> Json | None:
         "usd_per_user_month": f"per user {AT_CONFIDENCE} and month",
         "usd_per_million_output_tokens": "per million output tokens", "usd_per_million_tokens": "per million tokens",
     }  # fmt: skip
-    utilization = percent(round(answer.money.utilization, 3))
+    utilization = percent(round(answer.money.utilization, 2))
     even, users = answer.break_even, answer.demand.users
     return {
         "title": "" if even is None else "Own GPUs compared with an API",

@@ -145,8 +145,7 @@ def cost(answer: PlanResult) -> str:
     if best is None or best.usd_per_month is None or best.usd_per_user_month is None:
         return ""
     each = best.usd_per_month / answer.demand.users
-    found = answer.break_even
-    api = "" if found is None else f"; {_cheaper(found)} (API: ${found.api_usd_per_month:,.0f} a month)"
+    api = f"; {verdict} (API: {api_bill(answer)} a month)" if (verdict := api_verdict(answer)) else ""
     return (
         f"${best.usd_per_month:,.0f} a month, ${each:,.2f} per user; at full load "
         f"{counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user{api}"
@@ -245,17 +244,56 @@ def _start(answer: PlanResult) -> list[Line]:
 
 def api_text(answer: PlanResult) -> str:
     """The cheapest fleet compared with an API, and from which load own GPUs cost less; "" without the API's prices."""
-    found = answer.break_even
+    found, even, other = answer.break_even, answer.break_even_utilization, answer.break_even_of_mean_day
     if found is None:
         return ""
-    flag = " (assumed; --utilization)" if answer.money.utilization_is_assumed else ""
-    at = f"at {percent(round(answer.money.utilization, 3))} of the peak on average{flag}"
+    mean = answer.money.utilization
     input_tokens, output_tokens = found.input_tokens_per_month / 1e6, found.output_tokens_per_month / 1e6
-    tokens = f"{_figure(input_tokens)} M input and {_figure(output_tokens)} M output tokens,"
-    each = found.api_usd_per_month / answer.demand.users
-    bill = f"the API costs ${found.api_usd_per_month:,.0f} a month, ${each:,.2f} per user asked for, for {tokens} {at}"
-    verdict = f"{_cheaper(found)} at this load; {_break_even_text(answer, found)}"
-    return f"{bill}. {sentence(verdict)}. Discounts for cached input are not counted"
+    tokens = f"{_figure(input_tokens)} M input and {_figure(output_tokens)} M output tokens"
+    each = f"${found.api_usd_per_month / answer.demand.users:,.2f} per user asked for"
+    bill = (
+        f"the API costs ${found.api_usd_per_month:,.0f} a month, {each}, for {tokens}, at a mean load of {_share(mean)}"
+    )
+    if other is None:
+        said = [f"{bill} of the peak", f"{_above(even)}: at this load, {_cheaper(found)}"]
+    else:
+        flat = _share(answer.money.utilization_of_mean_day or 0)
+        at_other = f"${other.api_usd_per_month:,.0f} at {flat}, as in its mean day"
+        said = [
+            _above(even),
+            "the mean load is assumed; give --utilization or --daily-profile",
+            f"{bill}, as in RAGPulse's week, and {at_other}",
+        ]
+    more = _break_even_text(answer, found)
+    said += [f"{'' if other is None else f'at {_share(mean)}, '}{more}"] if more else []
+    return ". ".join(sentence(each) for each in [*said, "discounts for cached input are not counted"])
+
+
+def api_verdict(answer: PlanResult) -> str:
+    """Which costs less; where the mean load is assumed and decides it, from which mean load on. "" without prices."""
+    found, other = answer.break_even, answer.break_even_of_mean_day
+    if found is None:
+        return ""
+    if other is None or other.own_is_cheaper == found.own_is_cheaper:
+        return _cheaper(found)
+    return f"the API costs less below a mean load of {_share(answer.break_even_utilization or 0)} of the peak"
+
+
+def api_bill(answer: PlanResult) -> str:
+    """What the API costs in a month, at both mean loads where it is assumed."""
+    bills = [found.api_usd_per_month for found in (answer.break_even, answer.break_even_of_mean_day) if found]
+    return " to ".join(f"${whole_dollars(usd)}" for usd in dict.fromkeys(sorted(bills)))
+
+
+def _above(even: float | None) -> str:
+    """From which mean load own GPUs cost less."""
+    if even is None or even > 1:
+        return "for these users the API is cheaper at any mean load"
+    return f"the API is cheaper below a mean load of {_share(even)} of the peak, own GPUs above it"
+
+
+def _share(value: float) -> str:
+    return percent(round(value, 2))
 
 
 def _cheaper(found: BreakEven) -> str:
@@ -263,11 +301,10 @@ def _cheaper(found: BreakEven) -> str:
 
 
 def _break_even_text(answer: PlanResult, found: BreakEven) -> str:
-    """The load from which own GPUs cost less, as a share of the load asked for and in users."""
+    """The users from which own GPUs cost less; "" of a free API."""
     if found.load_share is None or found.users is None:
-        return "own GPUs cost more at any load"
-    share = percent(round(found.load_share, 2))
-    text = f"break-even at {share} of this load ({counted(math.ceil(found.users), 'user')})"
+        return ""
+    text = f"break-even is at {counted(math.ceil(found.users), 'user')}"
     fleets = [(row, row.usd_per_month, row.users_low / answer.people.factor) for row in answer.fleets
               if row.usd_per_month and row.users_low]  # fmt: skip
     if not fleets or found.users <= fleets[0][2]:

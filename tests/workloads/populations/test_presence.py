@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.daily_profile import WORKING_DAY, Profile
+from workloads.daily_profile import MEAN_DAY, Profile
 from workloads.load import load_preset
 from workloads.populations.presence import LONGEST_S, presences, users_over_time
 
@@ -17,9 +17,9 @@ def there(starts_s: np.ndarray, ends_s: np.ndarray, times_s: np.ndarray) -> np.n
 @settings(max_examples=20)
 @given(users=st.integers(1, 60), seed=st.integers(0, 2**16))
 def test_as_many_are_there_as_the_profile_says(users: int, seed: int) -> None:
-    starts_s, ends_s = presences(users, 86_400.0, WORKING_DAY, seed)
+    starts_s, ends_s = presences(users, 86_400.0, MEAN_DAY, seed)
     times_s = np.arange(0.0, 86_400.0, 600.0)
-    level = users * WORKING_DAY.over_peak(times_s)
+    level = users * MEAN_DAY.over_peak(times_s)
     assert np.abs(there(starts_s, ends_s, times_s + 1.0) - level).max() <= 1.0
     assert (ends_s - starts_s).max() <= LONGEST_S + 1e-6
     assert (ends_s > starts_s).all()
@@ -43,5 +43,5 @@ def test_requests_follow_the_profile_and_are_the_same_again() -> None:
 
 @pytest.mark.parametrize("hour", [0.5, 10.5, 23.5])
 def test_the_profile_is_met_in_the_middle_of_each_hour(hour: float) -> None:
-    share = WORKING_DAY.over_peak(np.array([hour * 3600]))[0]
-    assert share == pytest.approx(WORKING_DAY.hours[int(hour)] / max(WORKING_DAY.hours))
+    share = MEAN_DAY.over_peak(np.array([hour * 3600]))[0]
+    assert share == pytest.approx(MEAN_DAY.hours[int(hour)] / max(MEAN_DAY.hours))
