@@ -1,20 +1,22 @@
 """What `max_model_len` makes of a workload: what it cuts, shortens and refuses, and how long requests are then."""
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from workloads.populations.at_limit import END
+from workloads.populations.asked_context import AS_LONG, keeps_context, whole_context
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
-from workloads.requests import OPEN_END, BoolArray, RequestTable, Waits
+from workloads.requests import BoolArray, RequestTable, Waits
 
 CUT_FROM: Final = 0.01  # of conversations, messages, prompts or answers: with less the traffic is what was asked for
 _OF_ROWS: Final = (
     "arrival_s", "follows", "think_s", "prompt_tokens", "output_tokens", "priority", "span_start", "span_count",
 )  # fmt: skip
-AS_LONG: Final = 0.95  # of the mean context
+LONGER_CONTEXTS: Final = tuple(2**power for power in range(12, 25))
+"""Tokens, of models that may hold what another cuts."""
+KEPT: Final = 0.98  # of a mean context that was asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +41,23 @@ class TrafficEffects:
     """Of all turns or requests: the answer ends early."""
     asked_context_tokens: float = 0.0
     """Of prompt and answer together, on average, where nothing were cut; 0 where that is not known."""
+    keeps_context: bool = False
+    """Whether that mean was asked for: all messages are longer for what is cut, so that it holds where it can."""
+    held_from_tokens: int | None = None
+    """The least longest context, of usual ones, that serves a population as it was asked for; None where this does."""
 
     @property
     def is_as_asked(self) -> bool:
-        """Whether hardly anything is cut, and requests are about as long as they would be without a limit."""
-        return self.worst < CUT_FROM and self.context_tokens >= AS_LONG * self.asked_context_tokens
+        """Whether hardly anything is cut, and requests are about as long as they would be without a limit.
+
+        Where a mean context was asked for, whether requests have it.
+        """
+        return self.is_as_long and (self.keeps_context or self.worst < CUT_FROM)
+
+    @property
+    def is_as_long(self) -> bool:
+        """Whether requests are about as long, on average, as they would be without a limit."""
+        return self.context_tokens >= (KEPT if self.keeps_context else AS_LONG) * self.asked_context_tokens
 
     @property
     def context_tokens(self) -> float:
@@ -64,7 +78,7 @@ class TrafficEffects:
         return asdict(self)
 
 
-_SHARES: Final = tuple(item.name for item in fields(TrafficEffects) if item.default is None)
+_SHARES: Final = tuple(item.name for item in fields(TrafficEffects) if item.type == float | None)
 _AT_LIMIT: Final = {
     "end": "conversations_cut", "truncate": "conversations_truncated", "summarize": "conversations_summarized",
 }  # fmt: skip
@@ -74,15 +88,26 @@ def traffic_effects(load: Population | RequestTable, max_model_len: int) -> Traf
     """What a limit does to a load: counted for recorded requests, in equilibrium for a population."""
     if isinstance(load, RequestTable):
         return _of_requests(load, max_model_len)
+    effects = _of_population(load, max_model_len)
+    if effects.is_as_asked:
+        return effects
+    longer = (length for length in LONGER_CONTEXTS if length > max_model_len)
+    held = next((length for length in longer if _of_population(load, length).is_as_asked), None)
+    return replace(effects, held_from_tokens=held)
+
+
+def _of_population(load: Population, max_model_len: int) -> TrafficEffects:
     found = equilibrium(load, max_model_len)
+    cut: dict[str, Any] = {_AT_LIMIT[load.at_limit.does]: found.conversations_cut}
     return TrafficEffects(
         max_model_len=max_model_len,
         prompt_tokens=found.prompt,
         output_tokens=found.context - found.prompt,
         messages_shortened=found.messages_shortened,
         answers_cut=found.answers_cut,
-        asked_context_tokens=equilibrium(replace(load, at_limit=END), OPEN_END - 1).context,
-        **{_AT_LIMIT[load.at_limit.does]: found.conversations_cut},
+        asked_context_tokens=whole_context(load),
+        keeps_context=keeps_context(load, max_model_len),
+        **cut,
     )
 
 

@@ -16,7 +16,7 @@ from workloads.distributions import Distribution, Fixed, RoundedUp
 from workloads.populations.at_limit import END, AtLimit
 from workloads.populations.derived import WithValue, scaled, stretched_turns
 from workloads.populations.equilibrium import equilibrium
-from workloads.populations.population import Population
+from workloads.populations.population import AskedContext, Population
 from workloads.populations.retrieval import Retrieval
 from workloads.requests import OPEN_END, Int32Array
 from workloads.traces.trace import Trace
@@ -73,9 +73,12 @@ def _scaled(what: str, distribution: Distribution, amount: Amount) -> Distributi
 def _context(population: Population, amount: Amount) -> Population:
     if amount.is_factor and amount.value == 1:
         return population
+    asked = AskedContext(times=population if amount.is_factor else None)
     if population.retrieved is not None and population.retrieved.mean_tokens():
-        return replace(population, retrieved=_longer_passages(population, population.retrieved, amount))
-    return replace(population, user_tokens=scaled(population.user_tokens, _message_factor(population, amount)))
+        longer = _longer_passages(population, population.retrieved, amount)
+        return replace(population, retrieved=longer, asked_context=asked)
+    messages = scaled(population.user_tokens, _message_factor(population, amount))
+    return replace(population, user_tokens=messages, asked_context=asked)
 
 
 def _longer_passages(population: Population, retrieved: Retrieval, amount: Amount) -> Retrieval:

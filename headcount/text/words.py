@@ -10,7 +10,7 @@ from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.latency.model import ERROR_SEQUENCES
 from simulator.study.variations.ratios import UNSURE_STEPS, coarse_error
-from workloads.effects import AS_LONG, CUT_FROM
+from workloads.effects import CUT_FROM
 
 if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
@@ -180,26 +180,34 @@ def traffic_text(effects: "TrafficEffects", plans: Sequence["Deployment"]) -> st
         (effects.prompts_refused, "prompts are refused"),
         (effects.answers_cut, "answers are cut"),
     )
-    least = 0.0 if effects.is_as_asked else CUT_FROM / 10
+    is_made_up = effects.is_as_asked and effects.worst >= CUT_FROM
+    least = 0.0 if effects.is_as_asked and not is_made_up else CUT_FROM / 10
     said = [f"{100 * share:.3g} % of {what}" for share, what in found if share and share >= least]
-    if effects.context_tokens < AS_LONG * effects.asked_context_tokens:
-        mean, asked = round(effects.context_tokens), round(effects.asked_context_tokens)
-        said.append(f"requests have {mean:,} tokens of prompt and answer on average instead of {asked:,}")
     name = words_of(plans[0].args).longest if plans else "max_model_len"
-    return f"{joined(said)} at {name} {effects.max_model_len:,}{_way_out(effects, name, plans)}"
+    at_limit = f"at {name} {effects.max_model_len:,}"
+    mean, asked = round(effects.context_tokens), round(effects.asked_context_tokens)
+    if is_made_up:
+        return (
+            f"requests have {mean:,} tokens of prompt and answer on average, as asked for: {joined(said)} {at_limit}, "
+            "and all messages or passages are longer to make up for it"
+        )
+    if not effects.is_as_long:
+        said.append(f"requests have {mean:,} tokens of prompt and answer on average instead of {asked:,}")
+    return f"{joined(said)} {at_limit}{_way_out(effects, name, plans)}"
 
 
 def _way_out(effects: "TrafficEffects", limit: str, plans: Sequence["Deployment"]) -> str:
     """What would serve traffic that is not as asked."""
     if effects.is_as_asked or not plans:
         return ""
-    own = plans[0].architecture.max_position_embeddings
-    if effects.max_model_len < own:
-        return f"; the model takes --{limit.replace('_', '-')} {own}"
-    goes_on = ", and with --traffic drop-oldest=true conversations go on without their oldest half" * (
-        (effects.conversations_cut or 0) >= CUT_FROM
-    )
-    return f", the model's own limit; a model with a longer context would serve them whole{goes_on}"
+    own, held = plans[0].architecture.max_position_embeddings, effects.held_from_tokens
+    flag = f"--{limit.replace('_', '-')}"
+    if effects.asked_context_tokens == 0:  # a trace's, whose longest request is not known here
+        return f"; the model takes {flag} {own}" if effects.max_model_len < own else ", the model's own limit"
+    if held is not None and effects.max_model_len < min(held, own) and held <= own:
+        return f"; {flag} {held} holds them"
+    limited = ", the model's own limit" if effects.max_model_len >= own else f"; the model takes at most {own:,}"
+    return limited + ("" if held is None else f"; a model with a context of {held:,} tokens holds them")
 
 
 def about_meaning(step_time_errors: Iterable[float | None]) -> str:

@@ -80,7 +80,7 @@ def test_a_trace_s_shares_are_counted() -> None:
         "conversations_cut": None, "conversations_truncated": None,
         "conversations_summarized": None, "messages_shortened": None, "prompts_refused": 0.25,
         "answers_cut": 0.5,
-        "asked_context_tokens": 0.0,
+        "asked_context_tokens": 0.0, "keeps_context": False, "held_from_tokens": None,
     }  # fmt: skip
 
 

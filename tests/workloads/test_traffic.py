@@ -108,7 +108,7 @@ def test_a_factor_on_the_context_is_one_on_the_mean_of_prompt_and_answer(factor:
     found = changed(CHAT, {"context": Amount(value=factor, is_factor=True)})
     now = equilibrium(CHAT, OPEN_END - 1).context
     assert equilibrium(found, OPEN_END - 1).context == pytest.approx(factor * now, rel=5e-3)
-    assert replace(found, user_tokens=CHAT.user_tokens, name=CHAT.name) == CHAT
+    assert replace(found, user_tokens=CHAT.user_tokens, asked_context=None, name=CHAT.name) == CHAT
 
 
 def test_twice_the_context_lengthens_each_message_alike_and_nothing_else() -> None:
@@ -153,7 +153,7 @@ def test_a_context_of_what_retrieves_is_made_by_its_passages_alone(tokens: int) 
     rag = load_preset("rag")
     longer = changed(rag, {"context": Amount(value=tokens)})
     assert equilibrium(longer, OPEN_END - 1).context == pytest.approx(tokens, rel=0.01)
-    assert replace(longer, retrieved=rag.retrieved, name=rag.name) == rag
+    assert replace(longer, retrieved=rag.retrieved, asked_context=None, name=rag.name) == rag
 
 
 def test_a_share_of_long_prompts_is_that_share_of_the_messages() -> None:

@@ -50,6 +50,7 @@ def equilibrium(population: Population, max_model_len: int) -> Equilibrium:
     Raises InputError where there is no room for a message beside the system prompt.
     """
     population.check_room(max_model_len)
+    population = population.within(max_model_len)
     system = population.system_prompt_tokens
     one, survival = _one_turn(population, population.room(max_model_len)), _survival(population)
     opening = np.ones_like(one.share)

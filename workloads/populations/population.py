@@ -23,6 +23,14 @@ _TENANTS_FROM: Final = 2**40  # numbers below it are those of chunks
 
 
 @dataclass(frozen=True, kw_only=True)
+class AskedContext:
+    """That a mean context was asked for, which `max_model_len` is not to shorten: see `keeping_context`."""
+
+    times: "Population | None" = None
+    """Whose context it is so many times; None: it was given in tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Population:
     """What each of the users does; lengths in tokens per turn.
 
@@ -45,6 +53,7 @@ class Population:
     """Of an answer's tokens, from 0 to 1: they are generated first, and are in no later prompt."""
     at_limit: AtLimit = END
     clients: Clients = WAIT_FOR_EVER
+    asked_context: AskedContext | None = None
     source: str = ""
     tables: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What its file says, each part with its source."""
@@ -101,6 +110,9 @@ class Population:
 
         Turns that cannot arrive by `until_s` need not be drawn: their think time is infinite.
         """
+        if self.asked_context is not None:
+            asked = num_users, turns_per_user, seed, max_model_len
+            return self.within(max_model_len).sessions(*asked, stationary_start=stationary_start, until_s=until_s)
         self._check(num_users, turns_per_user, max_model_len)
         draws = Draws(self, num_users, seed, self.room(max_model_len))
         until_s = math.inf if self.at_limit.summary_tokens else until_s  # no think time comes after a summary
@@ -111,6 +123,8 @@ class Population:
 
         A block's turns go on from those of the block before; its first ones have a think time and a time.
         """
+        if self.asked_context is not None:
+            return self.within(max_model_len).blocks(num_users, turns_at_once, seed, max_model_len)
         self._check(num_users, turns_at_once, max_model_len)
         draws = Draws(self, num_users, seed, self.room(max_model_len))
         return self._blocks(draws, turns_at_once, stationary_start=True)
@@ -178,6 +192,14 @@ class Population:
             has_chunks = chunks[..., 0] >= 0 if chunks.shape[2] else np.zeros(opens.shape, bool)
             own_from = np.where(has_chunks, self.system_prompt_tokens + before, own_from)
         return {"own_from": own_from, "leading": leading, "chunk_tokens": retrieved.chunk_tokens}
+
+    def within(self, max_model_len: int) -> "Population":
+        """The same users where no request is longer, with the mean context that was asked for, if one was."""
+        if self.asked_context is None:
+            return self
+        from workloads.populations.asked_context import keeping_context  # noqa: PLC0415  it computes equilibria
+
+        return keeping_context(self, max_model_len)
 
     def with_think_time(self, mean_s: float) -> "Population":
         """The same users with exponential think times of that mean; 0 is none."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from msgspec import Meta, structs
@@ -65,7 +65,9 @@ def population_from_mapping(data: Mapping[str, object], *, name: str, file: Path
     place = file or f"workload '{name}'"
     tables = typed(data, _Tables, place)
     prompt = tables.system_prompt
-    parts = {key: parse_distribution(getattr(tables, key), file=place, name=key) for key in _DISTRIBUTIONS}
+    parts: dict[str, Any] = {
+        key: parse_distribution(getattr(tables, key), file=place, name=key) for key in _DISTRIBUTIONS
+    }
     sources = {key: part["source"] for key, part in data.items() if isinstance(part, Mapping) and "source" in part}
     return Population(
         name=name,

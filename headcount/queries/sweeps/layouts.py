@@ -221,8 +221,9 @@ def _none_runs(layouts: Sequence[Layout]) -> str:
     return f"none of {len(layouts):,} layouts runs; {told}{'; …' if len(reasons) > MOST_REASONS else ''}"
 
 
-def _share_cut(layout: Layout) -> float:
-    return layout.traffic.cut if layout.traffic else 0.0
+def _share_cut(layout: Layout) -> tuple[bool, float]:
+    """Whether its traffic is not as it was asked for, and the share that is cut."""
+    return (not layout.traffic.is_as_asked, layout.traffic.cut) if layout.traffic else (False, 0.0)
 
 
 def _others_cut(layouts: Sequence[Layout], most: Layout) -> str:

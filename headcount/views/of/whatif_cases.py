@@ -36,7 +36,7 @@ NEEDS_MEANING: Final = (
     "for N users: the fewest GPUs that serve N users at 95 % confidence, their layout and dollars a month, for all "
     "servers together. If larger servers than the row's need fewer GPUs in all, those are counted."
 )
-LITTLE_CUT: Final = 0.95  # of the average context
+LITTLE_CUT: Final = 0.95  # of the average prompt of a trace
 
 
 def table_columns(answer: WhatifResult) -> Iterator[Column[int]]:
@@ -213,6 +213,8 @@ def case_text(cell: Layout) -> str:
 
 def _is_cut(cell: Layout, traffic: TrafficEffects) -> bool:
     """Whether the longest context makes the mean one clearly shorter."""
+    if traffic.asked_context_tokens:
+        return not traffic.is_as_long
     asked = mean_context_tokens(cell.looked.question.workload) if cell.looked else 0.0
     return traffic.context_tokens < LITTLE_CUT * asked
 
