@@ -19,9 +19,11 @@ POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users ar
 TTFT_MATTERS = 0.05  # requests near the limit on TTFT over those that may miss, from which on users are searched
 GUESSED_POWER = -2 / 3  # of the factor of steps: users over those under the scaled SLO, before that is simulated
 HITS_POWER = 0.8  # of the factor of steps, for each share of prompt tokens that is found in a cache: nine deployments
+FEW_USERS = 100  # below which an interval is made of fractions of users: a whole one is more than 1 %
 SLOWER, FASTER = "users_at_step_time_error_high", "users_at_step_time_error_low"
 LATER, SOONER = "users_at_ttft_error_high", "users_at_ttft_error_low"
 SMALLER, LARGER = "users_at_kv_cache_low", "users_at_kv_cache_high"
+FEWER, MORE = "fewer_by_sampling", "more_by_sampling"
 
 
 def interval_of_users(sampled: Mapping[str, int], within: ReadJson) -> Json:
@@ -33,20 +35,24 @@ def interval_of_users(sampled: Mapping[str, int], within: ReadJson) -> Json:
     within = dict(within)
     located: Mapping[str, Located] = within.pop("located", {})
     users, low, high = sampled["mean"], sampled["low"], sampled["high"]
-    worse = [within.get(name, users) for name in (SLOWER, LATER, SMALLER)]
-    better = [within.get(name, users) for name in (FASTER, SOONER, LARGER)]
+    found = {name: within.get(name, users) for name in (SLOWER, LATER, SMALLER, FASTER, SOONER, LARGER)}
+    ends = {name: located[name].size if name in located else found[name] for name in found}
+    centre, least, most = (
+        located[name].size if name in located else whole
+        for name, whole in (("users", users), (FEWER, low), (MORE, high))
+    )
     return {
         **within,
-        "users_low": math.floor(_together(users, [low, *worse])),
-        "users_high": math.floor(_together(users, [high, *better])),
+        "users_low": math.floor(_together(centre, [least, *(ends[name] for name in (SLOWER, LATER, SMALLER))])),
+        "users_high": math.floor(_together(centre, [most, *(ends[name] for name in (FASTER, SOONER, LARGER))])),
         "users_low_sampling": low,
         "users_high_sampling": high,
-        "users_low_precision": _precision(located, (SLOWER, LATER, SMALLER), low),
-        "users_high_precision": _precision(located, (FASTER, SOONER, LARGER), high),
+        "users_low_precision": _precision(located, (SLOWER, LATER, SMALLER), least),
+        "users_high_precision": _precision(located, (FASTER, SOONER, LARGER), most),
     }
 
 
-def _precision(located: Mapping[str, Located], names: Iterable[str], sampled: int) -> float | None:
+def _precision(located: Mapping[str, Located], names: Iterable[str], sampled: float) -> float | None:
     """Of the end that these make together with what replications say alone; None where one is not known so well."""
     users, ends = located.get("users"), [located[name] for name in names if name in located]
     if users is None or not users.size or not sampled or not all(each.size for each in ends):
@@ -68,7 +74,7 @@ def _powers(*factors: tuple[Located, float]) -> Located:
     return Located(size=size, errors=errors, fewest=min(each.fewest for each, _ in factors))
 
 
-def _together(users: int, ends: Iterable[int]) -> float:
+def _together(users: float, ends: Iterable[float]) -> float:
     """An end of the interval from where each source alone puts it, all on the same side of `users`."""
     others = [end for end in ends if end != users]
     if users == 0 or len(others) < 2 or min(others) == 0:  # exact, whatever logarithms round to
@@ -94,7 +100,7 @@ def users_within_errors(plans: Sequence[Deployment], evaluator: Evaluator, found
     parts = [_within_step_times(changes), _within_ttft(changes), _within_pool(changes)]
     located = {name: each for part in parts for name, each in part.pop("located", {}).items()}
     return {name: each for part in parts for name, each in part.items()} | {
-        "located": {"users": changes.expected, **located}
+        "located": {"users": changes.expected, **changes.sampled_ends(), **located}
     }
 
 
@@ -115,9 +121,22 @@ class _Changes:
 
     @property
     def expected(self) -> Located:
-        """The users, as the replications show them."""
+        """The users, as the replications show them; few users with their fraction."""
         knee = self.found.knee
-        return replace(knee.located, size=self.users) if knee else Located(size=self.users)
+        if knee is None or not self.found.mean:
+            return Located(size=self.users)
+        return self._users(knee.located) if self.users < FEW_USERS else replace(knee.located, size=self.users)
+
+    def sampled_ends(self) -> dict[str, Located]:
+        """Of few users, what replications leave open, with fractions of users.
+
+        Of a dozen users a whole one is 8 %: that hides errors, each of which alone moves less than one user.
+        """
+        expected, half = self.expected, self.expected.half_width
+        if self.users >= FEW_USERS or half is None or not self.found.low:
+            return {}
+        sizes = {FEWER: expected.size * math.exp(-half), MORE: expected.size * math.exp(half)}
+        return {name: Located(size=size) for name, size in sizes.items()}
 
     def users_under(self, slo: SLO) -> Located:
         """Users of the fleet under another SLO."""
@@ -175,12 +194,13 @@ class _Changes:
         return self._users(capacity_beside(other, crossing, scale))
 
     def _users(self, found: Located, scale: float = 1.0) -> Located:
-        return replace(found, size=math.floor(self.users * scale * found.size / self.found.mean))
+        size = self.users * scale * found.size / self.found.mean
+        return replace(found, size=size if self.users < FEW_USERS else math.floor(size))
 
     def between(self, worse: str, least: Located, better: str, most: Located, **more: float) -> Json:
         """The users at both ends, which lie on both sides of those expected."""
-        low = least if least.size < self.users else self.expected
-        high = most if most.size > self.users else self.expected
+        low = least if least.size < self.expected.size else self.expected
+        high = most if most.size > self.expected.size else self.expected
         ends = {worse: low, better: high}
         return {**{name: math.floor(end.size) for name, end in ends.items()}, **more, "located": ends}
 
