@@ -12,6 +12,7 @@ from simulator.simulation import Simulation
 from workloads.effects import served_requests
 from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
+from workloads.populations.presence import SETTLING_THINK_TIMES
 from workloads.populations.sessions import NO_TIME, AnswerTimes, Sessions
 from workloads.randomness import checked_seed
 from workloads.requests import RequestTable
@@ -23,7 +24,6 @@ MIN_HORIZON_S = 360.0
 LONGEST_S = 7200.0  # for the sake of the requests alone, where users are few
 THINK_TIMES = 8.0  # sessions must cycle, caches fill, crowding come and go
 ANSWERS, TOKEN_S = 20.0, 0.05  # so many mean answers, a token in such a time: requests in flight must settle
-SETTLING_THINK_TIMES = 6.0  # in which users who get slow answers come to be as many as they are in the long run
 HOUR_S = 3600.0  # where hours are judged: misses of some minutes depend on those before, so that runs are as long
 MAX_TURNS_PER_USER = 16_384
 FIRST_REQUESTS = 300_000  # drawn before it is known how many the servers take: about 140 MB

@@ -7,12 +7,15 @@ import numpy as np
 
 from workloads.daily_profile import Profile
 from workloads.populations.population import Population
+from workloads.populations.sessions import NO_TIME, AnswerTimes, Sessions
 from workloads.randomness import stream
 from workloads.requests import FloatArray, RequestTable
 
 LOOK_S: Final = 60.0  # how finely users come and go
 LONGEST_S: Final = 7_200.0  # then another takes a user's place, so that tables are no longer than their busiest rows
 SPARE_TURNS: Final = 20
+SETTLING_THINK_TIMES: Final = 6.0
+"""In which users who get slow answers come to be as many as they are in the long run."""
 
 
 def presences(users: int, duration_s: float, profile: Profile | None, seed: int) -> tuple[FloatArray, FloatArray]:
@@ -50,11 +53,27 @@ def users_over_time(
     profile: Profile | None = None,
     seed: int,
     max_model_len: int,
+    answers: AnswerTimes = NO_TIME,
 ) -> RequestTable:
-    """The requests of users who come and go: one chain of rows for each presence."""
+    """The requests of users who come and go: one chain of rows for each presence.
+
+    It ends with the last turn that comes before the user leaves if answers take so long, so that as many users are
+    there as were asked for; without their times those who leave would still wait for answers when others come.
+    """
     starts_s, ends_s = presences(users, duration_s, profile, seed)
     longest_s = float((ends_s - starts_s).max(initial=0.0))
     think_s = max(population.think_time_s.mean(), 1.0)
-    turns = math.ceil(1.3 * longest_s / think_s) + SPARE_TURNS
-    sessions = population.sessions(len(starts_s), turns, seed, max_model_len).shifted(starts_s)
-    return population.served(sessions.table(ends_s), seed, sessions.opens(ends_s))
+    settling_s = 0.0 if answers == NO_TIME else SETTLING_THINK_TIMES * think_s
+    turns = math.ceil((1.3 * longest_s + 2 * settling_s) / think_s) + SPARE_TURNS
+    sessions = population.sessions(len(starts_s), turns, seed, max_model_len)
+    sessions = (sessions.met_later(settling_s, answers) if settling_s else sessions).shifted(starts_s)
+    until_s = ends_s if answers == NO_TIME else _last_turns(sessions, ends_s, answers)
+    return population.served(sessions.table(until_s), seed, sessions.opens(until_s))
+
+
+def _last_turns(sessions: Sessions, ends_s: FloatArray, answers: AnswerTimes) -> FloatArray:
+    """[users] when, at the soonest, the last turn comes that comes by each one's end if answers take so long."""
+    comes = (sessions.arrival_s(answers) <= ends_s[:, None]) & sessions.is_met
+    soonest_s, users = sessions.arrival_s(), np.arange(sessions.num_users)
+    last = np.where(comes, np.arange(comes.shape[1]), -1).max(axis=1)
+    return np.where(last >= 0, soonest_s[users, last], -1.0)

@@ -20,6 +20,7 @@ from headcount.inputs.routing import ReplicasInput
 from headcount.inputs.run import SeedInput
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.autoscaling.answer_times import answer_times
 from headcount.queries.autoscaling.confidence import SureFleet
 from headcount.queries.autoscaling.fleets import fleets_tried
 from headcount.queries.autoscaling.headroom import Headroom, headroom_of
@@ -27,7 +28,6 @@ from headcount.queries.autoscaling.rows import DAY_S, HOUR_S, figures_of
 from headcount.queries.result import Result
 from simulator.deployment import Deployment, resolve
 from simulator.fleet.events import Event, read_event
-from simulator.fleet.fleet import AnyEngine
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.operation import Operation, Operations
 from simulator.fleet.router import RouterFactory
@@ -157,9 +157,13 @@ class Question:
 
 
 def load_over_time(
-    asked: AskedLoad, *, engine: AnyEngine, profile: Profile | None, duration_s: float | None
+    asked: AskedLoad, *, plan: Deployment, replicas: int, profile: Profile | None, duration_s: float | None
 ) -> LoadOverTime:
-    """Users who come and go by a profile, or a load as it is. Raises HeadcountError where they do not go together."""
+    """Users who come and go by a profile, or a load as it is. Raises HeadcountError where they do not go together.
+
+    Users wait for their answers as long as so many replicas should take for them.
+    """
+    engine = plan.engine
     if asked.users is None:
         if profile is not None:
             raise HeadcountError("--daily-profile needs --users: the users of the busiest hour")
@@ -178,7 +182,13 @@ def load_over_time(
     days = 1 if profile is None else len(profile.hours) // 24
     duration_s = duration_s or (HOUR_S if profile is None else DAY_S * days)
     table = users_over_time(
-        population, asked.users, duration_s=duration_s, profile=profile, seed=asked.seed, max_model_len=max_model_len
+        population,
+        asked.users,
+        duration_s=duration_s,
+        profile=profile,
+        seed=asked.seed,
+        max_model_len=max_model_len,
+        answers=answer_times(population, asked.users, plan, replicas, asked.seed),
     )
     most = "" if profile is None else " at the peak"
     span = f"{duration_s / 60:,.3g} min" if duration_s < 2 * HOUR_S else f"{duration_s / HOUR_S:,.3g} h"
@@ -344,7 +354,7 @@ def simulate_autoscaling(
         flow_control=deployed.flow_control,
     )
     given = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
-    served = load_over_time(given, engine=plan.engine, profile=profile, duration_s=scaling.duration_s)
+    served = load_over_time(given, plan=plan, replicas=most, profile=profile, duration_s=scaling.duration_s)
     _check_events(whole.events, served.duration_s)
     tried = fleets_tried(whole, served, run.progress)
     known = replace(known, plans=[plan], traffic=served.traffic, cancelled=tried.fleets[0].shown.result.cancelled)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from workloads.daily_profile import MEAN_DAY, Profile
 from workloads.load import load_preset
 from workloads.populations.presence import LONGEST_S, presences, users_over_time
+from workloads.populations.sessions import AnswerTimes
 
 
 def there(starts_s: np.ndarray, ends_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
@@ -38,6 +39,17 @@ def test_requests_follow_the_profile_and_are_the_same_again() -> None:
     first_s = table.arrival_s[table.follows < 0]
     assert first_s.min() > 7.4 * 3600
     assert first_s.max() < 10.6 * 3600
+    table.validate()
+
+
+@pytest.mark.parametrize("answer_s", [2.0, 60.0])
+def test_users_who_wait_for_answers_send_by_little_s_law(answer_s: float) -> None:
+    """λ = N / (Z + R): nobody is still waiting when another takes the place."""
+    chat, users, duration_s = load_preset("chat"), 200, 3 * LONGEST_S
+    answers = AnswerTimes(answer_s=answer_s)
+    table = users_over_time(chat, users, duration_s=duration_s, seed=1, max_model_len=131_072, answers=answers)
+    expected = users * duration_s / (chat.think_time_s.mean() + answer_s)
+    assert table.num_requests == pytest.approx(expected, rel=0.03)
     table.validate()
 
 
