@@ -28,6 +28,7 @@ from headcount.queries.report_data.percentiles import (
     mean_of_runs,
     p99_interval,
     p99_of_runs,
+    trust_text,
 )
 from headcount.queries.result import Progress, Result
 from headcount.queries.serving import LATENCIES, TAILS, Latencies, Served, serve
@@ -134,6 +135,11 @@ class SimulateResult(Result):
         by_arrival = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
         found = p99_interval(by_arrival, error.log_half_width_at(self.served.step.sequences))
         return self._with_other_end(name, "p99", found)
+
+    def trust(self, name: str) -> str:
+        """How well its p99 is known from several runs, and how many more would say it better."""
+        log_error = self._log_error(name).log_half_width_at(self.served.step.sequences)
+        return trust_text(name.removesuffix("_s").upper(), [each[name] for each in self.p99s], log_error)
 
     def rows(self) -> list[Json]:
         found = self.result.to_json()

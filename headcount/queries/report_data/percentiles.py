@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from files import special
 from simulator.study.statistics import percentile_error, summary, t_interval
 
 P99_COLUMN: Final = "p99 interval"
@@ -42,6 +43,44 @@ def p99_of_runs(p99s: Sequence[float], log_error: float) -> tuple[float, float] 
     found = t_interval(np.log(p99s), confidence=0.9)
     factor = math.exp(math.hypot(found.high - found.mean, log_error))
     return math.exp(found.mean) / factor, math.exp(found.mean) * factor
+
+
+MOST_RUNS: Final = 100_000
+GOAL: Final = 0.1
+
+
+def trust_text(name: str, p99s: Sequence[float], log_error: float) -> str:
+    """How well several runs tell a p99, and how many would tell it within GOAL; "" where that is not known.
+
+    Of the noise between runs alone: more of them make the error of step times no smaller.
+    """
+    if len(p99s) < 2 or not all(math.isfinite(p99) and p99 > 0 for p99 in p99s):
+        return ""
+    logs = np.log(p99s)
+    half = t_interval(logs, confidence=0.9)
+    noise = half.high - half.mean
+    known = f"noise between {len(p99s)} runs leaves p99 {name} {signed_ends(noise)} (90 % interval)"
+    if noise <= math.log1p(GOAL):
+        enough = f"so more runs are not needed for ±{100 * GOAL:.0f} %"
+    else:
+        enough = f"for ±{100 * GOAL:.0f} % give --runs {_runs_within(float(logs.std(ddof=1)), len(p99s)):,}"
+    steps = f"; step-time error adds {signed_ends(log_error)}, which only calibration reduces" if log_error else ""
+    return f"{known}: {enough}{steps}"
+
+
+def signed_ends(log_half_width: float) -> str:
+    """Such as `−29 % to +40 %`."""
+    low, high = math.exp(-log_half_width) - 1, math.exp(log_half_width) - 1
+    return f"−{abs(low):.0%} to +{high:.0%}".replace("%", " %")
+
+
+def _runs_within(deviation: float, runs: int) -> int:
+    """The fewest runs, more than these, whose mean is known within GOAL if they differ as much."""
+    while runs < MOST_RUNS:
+        runs += max(runs // 50, 1)
+        if float(special.stdtrit(runs - 1, 0.95)) * deviation / math.sqrt(runs) <= math.log1p(GOAL):
+            break
+    return runs
 
 
 def runs_text(runs: int) -> str:

@@ -95,10 +95,11 @@ def body(answer: SimulateResult) -> list[Block]:
         figures.append(Line(f"  {'attainment':<18}{percent(answer.served.attainment)}; asked: {answer.served.slo}"))
     tails = runs_text(len(answer.runs)) or (P99_MEANING if any(answer.p99_interval(name) for name in TAILS) else "")
     said = (settings_text(answer.plan), host_text(answer.plan.budget), router, held, answer.served.counted, tails)
+    trust = [Line(text) for name in ("ttft_s", "tpot_s") if (text := answer.trust(name))]
     dim = [Line(text, dim=True) for text in said if text]
     latencies = Table(columns=("", *STATISTICS, P99_COLUMN), rows=rows)
     pools = disaggregated_blocks(answer.served.disaggregated)
-    return [latencies, Line(), *figures, *pools, *tenants, *stages, Line(), *dim]
+    return [latencies, *trust, Line(), *figures, *pools, *tenants, *stages, Line(), *dim]
 
 
 def _answer(answer: SimulateResult, reached: str) -> str:
