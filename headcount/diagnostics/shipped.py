@@ -323,8 +323,7 @@ def trace(facts: Facts) -> Found:
 
 @diagnostic(Severity.WARNING)
 def traffic_cut(facts: Facts) -> Found:
-    """At least 1 % of conversations, messages, prompts or answers are cut, or requests are 5 % shorter on average; or a
-    mean context that was asked for is beyond the longest one."""
+    """At least 1 % of conversations, messages, prompts or answers are cut, or requests are shorter on average."""
     if facts.traffic is not None and not facts.traffic.is_as_asked:
         said = words.traffic_text(facts.traffic, facts.plans)
         yield f"{facts.traffic_of}: {said}" if facts.traffic_of else said, ""
@@ -332,8 +331,7 @@ def traffic_cut(facts: Facts) -> Found:
 
 @diagnostic(Severity.INFO)
 def traffic_rarely_cut(facts: Facts) -> Found:
-    """Fewer than 1 % of conversations, messages, prompts or answers are not served as the workload has them, or all are
-    longer to keep the mean context that was asked for."""
+    """Few conversations, messages, prompts or answers are cut, or the mean context that was asked for is kept."""
     if facts.traffic is not None and facts.traffic.is_as_asked and facts.traffic.worst:
         said = words.traffic_text(facts.traffic, facts.plans)
         yield f"{facts.traffic_of}: {said}" if facts.traffic_of else said, ""
