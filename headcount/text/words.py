@@ -203,7 +203,9 @@ def _way_out(effects: "TrafficEffects", limit: str, plans: Sequence["Deployment"
     own, held = plans[0].architecture.max_position_embeddings, effects.held_from_tokens
     flag = f"--{limit.replace('_', '-')}"
     if effects.asked_context_tokens == 0:  # a trace's, whose longest request is not known here
-        return f"; the model takes {flag} {own}" if effects.max_model_len < own else ", the model's own limit"
+        if effects.max_model_len < own:
+            return f"; the model takes {flag} {own}"
+        return ", the model's own limit; a model with a longer context would serve them whole"
     if held is not None and effects.max_model_len < min(held, own) and held <= own:
         return f"; {flag} {held} holds them"
     limited = ", the model's own limit" if effects.max_model_len >= own else f"; the model takes at most {own:,}"
