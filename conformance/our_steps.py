@@ -78,7 +78,8 @@ class ReadableEngine:
             max_tokens=request["output_tokens"],
             priority=request["priority"],
             arrival_s=arrival_s,
-            table=BlockTables(spans=tuple(request["spans"]), num_prompt_tokens=prompt),
+            table=BlockTables(spans=_spans(request), num_prompt_tokens=prompt),
+            adapter=request.get("adapter"),
         )
         self.scheduler.add_request(self.requests[row])
 
@@ -104,3 +105,9 @@ class ReadableEngine:
             "waiting": plan.num_waiting,
             "finished": [],
         }
+
+
+def _spans(request: Record) -> tuple[tuple[int, int], ...]:
+    """What a request's tokens are, to whom uses the same adapter alone."""
+    adapter = request.get("adapter")
+    return tuple((content if adapter is None else (content << 20) + adapter, end) for content, end in request["spans"])

@@ -26,6 +26,7 @@ _PURPOSES: Final = {
     "backoff": 11,
     "tenant": 12,
     "prefixes": 13,
+    "adapter": 14,
 }
 
 

@@ -11,6 +11,7 @@ from calibrate.interpreters.recipe import find_recipe, recipe_lines
 from conformance.cases.engine_settings import SUM_BLOCK, compressed_groups, random_engine
 from conformance.cases.request_tables import cancellations, random_table
 from kvcache.layout.kv_layout import KVGroup
+from simulator.engines.vllm.adapters import Adapters, adapters_of
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
@@ -20,6 +21,7 @@ from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError
 from workloads.requests import RequestTable, with_waits
 
+SEED = 0  # of simulations
 STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 STORM_EVERY, MIN_STORM_PREEMPTIONS = 5, 10
 TEN, WATERMARK_ALONE, REFUND = 10, 3, 8  # which of each ten cases is about one rule
@@ -43,7 +45,8 @@ class SchedulerCase:
 
     def to_json(self) -> dict[str, Any]:
         """What the probe reads."""
-        table = self.table
+        table, adapters = self.table, self.engine.adapters
+        of = adapters_of(table, adapters, SEED).tolist() if adapters else [None] * table.num_requests
         requests = [
             {
                 "arrival_s": None if math.isnan(table.arrival_s[row]) else float(table.arrival_s[row]),
@@ -54,6 +57,7 @@ class SchedulerCase:
                 "priority": int(table.priority[row]),
                 "spans": _spans(table, row),
                 "timeout_s": _timeout_s(table, row),
+                "adapter": of[row],
             }
             for row in range(table.num_requests)
         ]
@@ -181,12 +185,31 @@ def compressed_case(seed: int, number: int) -> SchedulerCase:
     return SchedulerCase(engine=engine, table=table)
 
 
+def lora_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed whose requests use LoRA adapters, mostly more than may run; clients cancel in a third."""
+    case = random_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 5]))
+    max_loras = int(rng.choice([1, 1, 2, 3, 8]))
+    adapters = Adapters(
+        num_adapters=int(rng.choice([1, 2, 4, 12])),
+        skew=float(rng.choice([0.0, 1.0])),
+        max_loras=max_loras,
+        max_cpu_loras=max_loras + int(rng.choice([0, 2])),
+    )
+    table = with_waits(case.table, cancellations(rng, case.table)) if number % 3 == 0 else case.table
+    stages = case.engine.pipeline_parallel_size  # with more adapters than slots 0.32 stops; when cancelled: see above
+    stages = stages if adapters.all_fit and number % 3 else 1
+    engine = replace(case.engine, adapters=adapters, speculation=None, pipeline_parallel_size=stages)
+    return replace(case, engine=engine, table=table)
+
+
 CASES = {
     "all": random_case,
     "states": states_case,
     "cancelled": cancelled_case,
     "sparse": sparse_case,
     "compressed": compressed_case,
+    "lora": lora_case,
 }  # by topic
 ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case, "store": store_case}
 
@@ -228,6 +251,7 @@ def features(case: SchedulerCase) -> dict[str, str]:
         found["block sizes"] = "unequal"
     if engine.speculation:
         found["speculation"] = engine.speculation.method
+    found |= {"adapters": "all fit" if engine.adapters.all_fit else "more than max_loras"} if engine.adapters else {}
     if engine.pipeline_parallel_size > 1:
         found["pipeline"] = "parallel"
     return found
@@ -264,7 +288,9 @@ def simulate(case: SchedulerCase) -> Simulation:
     times = constant_step_times(
         STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
     )
-    simulation = Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), case.table, log_steps=True)
+    simulation = Simulation(
+        Fleet(pools=(Pool(engine=engine, step_times=times),)), case.table, log_steps=True, seed=SEED
+    )
     with contextlib.suppress(StalledError):  # vLLM would wait for ever
         simulation.run(MAX_STEPS * STEP_S + float(np.nanmax(case.table.arrival_s)))
     return simulation

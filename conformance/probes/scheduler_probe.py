@@ -26,7 +26,9 @@ import torch
 import vllm
 from engine_loop import VOCABULARY, Load, Pipeline, Recorder, name_of, row_of, run_with_transfers, token_of
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
+from vllm.config.lora import LoRAConfig
 from vllm.config.speculative import SpeculativeConfig
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_request_block_hasher, init_none_hash
@@ -180,6 +182,8 @@ class Engine:
         if engine["speculation"]:
             config.speculative_config = speculative_config(engine["speculation"])
             config._set_max_num_scheduled_tokens()
+        if engine["adapters"]:
+            config.lora_config = LoRAConfig(max_loras=engine["adapters"]["max_loras"])
         # VllmConfig adapts these to the CPU platform; the case decides.
         scheduler.async_scheduling = engine["async_scheduling"]
         scheduler.enable_chunked_prefill = engine["enable_chunked_prefill"]
@@ -198,6 +202,7 @@ class Engine:
                 None,
                 arrival_time=arrival_s,
                 priority=request["priority"],
+                lora_request=lora_request(request["adapter"]),
                 block_hasher=self.hasher,
             )
         )
@@ -350,6 +355,10 @@ def run_engine_core(load, engine, pipeline, *, max_steps):
         if was_idle and is_empty and not load.wait():
             break  # nothing fits: vLLM would ask again for ever
     return records
+
+
+def lora_request(adapter):
+    return None if adapter is None else LoRARequest(f"adapter{adapter}", adapter + 1, f"/adapters/{adapter}")
 
 
 def speculative_config(speculation):

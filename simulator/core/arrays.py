@@ -14,6 +14,7 @@ from simulator.core.gateway.layout import CLIENT
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
 from simulator.core.state import Arrays
+from simulator.core.vllm.adapter_arrays import adapter_arrays, of_requests
 from simulator.core.vllm.disaggregation.arrays import disaggregated_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
 from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT
@@ -34,6 +35,7 @@ LOG_WORDS = 1 << 20
 def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_steps: bool, seed: int) -> Arrays:
     """Allocate a run's state, as large as the largest pool needs; what a run does not touch costs no memory."""
     in_segments = all(_is_in_segments(pool.engine) for pool in fleet.pools)
+    table, adapter_of = of_requests(fleet, table, seed)
     pools, engines = [_sizes(pool, table, in_segments=in_segments) for pool in fleet.pools], fleet.num_engines
     seqs, plans = max(pool.max_num_seqs for pool in pools), max(pool.engine.plans_in_flight for pool in fleet.pools)
     rows, groups = max(pool.num_rows for pool in pools), max(pool.num_groups for pool in pools)
@@ -79,6 +81,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         buckets=np.zeros((engines, max(pool.num_buckets for pool in pools)), np.int32),
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
+        **adapter_arrays(fleet, adapter_of, fleet.num_legs * table.num_attempts, seqs),
         **tier_arrays(fleet, table, max(pool.row_blocks for pool in pools)),
         **disaggregated_arrays(fleet, table, router.memory_words(engines)),
         heap=np.zeros(fleet.num_legs * _heap_size(table), layout.HEAP_ENTRY),
@@ -279,7 +282,7 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
         "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
         "skipped_victim_shifts_scan", "passed_over_keep_place", "threshold_spares_lone_request", "watermark_blocks",
         "scan_goes_past_self_preemption", "hash_lookahead_tokens", "caches_on_delivery",
-        "states_are_fresh_once", "cache_unit",
+        "states_are_fresh_once", "cache_unit", "idle_adapters_count",
     ):  # fmt: skip
         values[name] = getattr(engine, name)
     values["num_groups"] = len(engine.kv_groups)
@@ -298,13 +301,15 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
     values["by_priority"] = engine.scheduling_policy == "priority"
     values["chunked_prefill"] = engine.enable_chunked_prefill
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
+    if engine.adapters is not None:
+        values["max_loras"], values["max_cpu_loras"] = engine.adapters.max_loras, engine.adapters.max_cpu_loras
 
 
 def _fill_times(values: types.Pool, times: StepTimes) -> None:
     for name in (
         "window", "ingress_request_s", "ingress_token_s", "ingress_s", "decode_base_s", "context_s", "window_context_s",
         "prefill_s", "window_prefill_s", "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
-        "stream_sequence_s", "cold_stalls", "cold_apart_s",
+        "stream_sequence_s", "cold_stalls", "cold_apart_s", "adapter_s", "adapter_load_s", "adapter_read_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)
 
@@ -319,7 +324,7 @@ def _may_lag(arrays: Arrays, *, log_steps: bool) -> bool:
         or routing["next_scrape_s"] < math.inf
     )
     brings_a_token = (pools["engine"] == layout.VLLM) & (pools["takes_quiet_steps"] == 1)  # each step, at most
-    is_alone = (pools["ranks"] == 1) & (pools["connector"] == 0)
+    is_alone = (pools["ranks"] == 1) & (pools["connector"] == 0) & (pools["max_loras"] == 0)
     return bool((brings_a_token & is_alone).all()) and not is_looked_into
 
 

@@ -18,8 +18,8 @@ HELD, AT_GATEWAY, NOT_ARRIVED, WAITING, RUNNING, SENT, FINISHED, ABANDONED, TIME
 REJECTED = 8  # by the gateway
 
 # Why the waiting queue was not taken further in a step.
-NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUDGET = 0, 1, 2, 3
-NUM_BLOCK_REASONS = 4
+NOT_BLOCKED, BLOCKED_BY_KV_BLOCKS, BLOCKED_BY_MAX_NUM_SEQS, BLOCKED_BY_TOKEN_BUDGET, BLOCKED_BY_MAX_LORAS = range(5)
+NUM_BLOCK_REASONS = 5
 
 # What `run` came back for.
 DONE, REACHED_TIME, NEED_LOG_SPACE, STALLED, PAUSED, NEED_ROUTE, CONTROL = 0, 1, 2, 3, 4, 5, 6
@@ -194,6 +194,9 @@ TOTALS = record(
         ("read_s", "f8"),  # … and the time that this took
         ("preemptions", "f8"),
         ("max_used_blocks", "f8"),
+        ("adapters", "f8"),  # LoRA adapters of running requests, at each step
+        ("adapter_loads", "f8"),  # into slots of the GPU …
+        ("adapter_load_s", "f8"),  # … and the time that steps waited for them
         ("itl_sum_s", "f8"),  # of all gaps between tokens
         ("blocked_s", "f8", (NUM_BLOCK_REASONS,)),
     ]
@@ -267,6 +270,9 @@ POOL = record(
         ("connector", "i4"),  # OFFLOADING, NIXL or LMCACHE, 0: none
         ("defers_frees", "i4"),  # 1: blocks that a step in flight writes are not free: something may be loaded there
         ("drops_stale", "i4"),  # 1: what was in flight of a preempted request is not delivered
+        ("max_loras", "i4"),  # LoRA adapters in a step, 0: the engine has none
+        ("max_cpu_loras", "i4"),
+        ("idle_adapters_count", "i4"),  # 1: adapters of running requests without tokens in this step count, too
         *HOST_TIER,
         # step time: see simulator.latency.tables
         ("ingress_request_s", "f8"),
@@ -285,6 +291,9 @@ POOL = record(
         ("cold_stalls", "i4"),
         ("cold_apart_s", "f8"),
         ("shortest_step_s", "f8"),  # no step takes less, rounding excluded
+        ("adapter_s", "f8"),  # of a step, for each adapter of running requests
+        ("adapter_load_s", "f8"),  # from CPU memory to a slot on the GPU
+        ("adapter_read_s", "f8"),  # from disk to CPU memory
     ]
 )
 

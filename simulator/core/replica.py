@@ -24,7 +24,7 @@ from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
 from simulator.core.state import Arrays
 from simulator.core.types import Replica, Requests, Running
-from simulator.core.vllm import blocks, decode_fast_forward, ends, scheduler
+from simulator.core.vllm import adapters, blocks, decode_fast_forward, ends, scheduler
 from simulator.core.vllm.disaggregation import writing
 from simulator.core.vllm.host_tier import holding, offload
 
@@ -75,6 +75,8 @@ def finish(a: Arrays, replica: int, request: int, now_s: float) -> None:
         offload.end(a, replica, request, 0)
     elif req.status == RUNNING:
         delivery.look_ahead(a, request)
+        if a.pools[a.replicas[replica].pool].max_loras > 0:
+            adapters.leave(a, replica, request)
         blocks.release(a, replica, request)
     else:
         waiting.remove(a, replica, request)
@@ -120,6 +122,8 @@ def take_out(a: Arrays, request: int, status: int, now_s: float) -> None:
         while a.running[replica, place] != request:
             place += 1
         scheduler.remove_running(a.replicas[replica], a.running, replica, place)
+        if a.pools[a.replicas[replica].pool].max_loras > 0:
+            adapters.leave(a, replica, request)
         req.quiet_until = NONE
     elif req.status == WAITING:
         holding.leave_queue(a, replica, request)

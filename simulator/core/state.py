@@ -68,6 +68,12 @@ class Arrays(NamedTuple):
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
     plans: NDArray[np.void]  # [R, plans in flight]
     entries: NDArray[np.void]  # [R, plans in flight, S]
+    adapter_of: NDArray[
+        np.int32
+    ]  # [attempts * n], the LoRA adapter of each request if there are any, and the next three
+    adapters: NDArray[np.void]  # [R, adapters]
+    adapter_states: NDArray[np.void]  # [R]
+    idle_adapters: NDArray[np.int32]  # [R, S], of running requests without tokens in this step, where they do not count
     tiers: NDArray[np.void]  # [R]; what follows is empty without host tiers
     caches: NDArray[np.void]  # [R], or [1]: a store that all engines share; C below
     offloads: NDArray[np.void]  # [attempts * n]

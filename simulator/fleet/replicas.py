@@ -70,6 +70,7 @@ class Replicas:
         self._has_queue = simulation.fleet.flow_control is not None
         self._blank = simulation.arrays.replicas.copy(), simulation.arrays.engine_views.copy()
         self._blank_tiers = simulation.arrays.tiers.copy()
+        self._blank_adapters = simulation.arrays.adapters.copy(), simulation.arrays.adapter_states.copy()
         self._blank_cache = simulation.arrays.caches[:1].copy()
         num_slots = simulation.fleet.num_engines // engines_each
         self.states = [State.READY if slot < num_ready else State.ABSENT for slot in range(num_slots)]
@@ -193,6 +194,9 @@ class Replicas:
                     arrays.caches[engine] = self._blank_cache
                     arrays.chunk_buckets[engine] = 0
                 arrays.fences[first : first + count] = arrays.handed_out[first : first + count] = 0
+            if len(arrays.adapter_states):
+                arrays.adapters[engine] = self._blank_adapters[0][engine]
+                arrays.adapter_states[engine] = self._blank_adapters[1][engine]
             arrays.decode_fast_forward[engine] = layout.NONE
             arrays.engine_views[engine] = self._blank[1][engine]
         self._enter(slot, state)

@@ -166,6 +166,7 @@ class AverageStep:
     prefill_tokens: float = 0.0
     prefill_work: float = 0.0
     window_prefill_work: float = 0.0
+    adapters: float = 0.0
     prefill_share: float = 0.0
 
 

@@ -27,7 +27,7 @@ class StepTimes:
     With m scheduled tokens, n sequences, s sampled sequences, M tokens over all ranks of the replica:
     GPU time = decode[m] or prefill[m] + shared[M] + sampling[s] + context_s · Σ context of decodes
     + prefill_s · Σ positions attended to by prefill chunks (+ the same capped at `window` tokens)
-    + decode_base_s if anything decodes; at least floor[m] where the step holds prefill.
+    + decode_base_s if anything decodes; at least floor[m] where the step holds prefill; + adapter_s · LoRA adapters.
     Step time = max(GPU time, host_base_s + host_sequence_s · n, stream_sequence_s · n) + gap_s. Of a replica's steps,
     `cold_stalls` take cold_start_s more.
     """
@@ -47,6 +47,9 @@ class StepTimes:
     host_sequence_s: float = 0.0
     stream_sequence_s: float = 0.0  # of API servers, for the tokens of a step: no step is shorter, as if none buffered
     gap_s: float = 0.0
+    adapter_s: float = 0.0  # for each LoRA adapter of running requests; the others' part is in the tables
+    adapter_load_s: float = 0.0  # of one that a step waits for, from CPU memory …
+    adapter_read_s: float = 0.0  # … and from disk before that
     cold_start_s: float = 0.0  # kernels are compiled or loaded when first used; 0 for a server that was warmed up
     cold_stalls: int = 1  # steps that take so much longer: the first, then some with prompts …
     cold_apart_s: float = 0.0  # … that begin so long after one another
@@ -97,6 +100,7 @@ class StepTimes:
         gpu_s += self.decode_base_s if sums.decode_context > 0 else 0.0
         if sums.prefill_tokens > 0:
             gpu_s = max(gpu_s, float(self.floor[sums.tokens]))
+        gpu_s += self.adapter_s * sums.adapters
         return max(gpu_s, float(self.host_s(sums.sequences))) + self.gap_s
 
     def host_s(self, sequences: float | FloatArray) -> FloatArray:
@@ -120,6 +124,8 @@ class StepTimes:
             gpu_s += self.window_prefill_s * sums["window_prefill_work"]
         gpu_s += self.decode_base_s * (sums["decode_context"] > 0)
         gpu_s = np.maximum(gpu_s, np.where(holds_prefill, self.floor[tokens], 0.0))
+        if self.adapter_s:
+            gpu_s += self.adapter_s * sums["adapters"]
         return np.asarray(np.maximum(gpu_s, self.host_s(sums["sequences"])) + self.gap_s)
 
 
@@ -139,6 +145,7 @@ class BatchSums:
     prefill_tokens: int = 0
     prefill_work: float = 0.0
     window_prefill_work: float = 0.0
+    adapters: int = 0  # LoRA adapters of running requests
 
     def add(self, *, start: int, end: int, is_sampled: bool, is_decode: bool, window: int) -> None:
         """Add a sequence that computes positions [start, end): a decode, drafts included, or a prefill chunk."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from conformance.reference.vllm.adapters import AdapterSlots
 from conformance.reference.vllm.kv_cache_manager import BlockTables, KVCacheManager
 from conformance.reference.vllm.states import Chunk, tokens_up_to_state
 from simulator.engines.vllm.engine import EngineConfig
@@ -47,6 +48,7 @@ class Request:
     is_running: bool = False
     is_passed_over: bool = False  # waits, and was skipped once because its last token was in flight
     is_finished: bool = False
+    adapter: int | None = None  # LoRA
     do_remote_prefill: bool = False  # the KV of its prompt is to be read from another engine
     do_remote_decode: bool = False  # another engine will read its KV
 
@@ -76,6 +78,8 @@ class Plan:
     sampled: set[Request] = field(default_factory=set)
     preempted: list[Request] = field(default_factory=list)
     free_blocks: int = 0
+    num_adapters: int = 0  # LoRA adapters of running requests
+    adapters_loaded: tuple[int, int] = (0, 0)  # that the step waits for: read from disk, copied to the GPU
     num_running: int = 0
     num_waiting: int = 0
 
@@ -95,6 +99,7 @@ class Scheduler:
         self.running: list[Request] = []
         self.waiting: list[Request] = []  # in the order of admission
         self.step = 0
+        self.adapters = AdapterSlots(config.adapters) if config.adapters else None
         self._threshold, self._scan_ends = 0, False
         self._drops_stale_output = False  # of preempted requests
 
@@ -126,6 +131,7 @@ class Scheduler:
         self._advance(plan)
         plan.free_blocks = self.blocks.pool.num_free
         plan.num_running, plan.num_waiting = len(self.running), self.num_waiting
+        plan.num_adapters = len({request.adapter for request in self.running}) if self.adapters else 0
         return plan
 
     def complete(self, plan: Plan) -> list[Request]:
@@ -230,7 +236,7 @@ class Scheduler:
                 self._scan_ends = True
                 return
             place = self.running.index(victim)
-            del self.running[place]
+            self._stop_running(place)
             self._preempt(victim)
             plan.preempted.append(victim)
             yield victim, place
@@ -278,7 +284,7 @@ class Scheduler:
     # -- waiting requests
 
     def _schedule_waiting(self, plan: Plan, budget: int) -> None:
-        slots = self.config.draft_slots
+        slots, adapters = self.config.draft_slots, self._running_adapters(plan)
         joins = bool(plan.num_scheduled_tokens), any(request.is_prefill_chunk for request in plan.num_scheduled_tokens)
         for request in list(self.waiting):
             if budget <= slots or len(self.running) >= self.config.max_num_seqs:
@@ -286,13 +292,42 @@ class Scheduler:
             if request.num_stale_output_tokens > 0:  # resuming now could sample a token twice: skipped, not blocking
                 request.is_passed_over = True
                 continue
+            if self._exceeds_max_loras(request, adapters):  # skipped, not blocking
+                request.is_passed_over = True
+                continue
             num_new_tokens = self._admit(request, budget - slots, plan, *joins)
             if num_new_tokens == 0:
                 break
             self.waiting.remove(request)
+            self._use_adapter(request, plan, adapters)
             self.running.append(request)
             plan.num_scheduled_tokens[request] = num_new_tokens
             budget -= num_new_tokens + slots
+
+    def _running_adapters(self, plan: Plan) -> set[int | None]:
+        """LoRA adapters that count towards `max_loras` as waiting requests are looked at."""
+        counted = self.running if self.config.idle_adapters_count else plan.num_scheduled_tokens
+        return {request.adapter for request in counted}
+
+    def _exceeds_max_loras(self, request: Request, running: set[int | None]) -> bool:
+        adapters = self.config.adapters
+        return adapters is not None and request.adapter not in running and len(running) == adapters.max_loras
+
+    def _use_adapter(self, request: Request, plan: Plan, used: set[int | None]) -> None:
+        """A waiting request begins to run, beside others with the adapters `used`."""
+        if self.adapters is not None and request.adapter is not None and request.adapter not in used:
+            num_read, num_copied = self.adapters.activate(request.adapter, used)
+            plan.adapters_loaded = plan.adapters_loaded[0] + num_read, plan.adapters_loaded[1] + num_copied
+        used.add(request.adapter)
+
+    def _stop_running(self, place: int) -> None:
+        request = self.running.pop(place)
+        if (
+            self.adapters
+            and request.adapter is not None
+            and all(other.adapter != request.adapter for other in self.running)
+        ):
+            self.adapters.release(request.adapter, self.step)
 
     def _admit(self, request: Request, budget: int, plan: Plan, any_runs: bool, any_prefills: bool) -> int:
         """Take the request's blocks for its next chunk; 0 if it does not fit."""
@@ -394,7 +429,7 @@ class Scheduler:
     def _finish(self, request: Request) -> None:
         request.is_finished = True
         if request.is_running:
-            self.running.remove(request)
+            self._stop_running(self.running.index(request))
             self.blocks.free(request.table)
         else:
             self.waiting.remove(request)

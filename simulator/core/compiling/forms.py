@@ -2,8 +2,8 @@
 
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
 sees its own requests alone. A routed one has any compiled router, a windowed one groups of layers with and without
-windows too, a layered one states and blocks of unequal size. What a fleet needs is compiled when the first such fleet
-is simulated.
+windows too, a layered one states and blocks of unequal size, one of `adapters` LoRA. What a fleet needs is compiled
+when the first such fleet is simulated.
 """
 
 from simulator.core.layout import SERVE, SGLANG, VLLM
@@ -22,6 +22,7 @@ _PLAIN_VLLM = {
     "by_priority": 0,
     "defers_frees": 0,
 }
+_WITHOUT_ADAPTERS = {"max_loras": 0}
 _EQUAL_BLOCKS = {"num_states": 0, "block_ratio": 1, "cache_unit": 1, "is_state": 0, "in_segments": 1}
 _FULL_ATTENTION = {**_EQUAL_BLOCKS, "num_groups": 1, "num_kinds": 1, "num_windows": 0}
 _COUNTING_ROUTER = {
@@ -33,11 +34,12 @@ _COUNTING_ROUTER = {
     "only_changes": 0,
 }
 FORMS: dict[str, dict[str, int]] = {
-    "plain": {**_PLAIN_VLLM, **_FULL_ATTENTION, **_COUNTING_ROUTER},
-    "routed": {**_PLAIN_VLLM, **_FULL_ATTENTION},
-    "windowed": {**_PLAIN_VLLM, **_EQUAL_BLOCKS},
-    "layered": {**_PLAIN_VLLM, "in_segments": 0},
-    "sglang": {**_PLAIN_SERVING, "engine": SGLANG},
+    "plain": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_FULL_ATTENTION, **_COUNTING_ROUTER},
+    "routed": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_FULL_ATTENTION},
+    "windowed": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
+    "layered": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, "in_segments": 0},
+    "adapters": {**_PLAIN_VLLM, **_EQUAL_BLOCKS},
+    "sglang": {**_PLAIN_SERVING, **_WITHOUT_ADAPTERS, "engine": SGLANG},
     "whole": {},
 }
 """Fields of records that are the same in all fleets of a form, and that no kernel changes; the narrowest form first."""

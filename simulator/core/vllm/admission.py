@@ -4,6 +4,7 @@ from simulator.core import waiting
 from simulator.core.jit import kernel
 from simulator.core.layout import (
     BLOCKED_BY_KV_BLOCKS,
+    BLOCKED_BY_MAX_LORAS,
     BLOCKED_BY_MAX_NUM_SEQS,
     BLOCKED_BY_TOKEN_BUDGET,
     NONE,
@@ -12,7 +13,7 @@ from simulator.core.layout import (
 )
 from simulator.core.state import Arrays
 from simulator.core.types import Pool
-from simulator.core.vllm import blocks, ends, plan, prefix, states
+from simulator.core.vllm import adapters, blocks, ends, plan, prefix, states
 
 
 @kernel
@@ -128,7 +129,7 @@ def schedule_waiting(a: Arrays, replica: int, slot: int, budget: int, any_prefil
     """Returns why the scan stopped."""
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
-    any_runs = a.plans[replica, slot].count > 0
+    any_runs, reason = a.plans[replica, slot].count > 0, NOT_BLOCKED
     request = state.waiting_head
     while request != NONE:
         if budget <= p.draft_slots:
@@ -140,6 +141,10 @@ def schedule_waiting(a: Arrays, replica: int, slot: int, budget: int, any_prefil
             a.requests[request].passed_over = 1
             request = following
             continue
+        if p.max_loras > 0 and not adapters.may_enter(a, replica, request):
+            a.requests[request].passed_over = 1
+            request, reason = following, BLOCKED_BY_MAX_LORAS
+            continue
         tokens = admit(a, replica, slot, request, budget - p.draft_slots, any_runs, any_prefills)
         if tokens == 0:
             return BLOCKED_BY_KV_BLOCKS
@@ -148,7 +153,7 @@ def schedule_waiting(a: Arrays, replica: int, slot: int, budget: int, any_prefil
         ends.note_running(a, replica, request)
         budget -= tokens + p.draft_slots
         request = following
-    return NOT_BLOCKED
+    return reason
 
 
 @kernel
@@ -158,6 +163,8 @@ def enter_running(a: Arrays, replica: int, request: int, now_s: float) -> None:
     req.status = RUNNING
     if req.scheduled_s != req.scheduled_s:  # NaN: first time
         req.scheduled_s = now_s
+    if a.pools[state.pool].max_loras > 0:
+        adapters.enter(a, replica, request)
     a.running[replica, state.num_running - state.num_quiet] = request
     req.admission = state.num_admitted
     req.next = NONE

@@ -38,4 +38,22 @@ GROUP = record(
         ("is_like_last", "i4"),  # 1: all the above is as in the group before, so their tables begin and end alike
     ]
 )
+# Of an engine, a LoRA adapter; where it is, each place a part of the one before.
+ON_DISK, IN_CPU_MEMORY, ON_GPU = 0, 1, 2
+ADAPTER = record(
+    [
+        ("running", "i4"),  # requests that use it
+        ("place", "i4"),
+        ("used", "i8"),  # the last step with it
+    ]
+)
+ADAPTERS = record(
+    [
+        ("num_running", "i4"),  # adapters of running requests
+        ("num_on_gpu", "i4"),
+        ("num_in_memory", "i4"),  # those on the GPU among them
+        ("num_idle", "i4"),
+        ("load_s", "f8"),  # what the step that is being decided waits for
+    ]
+)
 KIND = record([("first", "i4"), ("count", "i4")])  # places in `group_order`

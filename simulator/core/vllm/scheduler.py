@@ -5,7 +5,7 @@ from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLO
 from simulator.core.state import Arrays
 from simulator.core.step_log import log_step, log_word
 from simulator.core.types import Replica, Running
-from simulator.core.vllm import admission, blocks, decode_fast_forward, plan, pool, queue, states
+from simulator.core.vllm import adapters, admission, blocks, decode_fast_forward, plan, pool, queue, states
 from simulator.core.vllm.host_tier import holding, offload
 
 
@@ -22,6 +22,16 @@ def want(a: Arrays, replica: int, request: int, budget: int) -> int:
     )
     wanted = min(wanted, budget, p.max_model_len - 1 - req.computed)
     return wanted if p.num_states == 0 else states.up_to_state(p, req, req.computed, wanted)
+
+
+@kernel
+def next_tokens(a: Arrays, replica: int, request: int, budget: int) -> int:
+    """How many tokens a running request computes in this step; without any its adapter may not count."""
+    p = a.pools[a.replicas[replica].pool]
+    tokens = want(a, replica, request, budget)
+    if tokens == 0 and p.max_loras > 0 and p.idle_adapters_count == 0:
+        adapters.set_aside(a, replica, request)
+    return tokens
 
 
 @kernel
@@ -42,6 +52,8 @@ def preempt(a: Arrays, replica: int, request: int) -> None:
         offload.preempt(a, replica, request)
     else:
         blocks.release(a, replica, request)
+    if a.pools[a.replicas[replica].pool].max_loras > 0:
+        adapters.leave(a, replica, request)
     req = a.requests[request]
     req.computed = 0
     req.quiet_until = NONE
@@ -123,7 +135,7 @@ def schedule_running(a: Arrays, replica: int, slot: int) -> tuple[int, int, int]
         request = a.running[replica, index]
         req = a.requests[request]
         index += 1
-        tokens = want(a, replica, request, budget - p.draft_slots)
+        tokens = next_tokens(a, replica, request, budget - p.draft_slots)
         if tokens == 0:  # nothing to compute now; the scan goes on
             continue
         num_tokens, num_cached = req.computed + tokens, req.cached_blocks
@@ -183,6 +195,8 @@ def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
         state.block_reason = admission.schedule_waiting(a, replica, slot, budget, any_prefills, now_s)
     elif state.num_waiting > 0:
         state.block_reason = BLOCKED_BY_KV_BLOCKS
+    if p.max_loras > 0:
+        adapters.bring_back(a, replica)
     if p.decode_stagger > 0:
         plan.stagger(a, replica, slot)
     if p.connector > 0:

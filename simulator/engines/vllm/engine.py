@@ -18,6 +18,7 @@ from kvcache.releases import (
     UNEQUAL_BLOCKS_CACHED_AS_READ,
     check_simulated,
 )
+from simulator.engines.vllm.adapters import Adapters
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.connectors.pulling import KV_ROLES
@@ -53,6 +54,7 @@ class EngineConfig:
     speculation: Speculation | None = None
     host_tier: HostTier | None = None
     kv_role: str | None = None  # of vLLM's NixlConnector, which brings KV from one engine to another; None: without
+    adapters: Adapters | None = None  # LoRA; None: requests use the model alone
     threshold_spares_lone_request: bool = True  # from here on a release's rules, see `with_release_rules`
     skipped_victim_shifts_scan: bool = True
     drafts_share_token_budget: bool = True
@@ -64,6 +66,7 @@ class EngineConfig:
     states_are_fresh_once: bool = True
     host_lru_ranks_requests: bool = True
     restart_offers_again: bool = True
+    idle_adapters_count: bool = True
     counts_batches_in_flight: bool = True
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class EngineConfig:
         self._check_groups()
         self._check_speculation()
         self._check_connector()
+        self._check_adapters()
         budget = self.token_budget - self.draft_slots
         if not self.enable_chunked_prefill and budget < self.max_model_len:
             drafting = f", less drafting slots {budget:,}," if budget < self.max_num_batched_tokens else ""
@@ -179,6 +183,23 @@ class EngineConfig:
         ):
             if not is_met:
                 raise HeadcountError(f"{what} is not simulated with {with_what}; {remedy}")
+
+    def _check_adapters(self) -> None:
+        if self.adapters is None:
+            return
+        runs_over = self.pipeline_parallel_size > 1 and not self.adapters.all_fit and not self.idle_adapters_count
+        for is_met, with_what in (
+            (self.speculation is None, "speculative decoding"),
+            (self.host_tier is None, "KV outside of the GPUs (CPU offloading, LMCache, a remote KV cache)"),
+            (self.kv_role is None, "disaggregated prefill/decode"),
+        ):
+            if not is_met:
+                raise HeadcountError(f"LoRA adapters are not simulated with {with_what}; leave one of them out")
+        if runs_over:
+            raise HeadcountError(
+                "vLLM before 0.33 stops where pipeline stages have more LoRA adapters than --max-loras; raise "
+                f"--max-loras to {self.adapters.num_adapters:,}, or give --vllm-version 0.33"
+            )
 
     @property
     def num_usable_blocks(self) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from conformance.reference.vllm.kv_cache_manager import BlockTables
 from conformance.reference.vllm.scheduler import Plan, Request, Scheduler
 from simulator.core import layout
+from simulator.core.vllm.adapter_arrays import of_requests
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.operation import Operations
 from simulator.fleet.router import Router, find_router
@@ -46,7 +47,7 @@ def run_simpy_fleet(
     """
     for pool in fleet.pools:
         check_lengths(pool.engine, table)
-    world = World(fleet, table, find_router(fleet.router, fleet.block_size).make(seed), on_plan)
+    world = World(fleet, table, find_router(fleet.router, fleet.block_size).make(seed), on_plan, seed)
     if operations is not None:
         OperatedTwin(world, operations)
     world.env.run()
@@ -75,10 +76,15 @@ class World:
     """The router, the sessions, the servers."""
 
     def __init__(
-        self, fleet: Fleet, table: RequestTable, router: Router, on_plan: Callable[[Plan], None] | None
+        self,
+        fleet: Fleet,
+        table: RequestTable,
+        router: Router,
+        on_plan: Callable[[Plan], None] | None,
+        seed: int = 0,
     ) -> None:
         self.env = simpy.Environment()
-        self.table = table
+        self.table, self.adapter_of = of_requests(fleet, table, seed)
         self.router = router
         self.on_plan = on_plan
         self.results = empty_results(table)
@@ -250,6 +256,7 @@ class World:
                 spans=tuple(zip(table.span_content[spans].tolist(), table.span_end[spans].tolist(), strict=True)),
                 num_prompt_tokens=int(table.prompt_tokens[row]),
             ),
+            adapter=int(self.adapter_of[row]) if len(self.adapter_of) else None,
         )
 
 

@@ -16,7 +16,9 @@ class Steps:
 
     def step_s(self, plan: Plan, shared_s: float) -> float:
         """A warm server's."""
-        return self.times.step_s(self._sums(plan), shared_s)
+        num_read, num_copied = plan.adapters_loaded
+        load_s = num_read * self.times.adapter_read_s + num_copied * self.times.adapter_load_s
+        return self.times.step_s(self._sums(plan), shared_s) + load_s
 
     def stall_s(self, plans: Sequence[Plan], now_s: float) -> float:
         """How much longer the next step takes: the first does, then some with prompts, a while apart."""
@@ -29,7 +31,7 @@ class Steps:
         return self.times.cold_start_s
 
     def _sums(self, plan: Plan) -> BatchSums:
-        sums = BatchSums()
+        sums = BatchSums(adapters=plan.num_adapters)
         for request, tokens in plan.num_scheduled_tokens.items():
             end = request.num_computed_tokens
             sums.add(
