@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kvcache.layout.kv_layout import has_unequal_blocks
+from kvcache.memory.adapters import SOURCE as ADAPTERS
 from kvcache.memory.interval import CONDITIONS, LEVEL, shipped_residuals
 from kvcache.memory.placement import Placement, Stage
 from kvcache.memory.terms import FIT_SOURCE, GIB, profile_source
@@ -27,6 +28,10 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
         ("non-torch", gib["non_torch_bytes"], FIT_SOURCE),
         ("CUDA graphs", gib["cuda_graph_bytes"], graphs),
     ]
+    lora = placed.settings.lora
+    if lora is not None:
+        slots = f"{lora.max_loras:,} of rank {lora.max_lora_rank}: {gib['adapter_bytes']}"
+        rows.append(("LoRA slots", slots, ADAPTERS))
     if placed.parallelism.tensor_parallel_size > 4:
         rows.append(("non-torch beyond 4 ranks", gib["non_torch_bytes"], "a guess: start-up logs exist up to TP 4"))
     if "gpu" in placed.unmeasured:

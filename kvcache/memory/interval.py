@@ -50,6 +50,7 @@ class Terms:
     activation_peak_bytes: int
     non_torch_bytes: int
     cuda_graph_bytes: int
+    adapter_bytes: int = 0  # slots for LoRA adapters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kvcache.formats.quantization import QuantizationScheme, weight_bytes
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
+from kvcache.memory.adapters import check_split, graph_cases, slots_bytes
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.settings import MemorySettings
 from kvcache.memory.sparse_attention import sparse_attention_memory
@@ -50,7 +51,8 @@ class Stage(Terms):
     @property
     def held_bytes(self) -> int:
         """What is not for the KV cache."""
-        return self.weights_bytes + self.activation_peak_bytes + self.non_torch_bytes + self.cuda_graph_bytes
+        held = self.weights_bytes + self.activation_peak_bytes + self.non_torch_bytes + self.cuda_graph_bytes
+        return held + self.adapter_bytes
 
     def available(self, requested: int) -> int:
         return requested - self.held_bytes
@@ -79,6 +81,8 @@ def stage_of(placed: Placement, stage: int) -> Stage:
     layers = [arch.layers[index] for index in parallelism.stage_layers(arch.num_hidden_layers, stage)]
     attention_layers = sum(layer.attention is not None for layer in layers)
     tensors = stage_tensors(arch, parallelism, stage)
+    if settings.lora is not None:
+        check_split(arch, parallelism, settings.lora)
     sparse = sparse_attention_memory(
         arch,
         parallelism,
@@ -110,5 +114,7 @@ def stage_of(placed: Placement, stage: int) -> Stage:
             max_num_seqs=settings.max_num_seqs,
             enforce_eager=settings.enforce_eager,
             vllm_version=settings.vllm_version,
+            cases=graph_cases(settings.lora),
         ),
+        adapter_bytes=slots_bytes(arch, parallelism, stage, settings.lora),
     )

@@ -36,6 +36,21 @@ class DraftSettings(Protocol):
     def model(self) -> str | None: ...
 
 
+class AdapterSettings(Protocol):
+    """LoRA adapters, as far as memory depends on them."""
+
+    @property
+    def max_loras(self) -> int: ...
+    @property
+    def max_lora_rank(self) -> int: ...
+    @property
+    def lora_dtype(self) -> str: ...
+    @property
+    def fully_sharded_loras(self) -> bool: ...
+    @property
+    def specialize_active_lora(self) -> bool: ...
+
+
 class MemorySettings(Protocol):
     """An engine's arguments with a value for each, as far as its memory depends on them."""
 
@@ -90,6 +105,8 @@ class MemorySettings(Protocol):
     def lmcache(self) -> LMCacheMemory | None: ...  # instead of it; None: without
     @property
     def speculation(self) -> DraftSettings | None: ...
+    @property
+    def lora(self) -> AdapterSettings | None: ...  # None: without
     @property
     def vllm_version(self) -> str: ...
 

@@ -214,8 +214,9 @@ def cuda_graph_bytes(
     max_num_seqs: int,
     enforce_eager: bool,
     vllm_version: str,
+    cases: int = 1,
 ) -> int:
-    """What vLLM sets aside for CUDA graphs; the first Model Runner V2 estimated nothing."""
+    """What vLLM sets aside for CUDA graphs, `cases` of each size; the first Model Runner V2 estimated nothing."""
     is_first_v2 = uses_v2_runner(arch, vllm_version) and not V2_RUNNER.holds_in(vllm_version)
     if enforce_eager or is_first_v2 or not CUDA_GRAPHS_IN_BUDGET.holds_in(vllm_version):
         return 0
@@ -227,7 +228,7 @@ def cuda_graph_bytes(
     )
     splits = largest * width * CUDA_GRAPH_SPLITS * 4 if gpu.family == "hopper" else 0.0
     each = CUDA_GRAPH_BYTES_PER_SIZE_AND_LAYER * num_layers + CUDA_GRAPH_BYTES_PER_SIZE_OF_EXPERTS * arch.is_moe
-    return round(max(splits, CUDA_GRAPH_FIRST_BYTES) + (sizes - 1) * each)
+    return round(max(splits, CUDA_GRAPH_FIRST_BYTES) + (cases * sizes - 1) * each)
 
 
 def largest_cuda_graph_size(gpu: GPU, max_num_seqs: int) -> int:
