@@ -16,6 +16,7 @@ from simulator.engines.memory import require_fit, startable
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.sglang.engine_config import engine_config as sglang_config
+from simulator.engines.vllm.adapter_args import lora_words
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import EngineConfig, engine_config
 from simulator.engines.vllm.kv_transfer import KVTransfer
@@ -118,6 +119,7 @@ class Deployment:
             return shlex.join(["python", "-m", "sglang.launch_server", "--model-path", self.architecture.name, *words])
         if self.shares_kv_store and self.given.kv_transfer_config is None:
             words += ["--kv-transfer-config", str(KVTransfer(is_store=True))]
+        words += lora_words(self.given, self.args)
         return shlex.join(["vllm", "serve", self.architecture.name, *words])
 
     @property

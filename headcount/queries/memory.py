@@ -111,6 +111,7 @@ class MemoryResult(Result):
 
     def figures(self) -> Json:
         found = {key: getattr(self.budget, key) for key in BUDGET_KEYS}
+        found |= {"adapter_bytes": self.budget.adapter_bytes} if self.budget.adapter_bytes else {}
         if self.budget.engine == "sglang":
             found |= {"engine": "sglang", "max_total_num_tokens": self.budget.kv_cache_tokens}
         found |= {

@@ -7,6 +7,8 @@ from typing import Any, Final
 from kvcache.memory.budget import MemoryBudget
 
 Change = tuple[str, Any]  # an argument with a value
+MAX_LORAS: Final = "LoRA slots (max_loras)"  # in a bottleneck: adapters that find none wait
+ADAPTER_KERNELS: Final = "LoRA adapters"  # in a bottleneck: what steps spend on them
 API_SERVER: Final = "API server"  # in a bottleneck: what reads requests, in the words of every engine
 
 

@@ -21,6 +21,7 @@ ACTIVATIONS = "activations"
 COMPUTE = "compute"
 COMMUNICATION = "communication"
 FIXED_OVERHEAD = "fixed_overhead"  # kernel starts, glue, the launch floor of steps with prefill
+ADAPTERS = "adapters"  # LoRA; only of servers with adapters
 HOST = "host"  # scheduling, input preparation: what the GPU waits for
 ERROR_SEQUENCES = 16  # running at once, at which an error is stated; it grows or not from FEWEST to MOST of them
 FEWEST_SEQUENCES, MOST_SEQUENCES = 4, 256  # of the runs that show it
@@ -229,7 +230,7 @@ def breakdown(model: LatencyModel, step: AverageStep) -> dict[str, float]:
             continue
         tokens = decode_tokens + (step.prefill_tokens / weight if holds_prefill else 0.0)
         for cause, value in _one_kind(model, step, tokens, weight if holds_prefill else None).items():
-            seconds[cause] += weight * value
+            seconds[cause] = seconds.get(cause, 0.0) + weight * value
     return seconds
 
 
@@ -238,12 +239,14 @@ def _one_kind(model: LatencyModel, step: AverageStep, tokens: float, prefill_wei
     seconds = dict.fromkeys(CAUSES, 0.0)
     for tables, at in ((model.causes_by_tokens, tokens), (model.causes_by_sampled, step.sampled)):
         for cause, table in tables.items():
-            seconds[cause] += _at(table, at)
+            seconds[cause] = seconds.get(cause, 0.0) + _at(table, at)
     all_tokens = np.array([tokens * model.data_parallel_size])  # the ranks are taken to be alike
     for cause, (value,) in model.causes_by_all_tokens(all_tokens).items():
         seconds[cause] += float(value)
     seconds[model.context_cause] += times.context_s * step.decode_context
     seconds[model.context_cause] += times.window_context_s * step.window_context
+    if times.adapter_s:
+        seconds[ADAPTERS] = seconds.get(ADAPTERS, 0.0) + times.adapter_s * step.adapters
     seconds[FIXED_OVERHEAD] += times.decode_base_s if step.decode_context > 0 else 0.0
     if prefill_weight is not None:
         work_s = times.prefill_s * step.prefill_work + times.window_prefill_s * step.window_prefill_work

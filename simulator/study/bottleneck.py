@@ -7,7 +7,7 @@ import numpy as np
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.engines.engines import words_of
-from simulator.engines.tuning import API_SERVER
+from simulator.engines.tuning import ADAPTER_KERNELS, API_SERVER, MAX_LORAS
 from simulator.latency import model as causes_of
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill, step_without_prefill
 from simulator.study.points import Point
@@ -29,6 +29,7 @@ CAUSE_NAMES = {
     causes_of.COMPUTE: "compute",
     causes_of.COMMUNICATION: "communication",
     causes_of.FIXED_OVERHEAD: "kernel overhead",
+    causes_of.ADAPTERS: ADAPTER_KERNELS,
     causes_of.HOST: "host",
 }
 """Why a step takes time; reads and traffic are memory bandwidth."""
@@ -52,6 +53,7 @@ def what_binds(plan: Deployment, point: Point) -> str:
         layout.BLOCKED_BY_KV_BLOCKS: words.kv,
         layout.BLOCKED_BY_MAX_NUM_SEQS: words.running,
         layout.BLOCKED_BY_TOKEN_BUDGET: words.prefill,
+        layout.BLOCKED_BY_MAX_LORAS: MAX_LORAS,
     }
     blocked = {reason: point.blocked_share(reason) for reason in resources}
     worst = max(blocked, key=lambda reason: blocked[reason])

@@ -62,6 +62,9 @@ class MeanSteps:
         self.blocks_per_token = float((self._blocks(middle + traffic.output / 2) / middle).mean())
         speculation = self.config.speculation
         self._tokens_per_step = speculation.tokens_per_step if speculation else 1.0
+        adapters = self.config.adapters
+        self._adapter_shares = np.zeros(0) if adapters is None else adapters.shares
+        self._max_loras = 0 if adapters is None else adapters.max_loras
         self._scheduled_per_step = 1 + self.config.num_speculative_tokens
 
     def _mean_and_variance(self, values: FloatArray) -> tuple[float, float]:
@@ -140,9 +143,15 @@ class MeanSteps:
                 "prefill_tokens": prefill,
                 "prefill_work": work,
                 "window_prefill_work": window_work,
+                "adapters": self._num_adapters(sequences),
             }
         )
         return found + self.times.shared(tokens + (self.ranks - 1.0) * decoded) if self.ranks > 1 else found
+
+    def _num_adapters(self, sequences: IntArray) -> FloatArray:
+        """LoRA adapters among so many sequences, on average."""
+        found = (1 - (1 - self._adapter_shares) ** sequences[:, None]).sum(axis=1)
+        return np.asarray(np.minimum(found, self._max_loras))
 
 
 def _attended(start: IntArray, end: IntArray) -> FloatArray:

@@ -85,6 +85,9 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
     elsewhere = {
         flag.lstrip("-") for name in known - by_key.keys() - {"model"} for flag in flags_of(name, arguments[name])
     }
+    words, count = _without_adapters(words)
+    if count:
+        found["adapters"] = count
     words, objects = _objects(words)
     length = overridden_length(objects.pop(_OVERRIDES, {}), _OPTION, f"--{_OVERRIDES}")
     if length is not None and "max_model_len" in by_key:
@@ -93,6 +96,22 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
         words += [f"--{name}", json.dumps(value)]
     found |= read_flags(_without_longest(words), ctx, _OPTION, names, engine=VLLM, elsewhere=elsewhere)
     return with_known_model(found, _OPTION)
+
+
+def _without_adapters(words: list[str]) -> tuple[list[str], int]:
+    """Without the adapters that --lora-modules names, each as NAME=PATH or as an object, and how many these are."""
+    kept: list[str] = []
+    count, is_named = 0, False
+    for word in words:
+        if word.startswith("-"):
+            flag, is_joined, _ = word.lstrip("-").replace("_", "-").partition("=")
+            is_named = flag == "lora-modules"
+            count += is_named and bool(is_joined)
+        elif is_named:
+            count += 1
+        if not is_named:
+            kept.append(word)
+    return kept, count
 
 
 def _objects(words: list[str]) -> tuple[list[str], dict[str, Json]]:

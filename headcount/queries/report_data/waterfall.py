@@ -24,6 +24,7 @@ def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
         ("activation peak", budget.activation_peak_bytes),
         ("non-torch", budget.non_torch_bytes),
         ("CUDA graphs", budget.cuda_graph_bytes),
+        *([("LoRA slots", budget.adapter_bytes)] if budget.adapter_bytes else []),
         ("KV cache", budget.available_kv_bytes),
     ]
 

@@ -292,6 +292,7 @@ class SGLangArgs(SimulatedArgs):
     data_parallel_size: ClassVar[int] = 1  # attention replicas that share experts: those of `dp_size` share nothing
     enable_expert_parallel: ClassVar[bool] = False  # experts are split as all matrices are: SGLang's default
     decode_width: ClassVar[int] = 1  # tokens that a decoding sequence takes of a step
+    lora: ClassVar[None] = None
     speculation: ClassVar[None] = None  # drafts are not simulated, nor is HiCache
     kv_offloading_size: ClassVar[None] = None
     kv_store_size: ClassVar[None] = None

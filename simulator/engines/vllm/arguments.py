@@ -17,8 +17,9 @@ from kvcache.releases import (
     NO_ENCODER_FOR_TEXT,
     SORTS_TO_SAMPLE,
 )
-from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument, arguments_of
+from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
 from simulator.engines.values import COUNT, LARGEST_TEXT, Gibibytes, Number, Switch, Text, TokenCount, WholeNumber
+from simulator.engines.vllm.adapter_args import AdapterArgs
 from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, NONE, PIECEWISE, Compilation, CompilationConfig
 from simulator.engines.vllm.defaults import (
     AUTO,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineArgs(SimulatedArgs):
+class EngineArgs(AdapterArgs):
     """What `vllm serve` takes that decides an answer, then what only its simulation takes.
 
     None stands for vLLM's default, where that depends on the release, the GPU, the model or other arguments: `filled`

@@ -18,6 +18,7 @@ from kvcache.releases import (
     UNEQUAL_BLOCKS_CACHED_AS_READ,
     check_simulated,
 )
+from simulator.engines.vllm.adapter_args import adapters_of_args
 from simulator.engines.vllm.adapters import Adapters
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.host_tier import HostTier
@@ -332,6 +333,7 @@ def engine_config(args: EngineArgs, budget: MemoryBudget) -> EngineConfig:
         **_in_smallest_blocks(budget.layout),
         "enable_prefix_caching": has_caching,
         "host_tier": _host_tier(args, budget),
+        "adapters": adapters_of_args(args, args.vllm_version),
     }
     return with_release_rules(EngineConfig(**{**own, **pool}), args.vllm_version)
 

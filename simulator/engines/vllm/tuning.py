@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvcache.memory.budget import MemoryBudget
-from simulator.engines.tuning import API_SERVER, Change, Tuning, Words
+from simulator.engines.tuning import ADAPTER_KERNELS, API_SERVER, MAX_LORAS, Change, Tuning, Words
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.defaults import MOST_API_SERVERS
 
@@ -23,6 +23,10 @@ def changes(args: EngineArgs, budget: MemoryBudget, binding: str) -> Iterator[Ch
         yield "kv_cache_dtype", "fp8"
     if budget.quantization == "none":
         yield "quantization", "fp8"
+    if args.adapters is not None and MAX_LORAS in binding and args.max_loras < args.adapters:
+        yield "max_loras", min(2 * args.max_loras, args.adapters)
+    if args.adapters is not None and ADAPTER_KERNELS in binding and not args.specialize_active_lora:
+        yield "specialize_active_lora", True
     if API_SERVER in binding and args.api_server_count < MOST_API_SERVERS:
         yield "api_server_count", min(4 * args.api_server_count, MOST_API_SERVERS)
     yield "max_num_batched_tokens", 2 * args.max_num_batched_tokens

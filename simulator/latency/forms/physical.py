@@ -13,6 +13,8 @@ from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import FULL, FULL_DECODE_ONLY, NONE, PIECEWISE
+from simulator.latency.adapters import AdapterCosts, adapter_costs
+from simulator.latency.adapters import assumptions as adapter_assumptions
 from simulator.latency.attention import attention_over
 from simulator.latency.attention_cost import AttentionCost, add_attention
 from simulator.latency.covariance import covariance_of
@@ -22,6 +24,7 @@ from simulator.latency.expert_kernels import ExpertKernel, expert_kernel
 from simulator.latency.gpu_constants import GENERAL, MEASURED, Constants, constants_for, measured_text
 from simulator.latency.measured import is_measured, scheme_of
 from simulator.latency.model import (
+    ADAPTERS,
     COMPUTE,
     FIXED_OVERHEAD,
     HOST,
@@ -58,6 +61,7 @@ KERNELS_ONLY_TTFT = LogError(deployment=0.28, residual=0.12)
 # What Model Runner V2 takes to launch a layer's kernels one by one, over V1: of an A100's server 0.97 ms a layer of
 # Qwen3-8B in 0.26 (vLLM issue 42058), 0.5 ms of Qwen3-14B in 0.9.1 (issue 20469). Part of it may be their processors.
 _EAGER_UNDER_V2 = 2.1
+_KERNELS_OF_A_LAYER = 10  # whose launches take as long as those of a layer with attention and experts, see `launches`
 FULL_ATTENTION_WINDOW = 1  # of StepTimes where no layer has a window
 
 
@@ -81,7 +85,8 @@ def latency_model(
     known = known.on_host(served.args.host_speed)
     rank = rank_of(served, known)
     drafts = drafting(rank)
-    by_tokens = add(_by_tokens(rank), drafts.by_tokens)
+    costs = adapter_costs(rank)
+    by_tokens = add(_by_tokens(rank), drafts.by_tokens, {ADAPTERS: costs.by_tokens} if costs else {})
     full = add_attention(attention_over(rank, windowed=False), drafts.attention)
     caches = full, add_attention(attention_over(rank, windowed=True), drafts.chosen)
     by_sampled = add(_by_sampled(rank, sum(cache.sequence_s for cache in caches)), drafts.by_sampled)
@@ -95,8 +100,8 @@ def latency_model(
     )
     return LatencyModel(
         name="physical",
-        step_times=_step_times(rank, by_tokens, by_sampled, caches, drafts),
-        assumptions=(*_assumptions(rank), *drafts.assumptions),
+        step_times=_step_times(rank, by_tokens, by_sampled, caches, drafts, adapters=costs),
+        assumptions=(*_assumptions(rank), *drafts.assumptions, *adapter_assumptions(rank)),
         is_measured=known.is_measured and not unmeasured,
         unmeasured=unmeasured,
         tpot_log_error=tpot_log_error,
@@ -119,8 +124,10 @@ def _log_errors(
     arch = served.architecture
     is_like_runs = arch.state_space is None and not arch.is_sparse and served.args.pipeline_parallel_size == 1
     is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
-    of_tpot = [KERNELS_ONLY_TPOT] if not is_fitted or served.args.speculation is not None else []
-    of_ttft = [] if is_fitted else [KERNELS_ONLY_TTFT]
+    has_adapters = served.args.lora is not None
+    is_unlike = served.args.speculation is not None or has_adapters
+    of_tpot = [KERNELS_ONLY_TPOT] if not is_fitted or is_unlike else []
+    of_ttft = [] if is_fitted and not has_adapters else [KERNELS_ONLY_TTFT]
     if engine_of(served.args) == SGLANG:
         of_tpot, of_ttft = [*of_tpot, SGLANG_TPOT], [*of_ttft, SGLANG_TTFT]
     if is_scaled:
@@ -238,12 +245,15 @@ def _step_times(
     by_sampled: Causes,
     caches: tuple[AttentionCost, AttentionCost],
     drafts: Drafting,
+    *,
+    adapters: AdapterCosts | None,
 ) -> StepTimes:
     constants, settings = rank.constants, rank.args
     full, windowed = caches
     table = np.sum(list(by_tokens.values()), axis=0)
     token_s = full.prefill_token_s + windowed.prefill_token_s + scan_token_s(rank)
     launched = rank.layer_weight * sum(map(cache(partial(launches, rank)), rank.arch.layers))
+    launched += adapters.launches / _KERNELS_OF_A_LAYER if adapters else 0.0
     launch_s = constants.eager_layer_s * launched
     mode = settings.cudagraph_mode
     by_v2 = _EAGER_UNDER_V2 if uses_v2_runner(rank.arch, settings.vllm_version) else 1.0
@@ -270,6 +280,9 @@ def _step_times(
         host_base_s=host_s + drafts.host_s if in_step else decode_launch_s,
         host_sequence_s=rank.stages * constants.host_sequence_s + drafts.host_sequence_s if in_step else 0.0,
         stream_sequence_s=_stream_sequence_s(rank),
+        adapter_s=adapters.adapter_s if adapters else 0.0,
+        adapter_load_s=adapters.load_s if adapters else 0.0,
+        adapter_read_s=adapters.read_s if adapters else 0.0,
         gap_s=rank.stages * (constants.step_gap_s + (0.0 if in_step else constants.host_base_s)),
         ingress_request_s=constants.ingress_request_s,
         ingress_token_s=constants.ingress_token_s,
