@@ -19,6 +19,7 @@ from headcount.inputs.run import RunInput
 from headcount.inputs.search import CapacitySearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_adapters
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.study import Study
@@ -84,6 +85,8 @@ class CapacityResult(Result):
     """Of rows without users at 95 % confidence, where nobody said how long a context may be."""
     longer_ttft: tuple[LongerTTFT, ...] = ()
     """What the best row would serve under longer limits on TTFT; () where TTFT is not its bottleneck."""
+    without_adapters: CapacityRow | None = None
+    """The best row's GPUs for the model alone; None without LoRA adapters."""
     changed: tuple[str, ...] = ()
     """What differs from the workload's own traffic, such as `system-prompt`."""
 
@@ -119,6 +122,12 @@ class CapacityResult(Result):
         return tuple(sorted(found, key=lambda served: served.row.gpus))
 
     @property
+    def adapters(self) -> AdapterCost | None:
+        """What LoRA adapters cost the best row; None without any."""
+        best = self.best
+        return None if best.plan is None else adapter_cost(best.plan, best.point, self.without_adapters)
+
+    @property
     def plans(self) -> tuple[Deployment, ...]:
         """One per layout of a replica, by TP."""
         by_tp = {row.plan.tensor_parallel_size: row.plan for row in self.capacity if row.plan is not None}
@@ -144,6 +153,7 @@ class CapacityResult(Result):
             **({} if asked.flow_control is None else {"flow_control": asked.flow_control}),
             **engine_json(asked.args),
             "capacity": self.rows(),
+            **({} if self.adapters is None else {"adapters": self.adapters.to_json()}),
             "shorter_context": [
                 {"flag": each.flag, "cut": each.cut, **each.row.to_json()} for each in self.shorter_context
             ],
@@ -236,12 +246,14 @@ def capacity(
         rows = _watched(table, progress, answer)
         best = best_row(rows)
         later = table.longer_ttft(best)
+        bare = row_without_adapters(table, best)
         shorter = tuple(filter(None, (_with_shorter_context(table, row) for row in rows if not row.users_low)))
         if search.suggest:
             progress(Progress(done=0, total=1, so_far=answer(rows), what=TRIED))
         tried = find_suggestions(wanted, best, progress, simulations) if search.suggest else None
     whole = answer(rows, strict=run.strict)
-    return replace(whole, simulations=simulations, suggestions=tried, longer_ttft=later, shorter_context=shorter)
+    whole = replace(whole, simulations=simulations, suggestions=tried, without_adapters=bare)
+    return replace(whole, longer_ttft=later, shorter_context=shorter)
 
 
 def _with_shorter_context(table: CapacityTable, row: CapacityRow) -> ShorterContext | None:

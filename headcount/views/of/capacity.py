@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from headcount.queries.adapters import adapter_lines
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
@@ -118,6 +119,9 @@ def head(answer: CapacityResult) -> list[Block]:
     if best.safe_point is not None:
         ttft, tpot = cells(_P95, best)
         lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
+    if answer.adapters is not None:
+        month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
+        lines += [Line(text) for text in adapter_lines(answer.adapters, best.users_low, month)]
     about_trace = trace_text(asked.workload, asked.think_time_s, best)
     lines += [Line(text) for text in _cached_text(answer)]
     return [*lines, *([Line(about_trace)] if about_trace else []), *map(Line, _bottleneck_lines(answer))]

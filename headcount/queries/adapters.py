@@ -1,0 +1,90 @@
+"""What LoRA adapters cost a deployment: memory, time of its steps, users."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from files.documents import Json
+from headcount.text.units import percent
+from headcount.text.words import AT_CONFIDENCE
+from kvcache.memory.terms import gib_text
+from simulator.deployment import Deployment
+from simulator.engines.vllm.adapter_args import AdapterArgs
+from simulator.latency.model import ADAPTERS, breakdown
+from simulator.study.capacity_row import CapacityRow
+from simulator.study.capacity_table import CapacityTable
+from simulator.study.points import Point
+
+_NUMBERS: Final = (
+    "adapters", "max_loras", "max_lora_rank", "slot_bytes", "step_s", "adapters_s", "in_step", "load_share",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterCost:
+    """Of one deployment, at the load of a point; `without` is the best layout of as many GPUs for the model alone."""
+
+    adapters: int
+    max_loras: int
+    max_lora_rank: int
+    slot_bytes: int  # of all slots, on each GPU
+    step_s: float  # the mean step, of which …
+    adapters_s: float  # … so much goes to adapters
+    in_step: float  # adapters in a step, on average
+    load_share: float  # of the engines' busy time, in which steps wait for adapters
+    without: CapacityRow | None = None
+
+    def to_json(self) -> Json:
+        found: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
+        return found | ({"without": self.without.to_json()} if self.without is not None else {})
+
+
+def adapter_cost(plan: Deployment, point: Point | None, without: CapacityRow | None = None) -> AdapterCost | None:
+    """None without adapters, or where nothing was simulated."""
+    args = plan.args.lora
+    step = None if point is None else point.mean_step
+    if not isinstance(args, AdapterArgs) or args.adapters is None or point is None or step is None:
+        return None
+    seconds = breakdown(plan.latency, step)
+    totals = [replication.totals[0] for replication in point.replications]
+    busy_s = sum(float(each["busy_s"]) for each in totals)
+    loads_s = sum(float(each["adapter_load_s"]) for each in totals)
+    return AdapterCost(
+        adapters=args.adapters,
+        max_loras=args.max_loras,
+        max_lora_rank=args.max_lora_rank,
+        slot_bytes=plan.budget.adapter_bytes,
+        step_s=sum(seconds.values()),
+        adapters_s=seconds.get(ADAPTERS, 0.0),
+        in_step=step.adapters,
+        load_share=loads_s / busy_s if busy_s else 0.0,
+        without=without,
+    )
+
+
+def row_without_adapters(table: CapacityTable, best: CapacityRow) -> CapacityRow | None:
+    """As many GPUs for the model alone, with the layout that then serves the most; None without adapters."""
+    args = table.question.args
+    if not isinstance(args, AdapterArgs) or args.adapters is None or not best.users:
+        return None
+    bare = replace(table.question, args=args.without_adapters(), gpus=(best.gpus,))
+    return CapacityTable(question=bare, how=table.how).row(best.gpus)
+
+
+def adapter_lines(cost: AdapterCost, users_low: int, usd_per_month: float | None) -> Iterator[str]:
+    """Memory and time, then the users that the same GPUs serve without adapters; a month's cost is that of the GPUs."""
+    what = "1 LoRA adapter" if cost.adapters == 1 else f"{cost.adapters:,} LoRA adapters"
+    few = "" if cost.max_loras >= cost.adapters else f", {cost.max_loras:,} at once"
+    loads = f", and loads {percent(cost.load_share)} of the time" if cost.load_share >= 0.001 else ""
+    yield (
+        f"{what} of rank {cost.max_lora_rank}{few}: {gib_text(cost.slot_bytes)} of each GPU, "
+        f"{1e3 * cost.adapters_s:.1f} ms of a mean step of {1e3 * cost.step_s:.1f} ms{loads}"
+    )
+    row = cost.without
+    if row is None or not row.users_low:
+        return
+    dollars = ""
+    if usd_per_month is not None and users_low:
+        each, bare = usd_per_month / users_low, usd_per_month / row.users_low
+        dollars = f"; a user costs ${each:,.2f} a month instead of ${bare:,.2f}"
+    yield f"without adapters: {row.users_low:,} users {AT_CONFIDENCE} ({row.users:,} expected){dollars}"
