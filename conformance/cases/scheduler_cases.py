@@ -11,7 +11,8 @@ from calibrate.interpreters.recipe import find_recipe, recipe_lines
 from conformance.cases.engine_settings import SUM_BLOCK, compressed_groups, random_engine
 from conformance.cases.request_tables import cancellations, random_table
 from kvcache.layout.kv_layout import KVGroup
-from simulator.engines.vllm.adapters import Adapters, adapters_of
+from simulator.engines.vllm.adapter_use import adapters_of
+from simulator.engines.vllm.adapters import Adapters
 from simulator.engines.vllm.connectors.host_cache import EVICTION_POLICIES, LRU
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules

@@ -2,6 +2,7 @@
 
     python -m conformance.components parameters [--configs 10]   # beside transformers: every catalog model, random ones
     python -m conformance.components weights                     # beside vLLM: one rank's tensors under TP, DP and EP
+    python -m conformance.components adapters                    # beside vLLM: one rank's LoRA slots under TP and EP
     python -m conformance.components kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
     python -m conformance.components eviction [--cases 2000]     # beside vLLM: which chunks leave host memory
     python -m conformance.components flags [--engine sglang]     # beside the server's parser: the table of flags
@@ -22,6 +23,8 @@ from typing import Any
 
 from calibrate.interpreters.interpreters import interpreter_for
 from calibrate.interpreters.recipe import SGLANG, VLLM
+from conformance.components.adapters import check_adapters
+from conformance.components.cases.adapter_cases import adapter_cases
 from conformance.components.cases.engine_cases import ATTENTIONS
 from conformance.components.cases.weight_cases import weight_cases
 from conformance.components.engine import check_engine
@@ -32,6 +35,7 @@ from conformance.components.parameters import catalog_configs, check_parameters,
 from conformance.components.weights import check_weights
 
 PACKAGES = {"vllm": VLLM, "sglang": SGLANG}
+WHAT = ("parameters", "weights", "adapters", "kv-cache", "eviction", "flags", "engine")
 MAX_SHOWN = 5  # differences; the JSON has all
 Found = tuple[dict[str, Any], list[str], bool]  # JSON, text, whether anything differs
 
@@ -59,6 +63,17 @@ def weights(python: Path) -> Found:
         *(f"{name}: refused by one alone: {reason}" for name, reason in refused_by_one),
     ]
     return asdict(found), lines, bool(found.num_different)
+
+
+def adapters(python: Path) -> Found:
+    """One rank's LoRA slots beside those of vLLM's own layers."""
+    found = check_adapters(python, adapter_cases())
+    lines = [
+        f"vLLM {found.vllm_version}: the LoRA slots of {len(found.equal)} splits are equal to the last byte, "
+        f"{len(found.refused_by_both)} refused by both, {len(found.differences)} differ",
+        *(f"{name}, our bytes, vLLM's: {each}" for name, each in found.differences.items()),
+    ]
+    return asdict(found), lines, bool(found.differences)
 
 
 def kv_cache(python: Path, cases: int, seed: int, *, models: bool) -> Found:
@@ -113,6 +128,7 @@ def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
     comparisons: dict[str, Callable[[], Found]] = {
         "parameters": lambda: parameters(python, given.configs, seed),
         "weights": lambda: weights(python),
+        "adapters": lambda: adapters(python),
         "flags": lambda: flags(python, given.engine),
         "engine": lambda: engine(python, seed, given.attention),
         "eviction": lambda: eviction(python, given.cases, seed),
@@ -123,7 +139,7 @@ def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("parameters", "weights", "kv-cache", "eviction", "flags", "engine"))
+    parser.add_argument("what", choices=WHAT)
     parser.add_argument("--engine", choices=tuple(PACKAGES), default="vllm", help="of flags")
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
     parser.add_argument("--cases", type=int, default=2000, help="random ones of kv-cache and eviction")

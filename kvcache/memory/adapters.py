@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from kvcache.parallelism import Parallelism
+from kvcache.releases import LORA_AS_READ
 from kvcache.shape.adapted import check_adapted, stage_adapted_layers
 from kvcache.shape.architecture import Architecture
 
@@ -11,6 +12,15 @@ if TYPE_CHECKING:
     from kvcache.memory.settings import AdapterSettings
 
 SOURCE = "counted from vLLM 0.33's lora/layers (create_lora_weights), equal to its own; docs/measurements/adapters.md"
+
+
+def check_release(vllm_version: str) -> None:
+    """Raise HeadcountError for a release with other rules."""
+    if not LORA_AS_READ.holds_in(vllm_version):
+        raise HeadcountError(
+            f"LoRA adapters are simulated by the rules of vLLM {LORA_AS_READ.first} and later; "
+            f"leave --adapters out, or give --vllm-version {LORA_AS_READ.since}"
+        )
 
 
 def check_split(arch: Architecture, parallelism: Parallelism, settings: "AdapterSettings") -> None:

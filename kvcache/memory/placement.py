@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kvcache.formats.quantization import QuantizationScheme, weight_bytes
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
-from kvcache.memory.adapters import check_split, graph_cases, slots_bytes
+from kvcache.memory.adapters import check_release, check_split, graph_cases, slots_bytes
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.settings import MemorySettings
 from kvcache.memory.sparse_attention import sparse_attention_memory
@@ -82,6 +82,7 @@ def stage_of(placed: Placement, stage: int) -> Stage:
     attention_layers = sum(layer.attention is not None for layer in layers)
     tensors = stage_tensors(arch, parallelism, stage)
     if settings.lora is not None:
+        check_release(settings.vllm_version)
         check_split(arch, parallelism, settings.lora)
     sparse = sparse_attention_memory(
         arch,

@@ -8,13 +8,23 @@ from kvcache.parallelism import Parallelism, split
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Attention, Experts, Layer
 
-# Models whose embedding and language-model head take adapters too: `embedding_modules` in vLLM 0.33
-# model_executor/models/*.py, by model_type. Cohere's takes them in its embedding alone.
+# Models whose embedding and language-model head take adapters too: `embedding_modules` of vLLM 0.33's classes
+# (model_executor/models/*.py), by model_type. The second have them in their embedding alone, which vLLM serves by its
+# Transformers backend but for Cohere's.
 _EMBEDDED = (
-    "apertus", "exaone", "exaone4", "exaone_moe", "granite", "granitemoe", "granitemoeshared", "hyperclovax", "llama",
-    "minicpm", "mixtral", "nemotron", "nemotron-nas", "phimoe", "qwen3", "qwen3_moe", "solar",
+    "apertus", "ernie4_5", "exaone", "exaone4", "exaone_moe", "granite", "granitemoe", "granitemoeshared",
+    "hyperclovax", "llama", "minicpm", "mixtral", "nemotron", "nemotron-nas", "phi3", "phimoe", "qwen3", "qwen3_moe",
+    "solar",
 )  # fmt: skip
-_EMBEDDED_ALONE = ("cohere", "cohere2")
+_EMBEDDED_ALONE = (
+    "arcee", "cohere", "cohere2", "cwm", "flex_olmo", "glm", "gpt_bigcode", "gpt_neox", "hunyuan_v1_dense",
+    "hunyuan_v1_moe", "jais2", "olmo", "olmo2", "olmo3", "phi", "seed_oss", "smollm3", "starcoder2", "vaultgemma",
+)  # fmt: skip
+# Classes without `supports_lora`: vLLM refuses adapters of them.
+_WITHOUT = (
+    "bloom", "cohere2_moe", "dbrx", "falcon", "gpt2", "gptj", "mimo_v2_flash", "stablelm",
+)  # fmt: skip
+_ONE_PAIR = ("phi3",)  # one A and B for queries, keys and values, and one for gate and up (`packed_modules_mapping`)
 _FUSED_EXPERTS = ("gpt_oss",)  # adapters of gate and up projections are one pair: `is_3d_moe_weight` in the same files
 LARGEST_VOCABULARY = 258_048  # of a head with adapters (vLLM 0.33 lora/layers/logits_processor.py)
 
@@ -46,6 +56,8 @@ class AdaptedLayer:
 
 def check_adapted(arch: Architecture) -> None:
     """Raise HeadcountError for a model whose adapters are not known."""
+    if arch.model_type in _WITHOUT:
+        raise HeadcountError(f"vLLM serves no LoRA adapters of {arch.name} ({arch.model_type}); leave --adapters out")
     what = next((text for is_there, text in _not_known(arch) if is_there), None)
     if what is not None:
         raise HeadcountError(
@@ -93,13 +105,13 @@ def _attention(arch: Architecture, attention: Attention, parallelism: Parallelis
     heads, kv_heads = split(attention.num_heads, parallelism, "attention heads"), attention.num_kv_heads
     own = parallelism.kv_heads_per_rank(kv_heads)
     widths = heads * attention.head_dim, own * attention.head_dim, own * attention.value_dim
-    yield AdaptedLayer(inputs=arch.hidden_size, outputs=widths, split_side="outputs")
+    yield AdaptedLayer(inputs=arch.hidden_size, outputs=_in_pairs(arch, widths), split_side="outputs")
     yield AdaptedLayer(inputs=heads * attention.value_dim, outputs=(arch.hidden_size,), split_side="inputs")
 
 
 def _mlp(arch: Architecture, width: int) -> Iterator[AdaptedLayer]:
     outputs = (width, width) if arch.gated_mlp else (width,)
-    yield AdaptedLayer(inputs=arch.hidden_size, outputs=outputs, split_side="outputs")
+    yield AdaptedLayer(inputs=arch.hidden_size, outputs=_in_pairs(arch, outputs), split_side="outputs")
     yield AdaptedLayer(inputs=width, outputs=(arch.hidden_size,), split_side="inputs")
 
 
@@ -114,3 +126,8 @@ def _experts(arch: Architecture, experts: Experts, parallelism: Parallelism) -> 
     outputs = (2 * width,) if arch.model_type in _FUSED_EXPERTS else (width, width)
     yield AdaptedLayer(inputs=arch.hidden_size, outputs=outputs, count=count, split_side="outputs", is_experts=True)
     yield AdaptedLayer(inputs=width, outputs=(arch.hidden_size,), count=count, split_side="inputs", is_experts=True)
+
+
+def _in_pairs(arch: Architecture, widths: tuple[int, ...]) -> tuple[int, ...]:
+    """Outputs of each pair of A and B."""
+    return (sum(widths),) if arch.model_type in _ONE_PAIR else widths

@@ -14,6 +14,7 @@ from kvcache.memory.terms import gib_text
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import AnyArgs, with_settings
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import PIECEWISE, Compilation
 
 Remedy = dict[str, str]  # options with the values, "" of a switch, that together make a model fit
@@ -142,6 +143,9 @@ def _changes(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
     seqs = next((n for n in FEWER_SEQS if n < budget.max_num_seqs and _fits(arch, gpu, args, max_num_seqs=n)), None)
     if seqs is not None:
         found.append({"max_num_seqs": seqs})
+    slots = next((n for n in _fewer_slots(arch, gpu, args) if _fits(arch, gpu, args, max_loras=n)), None)
+    if slots is not None:
+        found.append({"max_loras": slots})
     length = longest_fit(arch, gpu, budget, args)
     if length:
         found.append({"max_model_len": length})
@@ -149,6 +153,14 @@ def _changes(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
         more = [] if found else _shorter_on_more(arch, gpu, budget, args)
         found += [*_fewer_bits_and_shorter(arch, gpu, budget, args), *more]
     return found
+
+
+def _fewer_slots(arch: Architecture, gpu: GPU, args: AnyArgs) -> list[int]:
+    """Powers of 2 below the slots for LoRA adapters, the most first."""
+    filled = args.filled(arch, gpu)
+    if not isinstance(filled, EngineArgs) or filled.adapters is None:
+        return []
+    return [1 << power for power in reversed(range((filled.max_loras - 1).bit_length()))]
 
 
 def startable(arch: Architecture, gpu: GPU, args: AnyArgs) -> AnyArgs:

@@ -59,7 +59,7 @@ def pretend(tensor, data):
 
 
 def build(case, folder):
-    """The model on one rank."""
+    """The model on one rank, and vLLM's config of it."""
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(case["config"], file)
     config = EngineArgs(
@@ -78,7 +78,7 @@ def build(case, folder):
     pretend(case["tensor_parallel_size"], case["data_parallel_size"])
     torch.set_default_dtype(torch.bfloat16)
     with set_current_vllm_config(config), torch.device("cpu"):
-        return initialize_model(vllm_config=config)
+        return initialize_model(vllm_config=config), config
 
 
 def measure(case):
@@ -86,7 +86,8 @@ def measure(case):
     line = {"name": case["name"], "vllm": vllm.__version__}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            weights = list(build(case, folder).parameters())  # tied ones once
+            model, _ = build(case, folder)
+            weights = list(model.parameters())  # tied ones once
     except Exception as error:  # whatever stops vLLM is its answer to this case
         return {**line, "refused": f"{type(error).__name__}: {str(error)[:300]}"}
     return {

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from simulator.core.vllm.layout import ADAPTER, ADAPTERS, IN_CPU_MEMORY, ON_GPU
-from simulator.engines.vllm.adapters import Adapters, adapters_of, apart_by_adapter
+from simulator.engines.vllm.adapter_use import adapters_of, apart_by_adapter
+from simulator.engines.vllm.adapters import Adapters
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
 from workloads.requests import Int32Array, RequestTable

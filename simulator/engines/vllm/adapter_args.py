@@ -5,7 +5,7 @@ from typing import Any, Final, Self
 
 from files.errors import HeadcountError
 from files.names import check_names
-from kvcache.releases import LORA_AS_READ
+from kvcache.memory.adapters import check_release
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, SimulatedArgs, argument
 from simulator.engines.values import COUNT, Number, Switch, Text, WholeNumber
 from simulator.engines.vllm.adapters import MOST_ADAPTERS, Adapters
@@ -109,11 +109,7 @@ def adapters_of_args(args: AdapterArgs, vllm_version: str) -> Adapters | None:
     """How a scheduler deals with them. Raises HeadcountError for another release's rules."""
     if args.adapters is None:
         return None
-    if not LORA_AS_READ.holds_in(vllm_version):
-        raise HeadcountError(
-            f"LoRA adapters are simulated by the rules of vLLM {LORA_AS_READ.first} and later; "
-            f"leave --adapters out, or give --vllm-version {LORA_AS_READ.since}"
-        )
+    check_release(vllm_version)
     if args.enable_lora is False:
         raise HeadcountError("--no-enable-lora serves no adapters; leave it or --adapters out")
     return Adapters(

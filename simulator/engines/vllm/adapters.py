@@ -1,14 +1,11 @@
-"""LoRA adapters: how many there are, how many an engine holds where, whose requests use which."""
+"""LoRA adapters: how many there are, how many an engine holds where, how popular each is."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from files.errors import HeadcountError
-from workloads.numbering import numbered
-from workloads.randomness import hashed_uniforms
-from workloads.requests import Int32Array, RequestTable
 
 MOST_ADAPTERS: Final = 10_000
 STEEPEST_SKEW: Final = 4.0
@@ -50,28 +47,3 @@ class Adapters:
         """Of the sessions, the most popular adapter first."""
         weights = np.arange(1, self.num_adapters + 1, dtype=np.float64) ** -self.skew
         return np.asarray(weights / weights.sum())
-
-
-def adapters_of(table: RequestTable, adapters: Adapters, seed: int) -> Int32Array:
-    """[n] which adapter each request uses: that of its session, drawn by the adapters' shares."""
-    session = (np.cumsum(table.follows < 0) - 1)[table.first_turns()]
-    drawn = hashed_uniforms(seed, "adapter", session)
-    return np.searchsorted(np.cumsum(adapters.shares)[:-1], drawn, side="right").astype(np.int32)
-
-
-def apart_by_adapter(table: RequestTable, of: Int32Array) -> RequestTable:
-    """The same requests, which share prefixes only with those of their own adapter.
-
-    vLLM hashes the adapter with each block (v1/core/kv_cache_utils.py, _gen_lora_extra_hash_keys).
-    """
-    counts = table.span_count.astype(np.int64)
-    ends = np.cumsum(counts)
-    spans = np.repeat(table.span_start - (ends - counts), counts) + np.arange(int(ends[-1]) if len(ends) else 0)
-    content = numbered(table.span_content[spans]).astype(np.int64)
-    most = int(of.max(initial=0)) + 1
-    return replace(
-        table,
-        span_start=ends - counts,
-        span_content=content * most + np.repeat(of, counts),
-        span_end=np.ascontiguousarray(table.span_end[spans]),
-    )

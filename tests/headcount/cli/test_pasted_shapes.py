@@ -152,7 +152,10 @@ def test_what_a_chart_turns_on_or_off_counts(headcount: Run, caplog: pytest.LogC
     direct = "qwen3.6-27b -tp 2 --max-model-len 8192 --gpu-memory-utilization 0.8 --no-enable-prefix-caching"
     assert settings(headcount, "--vllm-args", without) == settings(headcount, "--vllm-args", direct)
     lora = INFERENCE_SERVICE.replace("}\n  parallelism", ", lora: {adapters: []}}\n  parallelism")
-    assert "LoRA is not simulated" in headcount(*ON_GPU, "--vllm-args", lora).err
+    assert (
+        "--enable-lora needs --adapters: how many LoRA adapters the requests use"
+        in headcount(*ON_GPU, "--vllm-args", lora).err
+    )
     cached = HELM_VALUES + "      lmcacheConfig: {enabled: true, cpuOffloadingBufferSize: '20'}\n"
     connector: dict[str, object] = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
     connector |= {"kv_connector_extra_config": {"lmcache.max_local_cpu_size": 20}}

@@ -100,7 +100,7 @@ def test_it_wins_over_a_config(headcount: Run, config_first: bool, tmp_path: Pat
     [
         (
             "llama-3.1-8b --port 8000 --enable-lora --max-loras 2",
-            "LoRA is not simulated; leave --enable-lora, --max-loras out",
+            "--max-loras needs --adapters: how many LoRA adapters the requests use",
         ),
         ("llama-3.1-8b --max-modle-len 5", "--max-modle-len: not modelled; leave it out; did you mean 'max-model"),
         ("llama-3.1-8b --replicas 2", "--replicas: not modelled"),

@@ -14,16 +14,16 @@ from tests.headcount.inputs.test_bad_input import assert_told
 def test_an_engine_s_flag_that_is_no_option_is_refused_as_in_a_pasted_line(
     headcount: Callable[..., Any], command: str
 ) -> None:
-    ran = headcount(command, "--model", "llama-3.1-8b", "--enable-lora")
-    assert_told(ran, "LoRA is not simulated; leave --enable-lora out")
+    ran = headcount(command, "--model", "llama-3.1-8b", "--enable-moe-shared-loras")
+    assert_told(ran, "in another layout is not simulated; leave --enable-moe-shared-loras out")
     assert "Did you mean" not in ran.err
 
 
 @pytest.mark.parametrize(
     ("flag", "part"),
     [
-        ("--max-loras", "LoRA is not simulated; leave --max-loras out"),
-        ("--no-enable-lora", "LoRA is not simulated; leave --no-enable-lora out"),
+        ("--lora-target-modules", "is not simulated; leave --lora-target-modules out"),
+        ("--no-enable-tower-connector-lora", "is not simulated; leave --no-enable-tower-connector-lora out"),
         ("--swap-space", "--swap-space of vLLM has no effect on the answer (of engine V0"),
         ("--attention-backend", "--attention-backend of vLLM is not modelled (kernels: step times"),
         ("--rope-scaling", "is modelled as --max-model-len, where overrides change the model's context length"),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from files.errors import HeadcountError
 from kvcache.layout.kv_layout import KVGroup
-from simulator.engines.vllm.adapters import Adapters, adapters_of, apart_by_adapter
+from simulator.engines.vllm.adapter_use import adapters_of, apart_by_adapter
+from simulator.engines.vllm.adapters import Adapters
 from simulator.fleet.fleet import Pool
 from simulator.simulation import Simulation, StalledError
 from tests.simulator.core.test_core_against_reference import COMPARED, SEED, assert_same, assert_same_ends
