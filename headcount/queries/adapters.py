@@ -11,6 +11,8 @@ from kvcache.memory.terms import gib_text
 from simulator.deployment import Deployment
 from simulator.engines.vllm.adapter_args import AdapterArgs
 from simulator.latency.model import ADAPTERS, breakdown
+from simulator.study.candidate import RunContext
+from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import CapacityTable
 from simulator.study.points import Point
@@ -62,13 +64,13 @@ def adapter_cost(plan: Deployment, point: Point | None, without: CapacityRow | N
     )
 
 
-def row_without_adapters(table: CapacityTable, best: CapacityRow) -> CapacityRow | None:
+def row_without_adapters(question: CapacityQuestion, how: RunContext, best: CapacityRow) -> CapacityRow | None:
     """As many GPUs for the model alone, with the layout that then serves the most; None without adapters."""
-    args = table.question.args
+    args = question.args
     if not isinstance(args, AdapterArgs) or args.adapters is None or not best.users:
         return None
-    bare = replace(table.question, args=args.without_adapters(), gpus=(best.gpus,))
-    return CapacityTable(question=bare, how=table.how).row(best.gpus)
+    bare = replace(question, args=args.without_adapters(), gpus=(best.gpus,))
+    return CapacityTable(question=bare, how=how).row(best.gpus)
 
 
 def adapter_lines(cost: AdapterCost, users_low: int, usd_per_month: float | None) -> Iterator[str]:

@@ -246,7 +246,7 @@ def capacity(
         rows = _watched(table, progress, answer)
         best = best_row(rows)
         later = table.longer_ttft(best)
-        bare = row_without_adapters(table, best)
+        bare = row_without_adapters(wanted, table.how, best)
         shorter = tuple(filter(None, (_with_shorter_context(table, row) for row in rows if not row.users_low)))
         if search.suggest:
             progress(Progress(done=0, total=1, so_far=answer(rows), what=TRIED))

@@ -18,6 +18,7 @@ from headcount.inputs.run import RunInput
 from headcount.inputs.search import PlanSearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_adapters
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
@@ -42,6 +43,7 @@ from simulator.cancellations import Cancellations
 from simulator.engines.engines import engine_args
 from simulator.fleet.router import check_router
 from simulator.study.candidate import RunContext
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.fleets.layouts import (
     FleetQuestion,
     Layout,
@@ -75,6 +77,8 @@ class PlanResult(Result):
     traffic: TrafficEffects | None = None
     nearest: tuple[Nearest, ...] = ()
     """Changes under which a fleet serves the users where none does, or for less."""
+    without_adapters: CapacityRow | None = None
+    """The cheapest fleet's GPUs for the model alone; None without LoRA adapters, or where it is scaled."""
     longer_ttft: tuple[LongerTTFTFleet, ...] = ()
     """Fewer of the same servers under longer limits on TTFT; () where TTFT is not their bottleneck."""
 
@@ -82,6 +86,12 @@ class PlanResult(Result):
     def best(self) -> FleetRow | None:
         """The cheapest fleet that serves the users; None where none does."""
         return self.fleets[0] if self.race.best is not None else None
+
+    @property
+    def adapters(self) -> AdapterCost | None:
+        """What LoRA adapters cost the cheapest fleet; None without any."""
+        best = self.race.best
+        return None if best is None else adapter_cost(best.layout.plan, best.row.point, self.without_adapters)
 
     @property
     def cancelled(self) -> Cancellations | None:
@@ -174,6 +184,7 @@ class PlanResult(Result):
             "meets_target": best is not None,
             "best": best.to_json() if best else None,
             **({} if self.cancelled is None else {"cancelled": self.cancelled.to_json()}),
+            **({} if self.adapters is None else {"adapters": self.adapters.to_json()}),
             "fleets": self.rows(),
             "layouts": [row.to_json() for row in self.layouts],
             "nearest": [{"change": each.change, "fleet": sized_row(each.sized).to_json()} for each in self.nearest],
@@ -311,7 +322,9 @@ class _Planning:
             return self.answer(race, tuple(self._nearest(race, progress, simulations)))
         cheaper = in_fp8(self.question, race.best, simulations)
         answer = self.answer(race, (cheaper,) if cheaper else ())
-        return replace(answer, longer_ttft=longer_ttft(race, tables))
+        asked = self.question.capacity_on(race.best.layout.offer, race.best.layout.args)
+        bare = row_without_adapters(asked, tables.how, race.best.row) if race.best.is_whole else None
+        return replace(answer, longer_ttft=longer_ttft(race, tables), without_adapters=bare)
 
     def _race(self, progress: Watch, tables: Tables) -> FleetSearch:
         """The last state of the race, with progress told at each simulated load."""

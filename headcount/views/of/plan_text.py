@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from files.names import readable
+from headcount.queries.adapters import adapter_lines
 from headcount.queries.money import BreakEven, price_lines, usd_per_month, vendors_of
 from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, gpus_text, nearest_text
@@ -91,6 +92,8 @@ def head(answer: PlanResult) -> list[Block]:
         about_trace = trace_text(asked.workload, asked.think_time_s, row, answer.users_to_serve)
         lines += [Line(about_trace)] * bool(about_trace)
         lines += [*map(Line, bottleneck_lines(answer)), *(Line(nearest_text(each)) for each in answer.nearest)]
+    if answer.adapters is not None and answer.best is not None:
+        lines += map(Line, adapter_lines(answer.adapters, answer.best.users_low or 0, answer.best.usd_per_month))
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
