@@ -77,7 +77,7 @@ def adapter_lines(cost: AdapterCost, users_low: int, usd_per_month: float | None
     """Memory and time, then the users that the same GPUs serve without adapters; a month's cost is that of the GPUs."""
     what = "1 LoRA adapter" if cost.adapters == 1 else f"{cost.adapters:,} LoRA adapters"
     few = "" if cost.max_loras >= cost.adapters else f", {cost.max_loras:,} at once"
-    loads = f", and loads {percent(cost.load_share)} of the time" if cost.load_share >= 0.001 else ""
+    loads = f", and loads {percent(round(cost.load_share, 3))} of the time" if cost.load_share >= 0.001 else ""
     yield (
         f"{what} of rank {cost.max_lora_rank}{few}: {gib_text(cost.slot_bytes)} of each GPU, "
         f"{1e3 * cost.adapters_s:.1f} ms of a mean step of {1e3 * cost.step_s:.1f} ms{loads}"

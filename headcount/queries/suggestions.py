@@ -25,6 +25,7 @@ MOST_TOLD: Final = 3
 LEAST_FOUND: Final = 0.01  # more of the prompt tokens in a cache: with less, that is not why
 PREFILL: Final = "prefill"  # in a bottleneck
 WORTH_TRYING: Final = 0.95  # of the users as they are, by the estimate: with fewer a change is not simulated
+NOT_ESTIMATED: Final = ("router", "max_loras")  # estimates know nothing of them: always tried
 LIFTS_LEGEND: Final = (
     "suggestions: one setting is changed at a time; the most promising changes are simulated with the same users. The "
     "percentage is the change of the users at 95 % confidence, with the interval over replications."
@@ -104,8 +105,9 @@ def find_suggestions(
     here = replace(asked, gpus=(base.gpus,), args=args, replications=base.replications)
     found = [_looked(here, base, name, value) for name, value in candidates(asked, base, base.plan)]
     least = WORTH_TRYING * screen(here).users
-    worth = [lift for lift in found if lift is not None and lift.layout.users >= max(least, 1)]
-    worth.sort(key=lambda lift: (lift.argument != "router", -lift.layout.users))  # estimates know nothing of routers
+    runs = [lift for lift in found if lift is not None]
+    worth = [each for each in runs if each.argument in NOT_ESTIMATED or each.layout.users >= max(least, 1)]
+    worth.sort(key=lambda lift: (lift.argument not in NOT_ESTIMATED, -lift.layout.users))
     tried = []
     for place, lift in enumerate(worth := worth[:MOST_TRIED]):
         watcher = noted(progress, place, len(worth), lift.change, TRIED)

@@ -24,7 +24,7 @@ def changes(args: EngineArgs, budget: MemoryBudget, binding: str) -> Iterator[Ch
     if budget.quantization == "none":
         yield "quantization", "fp8"
     if args.adapters is not None and MAX_LORAS in binding and args.max_loras < args.adapters:
-        yield "max_loras", min(2 * args.max_loras, args.adapters)
+        yield from (("max_loras", slots) for slots in sorted({min(2 * args.max_loras, args.adapters), args.adapters}))
     if args.adapters is not None and ADAPTER_KERNELS in binding and not args.specialize_active_lora:
         yield "specialize_active_lora", True
     if API_SERVER in binding and args.api_server_count < MOST_API_SERVERS:
