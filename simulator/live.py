@@ -45,6 +45,8 @@ class LiveFleet:
                 f"router {router_name(fleet.router)!r} sees {', '.join(sorted(beforehand))}, which needs all requests "
                 "beforehand; choose a router that does not"
             )
+        if fleet.adapters is not None:
+            raise HeadcountError("requests that come while a fleet runs have no LoRA adapters; leave --adapters out")
         self.simulation = Simulation(fleet, _vacant(fleet, most), seed=seed)
         arrays = self.simulation.arrays
         arrays.cursor["may_lag"] = False  # clients see every step

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from files.errors import HeadcountError
 from files.names import shortened
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
+from simulator.engines.vllm.adapters import Adapters
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, LEASE_S, Nic
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.deciders import Decider
@@ -70,6 +71,12 @@ class Pool:
     def num_engines(self) -> int:
         """Schedulers with KV blocks of their own, over all servers."""
         return self.num_servers * self.data_parallel_size
+
+
+def _adapters(engine: EngineConfig | SGLangConfig) -> tuple[int, float] | None:
+    """What the pools of a fleet have in common."""
+    found = engine.adapters if isinstance(engine, EngineConfig) else None
+    return None if found is None else (found.num_adapters, found.skew)
 
 
 def _kept(pool: Pool) -> tuple[int, int, float] | None:
@@ -137,7 +144,17 @@ class Fleet:
                 "engines that share a remote KV cache need equal blocks; leave --kv-store-size out, or give all "
                 "pools the same model, KV-cache dtype and block size"
             )
+        if len({_adapters(pool.engine) for pool in self.pools}) > 1:
+            raise HeadcountError(
+                "pools of a fleet serve the same LoRA adapters; give all the same --adapters"
+            )
         check_router(self.router)
+
+    @property
+    def adapters(self) -> Adapters | None:
+        """The LoRA adapters that requests use, in the first pool's words; None without any."""
+        engine = self.pools[0].engine
+        return engine.adapters if isinstance(engine, EngineConfig) else None
 
     @property
     def is_disaggregated(self) -> bool:

@@ -14,21 +14,16 @@ from workloads.requests import Int32Array, RequestTable
 
 def of_requests(fleet: Fleet, table: RequestTable, seed: int) -> tuple[RequestTable, Int32Array]:
     """The table with prefixes apart by adapter, and which one each request uses; none of a fleet without any."""
-    found = fleet_adapters(fleet)
+    found = fleet.adapters
     if found is None:
         return table, np.zeros(0, np.int32)
     of = adapters_of(table, found, seed)
     return apart_by_adapter(table, of), of
 
 
-def fleet_adapters(fleet: Fleet) -> Adapters | None:
-    """Those that requests use, whichever pool serves them."""
-    return next((found for pool in fleet.pools if (found := _adapters(pool.engine)) is not None), None)
-
-
 def adapter_arrays(fleet: Fleet, of: Int32Array, rows: int, sequences: int) -> dict[str, Any]:
     """At the start each engine holds the most popular adapters: on the GPU, and in CPU memory."""
-    found = fleet_adapters(fleet)
+    found = fleet.adapters
     if found is None:
         return {
             "adapter_of": of, "adapters": np.zeros((0, 1), ADAPTER), "adapter_states": np.zeros(0, ADAPTERS),
