@@ -145,9 +145,7 @@ class Fleet:
                 "pools the same model, KV-cache dtype and block size"
             )
         if len({_adapters(pool.engine) for pool in self.pools}) > 1:
-            raise HeadcountError(
-                "pools of a fleet serve the same LoRA adapters; give all the same --adapters"
-            )
+            raise HeadcountError("pools of a fleet serve the same LoRA adapters; give all the same --adapters")
         check_router(self.router)
 
     @property

@@ -101,6 +101,7 @@ RULES_ABOUT = {
     "checkpoints of states": "states",
     "host_lru_ranks_requests": "offloading",
     "restart_offers_again": "offloading",
+    "idle_adapters_count": "lora",
 }
 
 

@@ -13,7 +13,7 @@ from simulator.engines.vllm.adapters import MOST_ADAPTERS, Adapters
 LORA_DTYPES: Final = ("auto", "float16", "bfloat16")
 RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM 0.33 config/lora.py, MaxLoRARanks
 MOST_SLOTS: Final = 32  # that a server is given by itself: each one slows steps down whether it is used or not
-_OWN: Final = ("max_loras", "max_lora_rank", "max_cpu_loras")  # of the engine, which a server with adapters is given
+_GIVEN: Final = ("max_loras", "max_cpu_loras")  # to a server whose defaults are others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def lora_words(given: SimulatedArgs, filled: SimulatedArgs) -> list[str]:
     if not isinstance(given, AdapterArgs) or not isinstance(filled, AdapterArgs) or filled.adapters is None:
         return []
     words = [] if given.enable_lora else ["--enable-lora"]
-    for name in _OWN:
+    for name in _GIVEN:
         value = getattr(filled, name)
         if getattr(given, name) is None:
             words += [f"--{name.replace('_', '-')}", str(value)]
