@@ -17,6 +17,7 @@ from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import CapacityTable
 from simulator.study.points import Point
 
+LEAST_LOADS: Final = 0.01  # of the time: less is not worth a word
 _NUMBERS: Final = (
     "adapters", "max_loras", "max_lora_rank", "slot_bytes", "step_s", "adapters_s", "in_step", "load_share",
 )  # fmt: skip
@@ -73,20 +74,17 @@ def row_without_adapters(question: CapacityQuestion, how: RunContext, best: Capa
     return CapacityTable(question=bare, how=how).row(best.gpus)
 
 
-def adapter_lines(cost: AdapterCost, users_low: int, usd_per_month: float | None) -> Iterator[str]:
+def adapter_lines(cost: AdapterCost, usd_per_month: float | None) -> Iterator[str]:
     """Memory and time, then the users that the same GPUs serve without adapters; a month's cost is that of the GPUs."""
     what = "1 LoRA adapter" if cost.adapters == 1 else f"{cost.adapters:,} LoRA adapters"
     few = "" if cost.max_loras >= cost.adapters else f", {cost.max_loras:,} at once"
-    loads = f", and loads {percent(round(cost.load_share, 3))} of the time" if cost.load_share >= 0.001 else ""
+    loads = f", loads {percent(round(cost.load_share, 2))} of the time" if cost.load_share >= LEAST_LOADS else ""
     yield (
-        f"{what} of rank {cost.max_lora_rank}{few}: {gib_text(cost.slot_bytes)} of each GPU, "
+        f"{what} of rank {cost.max_lora_rank}{few}: {gib_text(cost.slot_bytes)} per GPU, "
         f"{1e3 * cost.adapters_s:.1f} ms of a mean step of {1e3 * cost.step_s:.1f} ms{loads}"
     )
     row = cost.without
     if row is None or not row.users_low:
         return
-    dollars = ""
-    if usd_per_month is not None and users_low:
-        each, bare = usd_per_month / users_low, usd_per_month / row.users_low
-        dollars = f"; a user costs ${each:,.2f} a month instead of ${bare:,.2f}"
-    yield f"without adapters: {row.users_low:,} users {AT_CONFIDENCE} ({row.users:,} expected){dollars}"
+    each = "" if usd_per_month is None else f", ${usd_per_month / row.users_low:,.2f} per user"
+    yield f"without adapters: {row.users_low:,} users {AT_CONFIDENCE} ({row.users:,} expected){each}"

@@ -93,7 +93,7 @@ def head(answer: PlanResult) -> list[Block]:
         lines += [Line(about_trace)] * bool(about_trace)
         lines += [*map(Line, bottleneck_lines(answer)), *(Line(nearest_text(each)) for each in answer.nearest)]
     if answer.adapters is not None and answer.best is not None:
-        lines += map(Line, adapter_lines(answer.adapters, answer.best.users_low or 0, answer.best.usd_per_month))
+        lines += map(Line, adapter_lines(answer.adapters, answer.best.usd_per_month))
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]

@@ -31,7 +31,7 @@ def test_capacity_says_what_adapters_take_and_who_would_be_served_without() -> N
     assert "20 LoRA adapters of rank 16" in said
     assert f"without adapters: {bare.best.users_low:,} users at 95 % confidence" in said
     assert "--enable-lora --max-loras 20 --max-cpu-loras 20 --lora-modules NAME=PATH ..." in said
-    assert max(len(line) for line in said.splitlines() if "LoRA" in line and "vllm serve" not in line) <= 110
+    assert max(len(line) for line in said.splitlines() if "adapters" in line and "vllm serve" not in line) <= 100
     assert "adapters" in answer.to_json() and "adapters" not in bare.to_json()
     assert bare.adapters is None and "LoRA" not in str(bare)
 
