@@ -20,7 +20,7 @@ class Adapters:
     """
 
     num_adapters: int
-    skew: float = 1.0
+    skew: float = 1.0  # an assumption: no public trace of adapters' requests was read
     max_loras: int = 1
     max_cpu_loras: int = 1
 
