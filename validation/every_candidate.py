@@ -5,6 +5,7 @@
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 import headcount as hc
 from headcount.queries.money import HOURS_PER_MONTH
 from simulator.study.candidate import Level, RunContext
+from simulator.study.capacity import PRECISION
 from simulator.study.capacity_table import CapacityTable
 
 MODELS: Final = ("llama-3.2-1b", "llama-3.1-8b", "qwen3-8b", "mistral-7b-v0.3", "gemma-3-12b", "qwen3-30b-a3b")
@@ -23,7 +25,8 @@ NEAR: Final = 1.03  # times the cheapest
 
 def fleets(model: str, gpu: str, workload: str, seed: int) -> Iterator[tuple[int, float]]:
     """Users at 95 % confidence, and dollars per hour, of every candidate."""
-    question = hc.capacity(model, gpu, gpus=[1], workload=workload, seed=seed).question
+    first = hc.capacity(model, gpu, gpus=[2], workload=workload, seed=seed, replications=2, precision=0.9)
+    question = replace(first.question, replications=None, precision=PRECISION)
     table = CapacityTable(question=question, how=RunContext())
     for gpus in range(1, MOST_GPUS + 1):
         price = question.gpu.usd_per_hour_of(gpus)
