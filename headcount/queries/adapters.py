@@ -74,17 +74,22 @@ def row_without_adapters(question: CapacityQuestion, how: RunContext, best: Capa
     return CapacityTable(question=bare, how=how).row(best.gpus)
 
 
-def adapter_lines(cost: AdapterCost, usd_per_month: float | None) -> Iterator[str]:
-    """Memory and time, then the users that the same GPUs serve without adapters; a month's cost is that of the GPUs."""
+def adapter_lines(cost: AdapterCost, usd_per_month: float | None, users: int = 0) -> Iterator[str]:
+    """Memory and time, then the users that the same GPUs serve without adapters; a month's cost is that of the GPUs.
+
+    The step is that of so many expected `users`, if they are given.
+    """
+    at = f" at {users:,} users" if users else ""
     what = "1 LoRA adapter" if cost.adapters == 1 else f"{cost.adapters:,} LoRA adapters"
     few = "" if cost.max_loras >= cost.adapters else f", {cost.max_loras:,} at once"
     loads = f", loads {percent(round(cost.load_share, 2))} of the time" if cost.load_share >= LEAST_LOADS else ""
     yield (
         f"{what} of rank {cost.max_lora_rank}{few}: {gib_text(cost.slot_bytes)} per GPU, "
-        f"{1e3 * cost.adapters_s:.1f} ms of a mean step of {1e3 * cost.step_s:.1f} ms{loads}"
+        f"{1e3 * cost.adapters_s:.1f} ms of a mean step of {1e3 * cost.step_s:.1f} ms{at}{loads}"
     )
     row = cost.without
     if row is None or not row.users_low:
         return
     each = "" if usd_per_month is None else f", ${usd_per_month / row.users_low:,.2f} per user"
-    yield f"without adapters: {row.users_low:,} users {AT_CONFIDENCE} ({row.users:,} expected){each}"
+    fewer = f", so adapters take {percent(round(1 - users / row.users, 2))}" if 0 < users < row.users else ""
+    yield f"without adapters: {row.users_low:,} users {AT_CONFIDENCE} ({row.users:,} expected{fewer}){each}"

@@ -1,5 +1,6 @@
 """The answer for one GPU count: users with their interval, and what was simulated for them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -29,6 +30,7 @@ _USERS = (
     "users_at_step_time_error_high", "users_at_step_time_error_low", "users_at_ttft_error_high",
     "users_at_ttft_error_low", "users_at_kv_cache_low", "users_at_kv_cache_high",
 )  # fmt: skip
+TOLD_REQUESTS, MOST_TELLING = 2_000, 48  # of a load that is not served, replicated so often at most
 ROUGH: Final = 0.25  # half of the sampling interval, as a share of the users
 _POOL = ("num_gpu_blocks", "num_gpu_blocks_low", "num_gpu_blocks_high")
 
@@ -237,9 +239,16 @@ def _just_above(curve: tuple[Point, ...], found: Capacity) -> Point:
 
 def no_capacity_reason(question: CapacityQuestion, evaluator: Evaluator) -> str:
     """Why not even the smallest load is served."""
-    point = evaluator.points()[0]
+    point = _well_known(evaluator)
     load = "1 user" if (point.size, evaluator.load.unit) == (1, "users") else f"{point.size:g} {evaluator.load.unit}"
     return not_served(question.slo, point, load, is_long_run=evaluator.hours_met is None)
+
+
+def _well_known(evaluator: Evaluator) -> Point:
+    """The smallest load, with as many requests as tell which limits it meets."""
+    first = evaluator.points()[0]
+    count = math.ceil(TOLD_REQUESTS / max(first.mean("num_requests"), 1))
+    return evaluator.point(first.size, min(max(count, len(first.replications)), MOST_TELLING))
 
 
 def empty_row(

@@ -121,7 +121,7 @@ def head(answer: CapacityResult) -> list[Block]:
         lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
     if answer.adapters is not None:
         month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
-        lines += [Line(text) for text in adapter_lines(answer.adapters, month)]
+        lines += [Line(text) for text in adapter_lines(answer.adapters, month, best.users)]
     about_trace = trace_text(asked.workload, asked.think_time_s, best)
     lines += [Line(text) for text in _cached_text(answer)]
     return [*lines, *([Line(about_trace)] if about_trace else []), *map(Line, _bottleneck_lines(answer))]

@@ -151,6 +151,8 @@ def _gains(answer: CompareResult) -> list[Block]:
         return []
     if found.whole is None:
         return [Line(), Line("the first layout serves no users, so gains cannot be computed")]
+    if found.whole.low <= 1 <= found.whole.high:
+        return []
     whole = f" {found.of} from the first layout to the best, one change after another: "
     chain, alone = ", ".join(map(str, found.chain)), ", ".join(map(str, found.alone))
     said: list[Block] = [Line(), Line(f"{whole}{chain}", bold=ratio_text(found.whole))]

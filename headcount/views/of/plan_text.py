@@ -174,7 +174,7 @@ def body(answer: PlanResult) -> list[Block]:
     if answer.explain:
         found += [Line(), Line(bold="every layout"), table_of(LAYOUTS, answer.layouts, keys=2)]
     coarse = [row.step_time_error for row in rows if row.evidence == "coarse"]
-    found += [Line(f"routers: {_routers(rows)}")] * (not answer.explain and any(row.router for row in rows[1:]))
+    found += [Line(f"routers: {_routers(rows)}")] * (not answer.explain and _differ(rows))
     found += _vendors(rows)
     found += [Line(about_meaning(coarse))] if coarse else []
     return [*found, Line(), *_legend(answer)]
@@ -241,8 +241,19 @@ def _start(answer: PlanResult) -> list[Line]:
         return [Line(f"start {counted(count, f'{role} engine')} with: {line}") for count, line, role in pools]
     each = "start the server" if best.servers == 1 else f"start each of the {best.servers:,} servers"
     router = [Line(router_line(best.router))] if best.servers > 1 and best.router else []
-    alone = [Line("one server: while it is down, nobody is served; --spare 1 adds one")] if best.servers == 1 else []
-    return [Line(f"{each} with: {best.serve_line}"), *router, *alone]
+    return [Line(f"{each} with: {best.serve_line}"), *router, *_no_spare(best)]
+
+
+def _no_spare(best: FleetRow) -> list[Line]:
+    """What is left while a server is down, where none is spare."""
+    if best.spare_servers or not best.servers or not best.users_low:
+        return []
+    if best.servers == 1:
+        return [Line("one server: while it is down, nobody is served; --spare 1 adds one")]
+    left = counted(best.users_low * (best.servers - 1) // best.servers, "user")
+    return [
+        Line(f"no spare server: while one of the {best.servers:,} is down, about {left} {AT_CONFIDENCE}; see --spare")
+    ]
 
 
 def api_text(answer: PlanResult) -> str:
@@ -315,7 +326,9 @@ def _break_even_text(answer: PlanResult, found: BreakEven) -> str:
     api_each = fleets[0][1] / found.users  # of one at the peak
     full = [(row, usd / api_each) for row, usd, safe in fleets if usd <= api_each * safe]
     if not full:
-        return f"{text}, but this fleet serves {fleets[0][2]:,.0f}. No fleet here breaks even, even at full load"
+        each, row = min((usd / safe, row) for row, usd, safe in fleets)
+        own = f"{row.gpus_text}, the cheapest, {about(row)}${each:,.2f} per user, the API ${api_each:,.2f}"
+        return f"{text}, more than this fleet serves; fully used fleets here cost about as much, or more: {own}"
     row, users = full[0]
     from_on = f"{row.gpus_text} breaks even from {counted(math.ceil(users), 'user')}"
     return f"{text}, but this fleet serves {fleets[0][2]:,.0f}. {from_on}"
@@ -338,6 +351,11 @@ def _legend(answer: PlanResult) -> list[Line]:
         *(Line(f"{text}; see headcount gpus for all prices", dim=True) for text in price_lines(prices)),
         Line(f"think time: {asked.think_time_s:.0f} s on average; router: {_routers(answer.fleets)}", dim=True),
     ]
+
+
+def _differ(rows: Sequence[FleetRow]) -> bool:
+    """Whether the leading fleet's router does not say it of all that have one."""
+    return any(row.router and row.router != rows[0].router for row in rows)
 
 
 def _routers(rows: Sequence[FleetRow]) -> str:

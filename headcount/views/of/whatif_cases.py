@@ -101,7 +101,7 @@ def _needs_columns(answer: WhatifResult, title: str, shown: Callable[[Need], str
 def _cache_columns(answer: WhatifResult) -> Iterator[Column[int]]:
     """Prefix hits, and TTFT under one load, where the axes decide them."""
     if decides_hits(answer.axes):
-        yield Column("prefix hits", lambda place: answer.cells[place].hits)
+        yield Column("prefix hits (full load)", lambda place: answer.cells[place].hits)
         for quantile in ("p50", "p95") if answer.shared_load else ():
             yield Column(f"TTFT {quantile} ({answer.shared_load})", partial(_shared_ttft, answer, quantile))
 
