@@ -48,7 +48,7 @@ class Level(IntEnum):
 WITHIN: Final = (1.35, 1.05, 1.0)
 """By level: times what is known of a candidate's users at 95 % confidence that count. Estimates are hardly ever so far
 off; few replications show up to 5 % too few on GPUs that were measured (docs/measurements/search.md)."""
-MAY_REACH: Final = (2.0, 1.1, 1.0)
+MAY_REACH: Final = (2.0, 1.2, 1.0)
 """By level: times that beyond which hardly a candidate lies. One that cannot reach a number of users is given up."""
 MOST_TOGETHER: Final = 16  # replicas that are simulated together where copies of one are a candidate
 MOST_USERS: Final = 10_000  # of them
@@ -287,7 +287,8 @@ class Candidate:
 
     def may_serve(self, users: float) -> bool:
         """Whether it may turn out to serve so many at 95 % confidence."""
-        return self.users_low * MAY_REACH[self.level] >= users
+        whole = self.level < Level.CONFIRMED  # of few users, a whole one is much
+        return (self.users_low + whole) * MAY_REACH[self.level] >= users
 
     def row(self, gpus: int) -> CapacityRow:
         """What is found of it on so many GPUs, of which some may be left over."""

@@ -160,7 +160,7 @@ def test_a_fleet_that_serves_most_users_only_with_the_larger_kv_cache_says_both_
 def test_a_longer_limit_on_ttft_takes_that_note_away() -> None:
     def codes(ttft_s: float) -> set[str]:
         found = hc.capacity(
-            "llama-3.1-8b", "h100-sxm", gpus=[8], tensor_parallel_size=8, traffic={"context": "40K"}, ttft_s=ttft_s,
+            "llama-3.1-8b", "h100-sxm", gpus=[8], tensor_parallel_size=8, traffic={"context": "24K"}, ttft_s=ttft_s,
             replications=4, precision=0.9, store=False,
         )  # fmt: skip
         return {note.code for note in found.diagnostics}
