@@ -1,4 +1,4 @@
-"""Our LoRA slots of one rank laid beside those that vLLM's own layers allocate."""
+"""Our LoRA slots of one rank compared with those that vLLM's own layers allocate."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -92,6 +92,11 @@ class Known(Protocol):
         """Users at 95 % confidence that it may turn out to serve."""
 
 
+def may_reach(known: Known, users: float) -> bool:
+    """Whether it may turn out to serve so many at 95 % confidence; of few users, a whole one is much."""
+    return (known.users_low + (known.level < Level.CONFIRMED)) * MAY_REACH[known.level] >= users
+
+
 def routers_for(question: CapacityQuestion, plan: Deployment, replicas: int) -> tuple[str | RouterFactory, ...]:
     """The router that is asked for; else the usual one, and session affinity where it keeps prefixes together."""
     if question.router is not None:
@@ -287,8 +292,7 @@ class Candidate:
 
     def may_serve(self, users: float) -> bool:
         """Whether it may turn out to serve so many at 95 % confidence."""
-        whole = self.level < Level.CONFIRMED  # of few users, a whole one is much
-        return (self.users_low + whole) * MAY_REACH[self.level] >= users
+        return may_reach(self, users)
 
     def row(self, gpus: int) -> CapacityRow:
         """What is found of it on so many GPUs, of which some may be left over."""

@@ -30,7 +30,7 @@ def interval_of_users(sampled: Mapping[str, int], within: ReadJson) -> Json:
     """All sources of error as one interval: their logarithms add as independent errors do.
 
     `sampled` has what replications say (`low`, `mean`, `high`), `within` what `users_within_errors` found. The
-    precision of an end is what replications leave open of it: half of its 95 % interval, as a share.
+    precision of an end is its own simulation noise: half of its 95 % interval, as a share.
     """
     within = dict(within)
     located: Mapping[str, Located] = within.pop("located", {})
@@ -59,12 +59,8 @@ def _precision(located: Mapping[str, Located], names: Iterable[str], sampled: fl
         return None
     shifts = [math.log(each.size / users.size) for each in ends]
     whole = math.hypot(math.log(sampled / users.size), *shifts)
-    apart = [
-        _powers((each, abs(shift) / whole), (users, -abs(shift) / whole))
-        for each, shift in zip(ends, shifts, strict=True)
-        if shift
-    ]
-    return _powers((users, 1.0), *((each, 1.0) for each in apart)).half_width
+    weights = [(each, abs(shift) / whole) for each, shift in zip(ends, shifts, strict=True) if shift]
+    return _powers((users, 1 - sum(weight for _, weight in weights)), *weights).half_width
 
 
 def _powers(*factors: tuple[Located, float]) -> Located:
@@ -128,7 +124,7 @@ class _Changes:
         return self._users(knee.located) if self.users < FEW_USERS else replace(knee.located, size=self.users)
 
     def sampled_ends(self) -> dict[str, Located]:
-        """Of few users, what replications leave open, with fractions of users.
+        """The simulation noise of few users, with fractions of users.
 
         Of a dozen users a whole one is 8 %: that hides errors, each of which alone moves less than one user.
         """

@@ -1,4 +1,4 @@
-"""Our LoRA slots are laid beside those that vLLM's layers allocate, and a difference would be seen."""
+"""Our LoRA slots are compared with those that vLLM's layers allocate, and a difference would be seen."""
 
 from pathlib import Path
 from typing import Any

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+import scipy  # whose parts load where they are first used
+
 from workloads.populations.at_limit import END
 from workloads.populations.derived import scaled
 from workloads.populations.equilibrium import equilibrium
@@ -15,7 +17,6 @@ AS_LONG: Final = 0.95
 """Of a workload's mean context: where less is left of it, a limit cuts the workload itself."""
 TOLERANCE: Final = 0.002  # of the mean context, by which it may be missed
 _OF_MESSAGES, _OF_PASSAGES = (4.0, 12), (1.1, 6)  # steps of their length, in looking for what is long enough
-_MOST_ROUNDS: Final = 40
 
 
 def whole_context(population: Population) -> float:
@@ -83,14 +84,5 @@ class _Longer:
         return self._misses[factor]
 
     def _search(self, low: float, high: float) -> None:
-        """Between logarithms of factors, by false position with halved ends (Illinois)."""
-        below, above = self._miss(math.exp(low)), self._miss(math.exp(high))
-        for _ in range(_MOST_ROUNDS):
-            middle = high - above * (high - low) / (above - below)
-            miss = self._miss(math.exp(middle))
-            if abs(miss) <= TOLERANCE or high - low < TOLERANCE:
-                return
-            if miss < 0:
-                low, below, above = middle, miss, above / 2
-            else:
-                high, above, below = middle, miss, below / 2
+        """Between logarithms of factors."""
+        scipy.optimize.brentq(lambda factor: self._miss(math.exp(factor)), low, high, xtol=TOLERANCE / 4)

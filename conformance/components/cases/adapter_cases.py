@@ -1,4 +1,4 @@
-"""Small models with LoRA slots, whose sizes are laid beside vLLM's."""
+"""Small models with LoRA slots, whose sizes are compared with vLLM's."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

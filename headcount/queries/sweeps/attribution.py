@@ -51,29 +51,20 @@ def _users(layout: Layout) -> int:
     return layout.row.users_low if layout.row else 0
 
 
-def steps_between(base: Choice, best: Choice, order: Sequence[str] | None = None) -> list[tuple[str, Choice, Choice]]:
-    """By change, in this order: its text, the choice with it and those before it, the choice with it alone."""
-    changed = _changed(base, best) if order is None else order
-    return [
-        (
-            value_text(name, best[name]),
-            {**base, **{before: best[before] for before in changed[: place + 1]}},
-            {**base, name: best[name]},
-        )
-        for place, name in enumerate(changed)
-    ]
-
-
 def attribution(base: Layout, best: Layout, at: Callable[[Choice], Layout], *, by_cost: bool) -> Attribution | None:
     """`at` gives the simulated layout of a choice; None where the base is the best."""
-    changed = {name: at({**base.choice, name: best.choice[name]}) for name in _changed(base.choice, best.choice)}
-    steps = steps_between(base.choice, best.choice, sorted(changed, key=lambda name: -_users(changed[name])))
-    if not steps:
+    alone_with = {name: at({**base.choice, name: best.choice[name]}) for name in _changed(base.choice, best.choice)}
+    if not alone_with:
         return None
-    path = [base, *(at(together) for _, together, _ in steps)]
-    singles = [at(alone) for _, _, alone in steps]
+    names = sorted(alone_with, key=lambda name: -_users(alone_with[name]))
+    singles = [alone_with[name] for name in names]
+    path, choice = [base], dict(base.choice)
+    for name in names:
+        choice[name] = best.choice[name]
+        path.append(at(dict(choice)))
     has_prices = by_cost and all(layout.usd_per_month for layout in (*path, *singles))
-    names, numbers = [name for name, _, _ in steps], common_replications([row for each in path if (row := each.row)])
+    said = [value_text(name, best.choice[name]) for name in names]
+    numbers = common_replications([row for each in path if (row := each.row)])
 
     def ratios(through: Sequence[Layout]) -> list[Interval | None]:
         return _ratios(through, has_prices=has_prices, numbers=numbers)
@@ -82,8 +73,8 @@ def attribution(base: Layout, best: Layout, at: Callable[[Choice], Layout], *, b
     return Attribution(
         of="users per dollar" if has_prices else "users",
         whole=ratios([base, path[-1]])[0],
-        chain=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(names, chain, strict=True)),
-        alone=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(names, alone, strict=True)),
+        chain=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(said, chain, strict=True)),
+        alone=tuple(Change(what=name, ratio=ratio) for name, ratio in zip(said, alone, strict=True)),
     )
 
 

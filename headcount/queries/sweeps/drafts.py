@@ -57,12 +57,11 @@ class Drafts:
 def drafts_compared(layouts: Layouts, found: Sequence[Layout]) -> Drafts | None:
     """None where drafts are not compared with none, or not both serve somebody."""
     served = [each for each in found if each.row is not None and each.row.users and each.row.point is not None]
-    kinds = [
-        [each for each in served if (each.choice.get("speculation") is None) is is_none] for is_none in (True, False)
-    ]
-    if not all(kinds):
+    plain = [each for each in served if each.choice.get("speculation") is None]
+    drafts = [each for each in served if each.choice.get("speculation") is not None]
+    if not plain or not drafts:
         return None
-    without, drafting = (max(kind, key=lambda each: (each.users, each.row.users if each.row else 0)) for kind in kinds)
+    without, drafting = (max(kind, key=_users) for kind in (plain, drafts))
     size = min(each.row.point.size for each in (without, drafting) if each.row and each.row.point)
     points = [layouts.under(each, size, SHARED_REPLICATIONS) for each in (without, drafting)]
     before_s, after_s = map(_tpot_p50_s, points)
@@ -71,10 +70,10 @@ def drafts_compared(layouts: Layouts, found: Sequence[Layout]) -> Drafts | None:
     return Drafts(load=layouts.load_name(size), without=without, drafting=drafting, tpot_p50_s=(before_s, after_s))
 
 
+def _users(each: Layout) -> tuple[int, int]:
+    """At 95 % confidence, and expected."""
+    return each.users, each.row.users if each.row else 0
+
+
 def _tpot_p50_s(point: Point | None) -> float | None:
     return None if point is None else latency_summary(point, "tpot_s")["p50"]
-
-
-def _served(each: Layout) -> tuple[int, int]:
-    """Users at 95 % confidence, and expected."""
-    return each.users, each.row.users if each.row else 0

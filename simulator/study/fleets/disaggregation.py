@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.disaggregation import DEFAULT_ROUTER, DisaggregatedDeployment
 from simulator.fleet.router import RouterFactory
-from simulator.study.candidate import AFFINITY, MAY_REACH, Level, RunContext, keeps_prefixes
+from simulator.study.candidate import AFFINITY, Level, RunContext, keeps_prefixes, may_reach
 from simulator.study.capacity_interval import estimated_size
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow, empty_row, no_capacity_reason, row_of
@@ -86,7 +86,7 @@ class PairTable:
     def serves(self, pair: Pair, users: float, level: Level) -> bool:
         """Whether the row has these users at 95 % confidence; an estimate or few replications may tell that."""
         found = self.candidates(pair)
-        while any(each.users_low * MAY_REACH[each.level] >= users for each in found):
+        while any(may_reach(each, users) for each in found):
             best = max(found, key=lambda each: each.at_most)
             if best.level is not Level.ESTIMATED:
                 return self.row(pair, level).users_low >= users
