@@ -29,7 +29,12 @@ class GPUPriceInput(Inputs, heading="Money"):
         _prices(self.price, [find_gpu(name).name for name in gpus], "GPU of the question")
 
     def on(self, asked: ModelOnGPU) -> ModelOnGPU:
-        """The same at the GPU's price, if one is given."""
+        """The same at the price of the GPU, the only one of the question. Raises HeadcountError as `check` does."""
+        self.check(asked.gpu.name)
+        return self.at(asked)
+
+    def at(self, asked: ModelOnGPU) -> ModelOnGPU:
+        """The same at the price of the GPU, if one is given; they are checked already."""
         usd = _prices(self.price, [asked.gpu.name]).get(asked.gpu.name)
         return asked if usd is None else replace(asked, gpu=asked.gpu.at_price(usd))
 

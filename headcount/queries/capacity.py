@@ -203,7 +203,6 @@ def capacity(
     if routing.router is not None:
         check_router(routing.router)
     run.check()
-    prices.check(gpu)
     asked, progress = prices.on(engine.on(model, gpu)), run.progress
     found, mean_s = traffic.load(workload, routing.tenants)
     wanted = CapacityQuestion(

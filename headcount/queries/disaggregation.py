@@ -83,7 +83,6 @@ def disaggregated_capacity(
     """
     run.check()
     router, progress = search.router, run.progress
-    prices.check(gpu)
     asked = prices.on(engine.on(model, gpu))
     disaggregated = asked_disaggregated(asked, pools, link)
     assert disaggregated is not None, "pools were asked for"

@@ -101,7 +101,7 @@ def fleet(
     run.check()
     pools = dict(sorted(pools.items(), key=lambda pool: find_gpu(pool[0]).name))  # engines have ids in this order
     prices.check(*pools)
-    asked = [prices.on(engine.on(model, gpu)) for gpu in pools]
+    asked = [prices.at(engine.on(model, gpu)) for gpu in pools]
     found, mean_s = traffic.load(workload)
     questions = [
         CapacityQuestion(

@@ -180,7 +180,6 @@ def simulate(
     refuses a diagnostic.
     """
     replicas, router, pools, runs, strict = deployed.replicas, deployed.router, deployed.pools, load.runs, run.strict
-    prices.check(gpu)
     asked = prices.on(engine.on(model, gpu))
     outputs.check(replicas * asked.args.num_engines + (pools is not None))
     known = facts_about(asked)

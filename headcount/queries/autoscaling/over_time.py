@@ -328,7 +328,6 @@ def simulate_autoscaling(
     """
     if load.runs != 1:
         raise HeadcountError("--runs goes with one load on a fleet that does not change")
-    prices.check(gpu)
     asked, strict = prices.on(engine.on(model, gpu)), run.strict
     known = facts_about(asked)
     find_diagnostics(known, strict=strict)

@@ -125,7 +125,7 @@ class Layouts:
         gpus, load = given["gpus"], self._workload(given)
         try:
             engine = {name: value for name, value in given.items() if name in ENGINE_ARGUMENTS}
-            asked = self.prices.on(
+            asked = self.prices.at(
                 resolve_model_and_gpu(self.model, given["gpu"], engine, is_shared="engine" in choice)
             )
             pools, decider, kv_transfer = (given.get(name) for name in ("pools", "decider", "kv_transfer"))
