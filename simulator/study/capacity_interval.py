@@ -18,7 +18,7 @@ from simulator.study.slo_crossing import Located, added
 POOL_MATTERS = 0.02  # half of the interval of KV blocks, from which on users are searched at its ends
 TTFT_MATTERS = 0.05  # requests near the limit on TTFT over those that may miss, from which on users are searched
 GUESSED_POWER = -2 / 3  # of the factor of steps: users over those under the scaled SLO, before that is simulated
-HITS_POWER = 0.8  # of the factor of steps, for each share of prompt tokens that is found in a cache: nine deployments
+HITS_POWER = 0.8  # of the factor of steps, for each share of prompt tokens that is found in a cache (search.md)
 FEW_USERS = 100  # below which an interval is made of fractions of users: a whole one is more than 1 %
 SLOWER, FASTER = "users_at_step_time_error_high", "users_at_step_time_error_low"
 LATER, SOONER = "users_at_ttft_error_high", "users_at_ttft_error_low"
