@@ -8,7 +8,7 @@ from conformance.our_steps import ReadableEngine
 from conformance.probes.engine_loop import Load, Pipeline
 from conformance.probing import Record
 from conformance.reference.vllm.connectors.connector_scheduler import ConnectorScheduler
-from conformance.reference.vllm.scheduler import Plan
+from conformance.reference.vllm.requests import Plan
 
 P = TypeVar("P", bound=Plan)
 

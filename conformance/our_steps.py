@@ -7,7 +7,8 @@ from conformance.probes.engine_loop import Load, Pipeline
 from conformance.probing import Record
 from conformance.reference.engine import Engine
 from conformance.reference.vllm.kv_cache_manager import BlockTables
-from conformance.reference.vllm.scheduler import Plan, Request, Scheduler
+from conformance.reference.vllm.requests import Plan, Request
+from conformance.reference.vllm.scheduler import Scheduler
 
 
 def core_steps(case: SchedulerCase) -> list[Record]:

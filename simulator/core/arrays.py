@@ -14,7 +14,7 @@ from simulator.core.gateway.layout import CLIENT
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
 from simulator.core.state import Arrays
-from simulator.core.vllm.adapter_arrays import adapter_arrays, of_requests
+from simulator.core.vllm.adapter_arrays import adapter_arrays, fill_slots, of_requests
 from simulator.core.vllm.disaggregation.arrays import disaggregated_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
 from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT
@@ -301,8 +301,7 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
     values["by_priority"] = engine.scheduling_policy == "priority"
     values["chunked_prefill"] = engine.enable_chunked_prefill
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
-    if engine.adapters is not None:
-        values["max_loras"], values["max_cpu_loras"] = engine.adapters.max_loras, engine.adapters.max_cpu_loras
+    fill_slots(values, engine)
 
 
 def _fill_times(values: types.Pool, times: StepTimes) -> None:

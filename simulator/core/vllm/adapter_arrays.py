@@ -43,5 +43,11 @@ def adapter_arrays(fleet: Fleet, of: Int32Array, rows: int, sequences: int) -> d
     return {"adapter_of": np.tile(of, rows), "adapters": adapters, "adapter_states": states, "idle_adapters": idle}
 
 
+def fill_slots(values: Any, engine: EngineConfig) -> None:
+    """Of a pool: how many adapters its GPUs, and the memory beside them, hold; 0 without LoRA."""
+    if engine.adapters is not None:
+        values["max_loras"], values["max_cpu_loras"] = engine.adapters.max_loras, engine.adapters.max_cpu_loras
+
+
 def _adapters(engine: object) -> Adapters | None:
     return engine.adapters if isinstance(engine, EngineConfig) else None

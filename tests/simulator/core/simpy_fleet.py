@@ -13,7 +13,8 @@ import simpy
 from numpy.typing import NDArray
 
 from conformance.reference.vllm.kv_cache_manager import BlockTables
-from conformance.reference.vllm.scheduler import Plan, Request, Scheduler
+from conformance.reference.vllm.requests import Plan, Request
+from conformance.reference.vllm.scheduler import Scheduler
 from simulator.core import layout
 from simulator.core.vllm.adapter_arrays import of_requests
 from simulator.fleet.fleet import Fleet, Pool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import simpy
 
-from conformance.reference.vllm.scheduler import Request
+from conformance.reference.vllm.requests import Request
 from simulator.core import layout
 from simulator.fleet.flow_control import CONCURRENCY_DETECTOR, ROUND_ROBIN, FlowControl
 

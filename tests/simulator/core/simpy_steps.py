@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from conformance.reference.vllm.scheduler import Plan
+from conformance.reference.vllm.requests import Plan
 from simulator.latency.step_time import BatchSums, StepTimes
 
 

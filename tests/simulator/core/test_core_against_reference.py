@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from conformance.reference.vllm.scheduler import Plan
+from conformance.reference.vllm.requests import Plan
 from simulator.core import layout
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import Speculation

@@ -9,7 +9,8 @@ from abc import abstractmethod
 from collections import deque
 
 from conformance.reference.vllm.kv_cache_manager import PrefixHit
-from conformance.reference.vllm.scheduler import Plan, Request, Scheduler
+from conformance.reference.vllm.requests import Plan, Request
+from conformance.reference.vllm.scheduler import Scheduler
 from conformance.reference.vllm.states import Chunk
 from simulator.engines.vllm.engine import EngineConfig
 

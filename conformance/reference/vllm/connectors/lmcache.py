@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from conformance.reference.vllm.scheduler import Request
+from conformance.reference.vllm.requests import Request
 from simulator.engines.vllm.connectors.host_cache import ChunkKey
 from simulator.engines.vllm.connectors.host_tier import HostTier
 

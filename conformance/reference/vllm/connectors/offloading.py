@@ -8,7 +8,7 @@ Read from vLLM 0.32, `vllm/distributed/kv_transfer/kv_connector/v1/offloading/sc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from conformance.reference.vllm.scheduler import Request
+from conformance.reference.vllm.requests import Request
 from simulator.engines.vllm.connectors.host_cache import WRITING, CacheAccess, ChunkKey, HostCache
 from simulator.engines.vllm.connectors.host_tier import Transfer, Transfers
 from simulator.engines.vllm.engine import EngineConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from conformance.reference.vllm.connectors.connector_scheduler import ConnectorScheduler
 from conformance.reference.vllm.connectors.offloading import OffloadingConnector
 from conformance.reference.vllm.kv_cache_manager import PrefixHit
-from conformance.reference.vllm.scheduler import Plan, Request
+from conformance.reference.vllm.requests import Plan, Request
 from simulator.engines.vllm.connectors.host_tier import Transfers
 from simulator.engines.vllm.engine import EngineConfig
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from conformance.reference.block_pool import BlockPool
-from conformance.reference.vllm.scheduler import Request
+from conformance.reference.vllm.requests import Request
 from simulator.engines.vllm.connectors.host_cache import WRITING, CacheAccess, ChunkKey, HostCache
 from simulator.engines.vllm.connectors.host_tier import HostTier
 

@@ -19,7 +19,7 @@ from conformance.reference.block_pool import BlockPool
 from conformance.reference.vllm.connectors.store import Copies, Copy, KVStore, StoreConnector, StoreLink
 from conformance.reference.vllm.connectors.store_scheduler import StorePlan
 from conformance.reference.vllm.kv_cache_manager import BlockTables
-from conformance.reference.vllm.scheduler import Request
+from conformance.reference.vllm.requests import Request
 from conformance.store import EngineCore
 from simulator.core import layout
 from simulator.deployment import Deployment, resolve

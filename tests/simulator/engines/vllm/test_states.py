@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.reference.vllm.kv_cache_manager import BlockTables
-from conformance.reference.vllm.scheduler import Plan, Request, Scheduler
+from conformance.reference.vllm.requests import Plan, Request
+from conformance.reference.vllm.scheduler import Scheduler
 from conformance.reference.vllm.states import Chunk, leaves_checkpoint, tokens_up_to_state
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig
