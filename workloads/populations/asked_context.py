@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-import scipy  # whose parts load where they are first used
-
 from workloads.populations.at_limit import END
 from workloads.populations.derived import scaled
 from workloads.populations.equilibrium import equilibrium
@@ -85,4 +83,6 @@ class _Longer:
 
     def _search(self, low: float, high: float) -> None:
         """Between logarithms of factors."""
+        import scipy.optimize  # noqa: PLC0415  a report of a kept answer needs none of it
+
         scipy.optimize.brentq(lambda factor: self._miss(math.exp(factor)), low, high, xtol=TOLERANCE / 4)
