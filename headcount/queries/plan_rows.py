@@ -118,7 +118,7 @@ def sized_row(sized: Sized) -> FleetRow:
     """A layout that was simulated."""
     row, named = sized.row, _named(sized.layout, sized.bought[0])
     if not sized.servers:
-        return FleetRow(**named, state=DROPPED, simulated_servers=row.replicas, reason=row.reason or _no_number(sized))
+        return FleetRow(**named, state=DROPPED, simulated_servers=row.replicas, reason=row.reason or no_number(sized))
     served = sized.served
     assert served is not None, "a fleet that serves the users was simulated under them"
     return FleetRow(
@@ -193,7 +193,8 @@ def _bought(each: Screened | Sized, usd_per_gpu_hour: float, usd_per_hour: float
     }
 
 
-def _no_number(sized: Sized) -> str:
+def no_number(sized: Sized) -> str:
+    """Why a fleet is no answer whose users at 95 % confidence are fewer than its servers."""
     row = sized.row
     less = "less than one user per server" if row.users_low else "no users"
     begins = f"the 90 % interval begins at {counted(row.users_low, 'user')}"

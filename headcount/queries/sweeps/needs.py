@@ -7,6 +7,7 @@ from typing import Final
 
 from headcount.inputs.reading.variations import Choice
 from headcount.queries.money import usd_per_month, usd_per_user_month
+from headcount.queries.plan_rows import no_number
 from headcount.queries.sweeps.layout import Layout
 from headcount.queries.sweeps.layouts import Layouts
 from headcount.text.units import counted, dollars, whole_dollars
@@ -115,10 +116,11 @@ def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_siz
 
 def _why_none(race: FleetSearch) -> str | None:
     """Why the server that comes closest serves nobody, simulated or, where none was, estimated."""
-    failed = [each for each in race.sized if not each.servers and each.row.reason]
+    failed = [each for each in race.sized if not each.servers]
     if failed:
         largest = max(failed, key=lambda each: each.layout.plan.gpus)
-        return f"not even on servers of {counted(largest.layout.plan.gpus, 'GPU')}: {largest.row.reason}"
+        why = largest.row.reason or no_number(largest)
+        return f"not even on servers of {counted(largest.layout.plan.gpus, 'GPU')}: {why}"
     closest = max(race.dropped, key=lambda each: (each.attainment, each.tp or 0), default=None)
     if closest is None:
         return None

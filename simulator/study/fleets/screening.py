@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 from simulator.study.candidate import shares_nothing
 from simulator.study.capacity_interval import safe_share
@@ -12,8 +11,6 @@ from simulator.study.loads import Load
 
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
 _ROUNDS = 6
-PROMISES_NOBODY: Final = "estimated too close to the SLO: less than one user per server at 95 % confidence"
-"""A fleet of more servers than users is no answer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,6 +24,7 @@ class Screened:
     users: float  # to serve
     spare: int
     needed: tuple[float, float] = (0.0, 0.0)  # engines for prompts and for answers, where they are apart
+    is_doubtful: bool = False  # the estimate is of fewer servers, or of less than one user: simulations decide
 
     @property
     def prefill_servers(self) -> int:
@@ -67,19 +65,26 @@ def estimated_users(layout: Layout, servers: int, question: FleetQuestion, load:
 
 
 def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
-    """About how many servers the users need; dropped where not even one user should be served within the SLO."""
+    """About how many servers the users need; dropped where one should not serve even one user within the SLO.
+
+    Where one all but serves one, or only more servers should serve nobody, because they lose prefix hits to one
+    another, simulations decide: the estimate is too rough there to refuse a layout.
+    """
     load, servers = question.load(layout), 1
     is_alone = shares_nothing(question.capacity_of(layout, 1), layout.plan)
+    users, estimate = estimated_users(layout, servers, question, load)
+    if not users:
+        return _dropped(layout, estimate)
+    is_doubtful, users = users < 1, max(users, 1.0)
     for _ in range(_ROUNDS):
-        users, estimate = estimated_users(layout, servers, question, load)
-        if not users:
-            return _served_nobody(layout, estimate, servers)
-        if users < servers:
-            return _dropped(layout, estimate, PROMISES_NOBODY)
         needed = max(math.ceil(question.users / users * servers), 1)
         if needed == servers or servers > MOST_ESTIMATED or is_alone:
             break
-        servers = needed
+        found = estimated_users(layout, needed, question, load)
+        if found[0] < needed:
+            is_doubtful = True
+            break
+        servers, (users, estimate) = needed, found
     return Screened(
         layout=layout,
         servers=max(math.ceil(question.users / users * servers), 1),
@@ -87,15 +92,11 @@ def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
         estimate=estimate,
         spare=question.spare,
         users=question.users,
+        is_doubtful=is_doubtful,
     )
 
 
-def _served_nobody(layout: Layout, estimate: Estimate, servers: int) -> Dropped:
-    among = f" spread over {servers:,} servers" if servers > 1 else ""
-    return _dropped(layout, estimate, f"estimated to miss the SLO under any load{among}")
-
-
-def _dropped(layout: Layout, estimate: Estimate, why: str) -> Dropped:
+def _dropped(layout: Layout, estimate: Estimate) -> Dropped:
     args = layout.plan.given
     return Dropped(
         gpu=layout.offer.gpu.name,
@@ -104,7 +105,7 @@ def _dropped(layout: Layout, estimate: Estimate, why: str) -> Dropped:
         kv_cache_dtype=args.kv_cache_dtype,
         attainment=estimate.attainment,
         reason=(
-            f"{why} ({estimate.binding}): TTFT {estimate.ttft_s:.3g} s, TPOT {estimate.tpot_s * 1e3:.3g} ms at the "
-            "target's percentile"
+            f"estimated to miss the SLO under any load ({estimate.binding}): TTFT {estimate.ttft_s:.3g} s, "
+            f"TPOT {estimate.tpot_s * 1e3:.3g} ms at the target's percentile"
         ),
     )

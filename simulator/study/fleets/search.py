@@ -279,7 +279,7 @@ def _with_routers(layout: Layout, question: FleetQuestion) -> list[Screened | Dr
     of_copies = found[-1:]
     if any(each.servers == 1 or is_large(each.servers, each.servers * each.users_per_server) for each in of_copies):
         return [*of_copies]
-    return [*(found or looked_at[-1:])]
+    return [*([each for each in found if not each.is_doubtful] or found[-1:] or looked_at[-1:])]
 
 
 def _next(race: FleetSearch) -> Screened | None:
