@@ -82,6 +82,11 @@ class HeterogeneousSearch(Inputs, heading="Search"):
 class CompareSearch(Inputs, heading="Ranking"):
     """How layouts are ranked, and which of them are simulated."""
 
+    users: int | None = given(
+        COUNT,
+        "Show what this many users get on each layout: the share within the SLO, TTFT and TPOT.",
+        default_text="the users that it serves at 95 % confidence",
+    )
     sort: str = given(Text(), "Rank by cost (per user), users, ttft, tpot or month (cost per month).", default="cost")
     simulate_all: bool = given(
         Switch(has_opposite=False),

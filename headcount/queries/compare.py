@@ -1,9 +1,11 @@
 """Which way to serve is the cheapest, or serves the most?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from files.documents import Json
+from files.errors import HeadcountError
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.disaggregation import ComparedPoolsInput
 from headcount.inputs.engine import EngineInput
@@ -29,7 +31,7 @@ from headcount.queries.result import Progress, Verdict, noted
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.drafts import Drafts, drafts_compared
 from headcount.queries.sweeps.layout import Layout
-from headcount.queries.sweeps.layouts import Layouts, SweepResult, facts_of
+from headcount.queries.sweeps.layouts import SHARED_REPLICATIONS, Layouts, SweepResult, facts_of
 from headcount.queries.sweeps.ranking import check_sort, is_promising, ranked, to_confirm
 from headcount.queries.sweeps.same import distinct, same_as
 from headcount.text.blocks import Block, Line
@@ -37,6 +39,7 @@ from headcount.text.words import PRECISION_REMARK
 from simulator.fleet.router import check_router
 from simulator.study.candidate import Level
 from simulator.study.capacity import PRECISION
+from simulator.study.points import Watcher
 from workloads.traces.trace_file import Source
 
 MOST_LAYOUTS = 1000
@@ -57,6 +60,8 @@ class CompareResult(SweepResult):
     kind = "compare"
     view = "compare"
     sort: str
+    users: int | None = None
+    """That were asked for."""
     layouts: tuple[Layout, ...]
     base: Choice
     attribution: Attribution | None = None
@@ -72,6 +77,7 @@ class CompareResult(SweepResult):
     def figures(self) -> Json:
         return self.shared_figures() | {
             "sort": self.sort,
+            "users": self.users,
             "varied": [axis.name for axis in self.axes],
             "best": self.best.name if self.best else None,
             "layouts": self.rows(),
@@ -145,7 +151,13 @@ def compare(
         },
         between=between,
     )
+    if search.users is not None and layouts.unit != "users":
+        raise HeadcountError(f"--users cannot be set for a trace: '{workload}' brings its own arrivals")
     found = distinct(layouts.all_screened(asked, progress))
+
+    def simulated(layout: Layout, level: Level, watcher: Watcher | None = None) -> Layout:
+        one, users = layouts.simulated(layout, watcher, level), search.users
+        return one if users is None else replace(one, under=layouts.under(one, users, SHARED_REPLICATIONS))
 
     def answer(rows: Sequence[Layout], gained: Attribution | None = None, *, strict: bool = False) -> CompareResult:
         order = ranked(rows, sort)
@@ -155,6 +167,7 @@ def compare(
             verdict=verdict,
             **layouts.asked,
             sort=sort,
+            users=search.users,
             axes=tuple(axes),
             layouts=order,
             base=asked[0],
@@ -169,18 +182,20 @@ def compare(
         for done, place in enumerate(wanted):
             progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
             watcher = noted(progress, done, len(wanted), found[place].name)
-            found[place] = layouts.simulated(found[place], watcher, others)
+            found[place] = simulated(found[place], others, watcher)
             progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
         while (first := to_confirm(found, sort)) is not None:
             place, many = found.index(first), len(wanted) + 1
-            found[place] = layouts.simulated(first, noted(progress, len(wanted), many, first.name))
+            found[place] = simulated(first, Level.CONFIRMED, noted(progress, len(wanted), many, first.name))
             progress(Progress(done=many, total=many, found=found[place].found_line))
-        gained = _gained(layouts, found, sort)
-        drafts = drafts_compared(layouts, found)
+        gained = _gained(layouts, found, sort, partial(simulated, level=Level.COARSE))
+        drafts = drafts_compared(layouts, found, search.users)
     return replace(answer(found, gained, strict=run.strict), simulations=simulations, drafts=drafts)
 
 
-def _gained(layouts: Layouts, found: list[Layout], sort: str) -> Attribution | None:
+def _gained(
+    layouts: Layouts, found: list[Layout], sort: str, simulated: Callable[[Layout], Layout]
+) -> Attribution | None:
     """What the best gains over the base; layouts between them are simulated where they were only screened."""
     best = ranked(found, sort)[0]
     if best.row is None or not best.users:
@@ -190,7 +205,7 @@ def _gained(layouts: Layouts, found: list[Layout], sort: str) -> Attribution | N
         known = same_as(layouts.screened(choice), found)
         assert known is not None, "every choice was listed"
         place = found.index(known)
-        found[place] = layouts.simulated(found[place], level=Level.COARSE)
+        found[place] = simulated(found[place])
         return found[place]
 
     return attribution(found[0], best, at, by_cost=sort in ("cost", "month"))

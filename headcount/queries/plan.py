@@ -213,6 +213,7 @@ class PlanResult(Result):
             users_needed=race.question.users,
             scale=best.scale * best.each,
             usd_per_gpu_hour=best.layout.offer.usd_per_hour,
+            at_load=best.served,
         )
 
     def report_figures(self) -> Json:

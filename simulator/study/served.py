@@ -12,6 +12,7 @@ from simulator.study.statistics import FloatArray, summary, t_interval
 REQUESTS: Final = 50_000  # of the load: the p95 of TTFT is then known to some 15 % with `chat` on one H100
 COARSE_REQUESTS: Final = 20_000  # where few replications say what users there are: to some 25 %
 FEWEST: Final = 2  # replications
+MOST: Final = 20  # the same
 _MEANS = (
     "in_flight", "requests_per_s", "output_tokens_per_s", "kv_usage", "prefix_hit_rate", "preemptions_per_request",
 )  # fmt: skip
@@ -27,6 +28,14 @@ def safe_point(
     size = max(load.round(found.mean * users_low / users * (1 + 1e-9)), load.smallest)
     count = math.ceil(requests / max(found.point.mean("num_requests"), 1))
     return evaluator.point(size, max(min(count, len(found.pair[0].replications)), FEWEST))
+
+
+def users_point(evaluator: Evaluator, size: float, *, is_confirmed: bool) -> Point:
+    """The load of users that are asked for; few replications tell enough of a fleet that is not confirmed."""
+    first = evaluator.point(max(evaluator.load.round(size), evaluator.load.smallest), FEWEST)
+    requests = REQUESTS if is_confirmed else COARSE_REQUESTS
+    count = math.ceil(requests / max(first.mean("num_requests"), 1))
+    return evaluator.point(first.size, min(count, MOST))
 
 
 def served_json(point: Point | None) -> dict[str, object]:

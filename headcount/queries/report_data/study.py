@@ -16,6 +16,7 @@ from simulator.study.capacity_row import CapacityRow
 from simulator.study.points import Point
 from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
+from simulator.study.served import users_point
 
 SHARES: Final = (0.5, 0.8, 1.0, 1.2)  # of the load
 MOST_TIMES: Final = 150  # points of a line over time
@@ -37,6 +38,8 @@ class Study:
     users_needed: float | None = None
     scale: float = 1.0
     usd_per_gpu_hour: float | None = None
+    at_load: Point | None = None
+    """The fleet under its load, where the answer has simulated it."""
 
     @property
     def load_users(self) -> float:
@@ -56,14 +59,21 @@ def study_figures(study: Study, simulations: Simulations | None) -> dict[str, ob
         load_users=study.load_users,
         simulations=simulations,
     )
-    loads = loads_json(question, row, study.load_users, row.users * study.scale, simulations)
+    at_load = study.at_load or row.safe_point
+    loads = loads_json(question, row, study.load_users, row.users * study.scale, at_load=at_load, where=simulations)
     return loads | sensitivity.to_json()
 
 
 def loads_json(
-    question: CapacityQuestion, row: CapacityRow, load_users: float, users: float, where: Simulations | None = None
+    question: CapacityQuestion,
+    row: CapacityRow,
+    load_users: float,
+    users: float,
+    *,
+    at_load: Point | None = None,
+    where: Simulations | None = None,
 ) -> dict[str, object]:
-    """One replication of each load; all of the load at 95 % confidence, which are simulated already.
+    """Each share of the load; the whole of it as it is simulated already, `at_load`.
 
     `load_users` is the load in users, `users` what the row's fleet is said to serve.
 
@@ -75,11 +85,11 @@ def loads_json(
     found, timeline = [], {}
     with where or Simulations() as simulations:
         evaluator = evaluator_of(question, plan, row.replicas, RunContext(simulations=simulations))
-        if row.safe_point is not None:
-            evaluator.recall(row.safe_point)
         for share in SHARES:
-            size = max(evaluator.load.round(point.size * share * load_users / users), evaluator.load.smallest)
-            simulated = evaluator.point(size, 1)
+            if share == 1.0 and at_load is not None:
+                simulated = at_load
+            else:
+                simulated = users_point(evaluator, point.size * share * load_users / users, is_confirmed=False)
             found.append({"share": share, "users": share * load_users, **_load_json(row, simulated)})
             if share == 1.0:
                 timeline = timeline_json(simulated.replications[0], simulated.copies)

@@ -54,15 +54,15 @@ class Drafts:
         }  # fmt: skip
 
 
-def drafts_compared(layouts: Layouts, found: Sequence[Layout]) -> Drafts | None:
-    """None where drafts are not compared with none, or not both serve somebody."""
+def drafts_compared(layouts: Layouts, found: Sequence[Layout], users: int | None) -> Drafts | None:
+    """With the users that were asked for, if any. None where drafts are not beside none, or not both serve somebody."""
     served = [each for each in found if each.row is not None and each.row.users and each.row.point is not None]
     plain = [each for each in served if each.choice.get("speculation") is None]
     drafts = [each for each in served if each.choice.get("speculation") is not None]
     if not plain or not drafts:
         return None
     without, drafting = (max(kind, key=_users) for kind in (plain, drafts))
-    size = min(each.row.point.size for each in (without, drafting) if each.row and each.row.point)
+    size = users or min(each.row.point.size for each in (without, drafting) if each.row and each.row.point)
     points = [layouts.under(each, size, SHARED_REPLICATIONS) for each in (without, drafting)]
     before_s, after_s = map(_tpot_p50_s, points)
     if before_s is None or after_s is None:

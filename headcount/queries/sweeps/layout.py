@@ -12,7 +12,8 @@ from headcount.text.capacity import no_capacity_reason
 from headcount.text.words import found_text, hits_text, layout_text
 from simulator.study.candidate import Level
 from simulator.study.capacity_row import CapacityRow
-from simulator.study.served import latency_summary
+from simulator.study.points import Point
+from simulator.study.served import latency_summary, served_json
 from simulator.study.statistics import Interval
 from simulator.study.variations.ratios import inverse, times, users_ratio
 from simulator.study.variations.variation import Variation
@@ -31,6 +32,8 @@ class Layout:
     refusal: str | None = None
     traffic: TrafficEffects | None = None
     other_names: tuple[str, ...] = ()  # that come to the same settings
+    under: Point | None = None
+    """What the users get that were asked for; None where none were, or it is not simulated."""
 
     def with_row(self, row: CapacityRow) -> "Layout":
         """The same once it is simulated: with the parallel layout and the router of the row."""
@@ -150,8 +153,8 @@ class Layout:
         return layout_text(servers, plan.tensor_parallel_size, plan.data_parallel_size, plan.pipeline_parallel_size)
 
     def p95_s(self, name: str) -> float | None:
-        """Of `ttft_s` or `tpot_s`, with the users at 95 % confidence where that was simulated, else the mean."""
-        point = (self.row.safe_point or self.row.point) if self.row else None
+        """Of `ttft_s` or `tpot_s`, with the users that were asked for, or else at 95 % confidence, or the mean."""
+        point = self.under or ((self.row.safe_point or self.row.point) if self.row else None)
         return latency_summary(point, name)["p95"] if point else None
 
     @property
@@ -198,5 +201,8 @@ class Layout:
             "usd_per_user_month": self.usd_per_user_month,
             "users_over_best": vars(users) if users else None,
             "usd_per_user_over_best": vars(cost) if cost else None,
+            "at_users_to_serve": {**served_json(self.under), "attainment": self.under.attainment.mean}
+            if self.under
+            else None,
             "traffic_effects": self.traffic.to_json() if self.traffic else None,
         }

@@ -30,6 +30,7 @@ from simulator.disaggregation import PoolLink
 from simulator.study.candidate import Level, RunContext, evaluator_of
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_table import plans_of
+from simulator.study.fleets.disaggregation import evaluator_of_disaggregated
 from simulator.study.points import Point, Watcher
 from simulator.study.running.simulations import Simulations
 from simulator.study.slo import SLO
@@ -191,10 +192,13 @@ class Layouts:
         return layout.with_row(simulated(layout.looked, level))
 
     def under(self, layout: Layout, size: float, replications: int) -> Point | None:
-        """What a load of that size shows; None where nothing runs, or they are disaggregated."""
+        """What a load of that size shows; None where nothing runs."""
         looked = layout.looked
-        if looked is None or looked.plan is None or looked.disaggregated is not None:
+        if looked is None or looked.plan is None:
             return None
+        if looked.disaggregated is not None:
+            pools = evaluator_of_disaggregated(looked.question, looked.disaggregated, self._how)
+            return pools.point(size, replications)
         return evaluator_of(looked.question, looked.plan, layout.num_servers, self._how).point(size, replications)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from files.names import check_names
 from headcount.queries.sweeps.layout import Layout
 from headcount.text.units import latency_text, signed
+from simulator.study.candidate import WITHIN, Level
 
 FAR_BEHIND: Final = 1.5
 """By its estimate a layout is so many times as dear as the best: it is not simulated. Two estimates are off by less
@@ -50,12 +51,18 @@ def ranked(layouts: Sequence[Layout], sort: str) -> tuple[Layout, ...]:
 
 
 def to_confirm(layouts: Sequence[Layout], sort: str) -> Layout | None:
-    """The first of the ranking where few replications alone tell it; else one that these surely put before it."""
-    best = ranked(layouts, sort)[0]
+    """The first of the ranking where few replications alone tell it; else the next that may come before it."""
+    best, *others = ranked(layouts, sort)
     if best.is_coarse:
         return best
-    coarse = [each for each in layouts if each.is_coarse and sort in ("cost", "users")]
-    return next((each for each in coarse if _is_surely_before(each, best, sort)), None)
+    coarse = [each for each in others if each.is_coarse and each.users and sort in ("cost", "users")]
+    return next((each for each in coarse if _may_be_before(each, best, sort)), None)
+
+
+def _may_be_before(each: Layout, best: Layout, sort: str) -> bool:
+    """Whether it is within what few replications may be off by, or surely better where both are compared on these."""
+    measure, better = SORTS[sort], WITHIN[Level.COARSE] if sort == "users" else 1 / WITHIN[Level.COARSE]
+    return measure(each) * better <= measure(best) or _is_surely_before(each, best, sort)
 
 
 def _is_surely_before(each: Layout, best: Layout, sort: str) -> bool:

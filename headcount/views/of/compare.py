@@ -1,6 +1,7 @@
 """Deployments compared, in words."""
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from headcount.queries.compare import DECIDE_HITS, HITS_LEGEND, SHOWN_CUT, CompareResult, remarks_on
 from headcount.queries.money import price_lines, vendors_of
@@ -25,6 +26,7 @@ from headcount.text.words import (
 from headcount.views.of.layouts_summary import compared_options, layout_bars, layout_page, spoken, trace_lines
 from headcount.views.report_data.study import study_json
 from headcount.views.summary.summary import Summary
+from kvcache.gpus.gpu import GPU
 
 WORDS = {
     "tensor_parallel_size": ("TP", "tensor parallelism: the number of GPUs that share each layer of the model."),
@@ -41,6 +43,7 @@ ORDERS = {
     "month": "the lowest cost per month",
 }
 UNSURE_MEANING = "intervals of the last column leave out what step times may be off by"
+WITHIN = "of requests within the SLO"
 _MOST_NAMED = 3  # rows, in a sentence
 
 
@@ -80,6 +83,7 @@ def head(answer: CompareResult) -> list[Block]:
         Line(f"{said}; {of}", bold=best.name),
         *trace_lines(best),
         *_drafts(answer),
+        *_asked(answer),
         *near,
         *remarks_on(answer.axes),
     ]
@@ -87,6 +91,19 @@ def head(answer: CompareResult) -> list[Block]:
 
 def _drafts(answer: CompareResult) -> list[Block]:
     return [Line(f"speculative decoding: {answer.drafts}")] if answer.drafts else []
+
+
+def _asked(answer: CompareResult) -> list[Block]:
+    """Which layouts serve the users that were asked for."""
+    if answer.users is None:
+        return []
+    simulated = [layout for layout in answer.layouts if layout.under is not None]
+    serving = [layout.name for layout in simulated if layout.users >= answer.users]
+    shown = f"with {counted(answer.users, 'user')} each: latencies and the share {WITHIN} in the table"
+    if not serving:
+        return [Line(f"{shown}; none of {counted(len(simulated), 'layout')} serves them {AT_CONFIDENCE}")]
+    named = "; ".join(serving) if len(serving) <= _MOST_NAMED else f"{len(serving)} of {len(simulated)} layouts"
+    return [Line(f"{shown}; they are served {AT_CONFIDENCE} by {named if len(serving) < len(simulated) else 'all'}")]
 
 
 def body(answer: CompareResult) -> list[Block]:
@@ -110,19 +127,33 @@ def layouts_blocks(answer: CompareResult, to_confirm: str = "") -> list[Block]:
     same = [Line(f"{each.name}: the same as {joined(each.other_names)}") for each in answer.layouts if each.other_names]
     coarse = [layout.row.step_time_error for layout in answer.layouts if layout.is_coarse and layout.row]
     about = [Line(f"{about_meaning(coarse)}{to_confirm}")] if coarse else []
-    about += _vendors(answer)
+    about += _prices(answer)
     about += [Line(UNSURE_MEANING)] * any(label == UNSURE for label, _ in _ties(answer, spoken))
     return [table, *about, *_one_server(answer), *same, *reasons, *_gains(answer), Line(), *legend]
 
 
-def _vendors(answer: CompareResult) -> list[Line]:
-    """That costs compare the vendors of the GPUs, too."""
-    gpus = {layout.asked.gpu.name: layout.asked.gpu for layout in answer.layouts if layout.asked}
-    found = vendors_of(gpu for gpu in gpus.values() if gpu.usd_per_hour) if answer.by_cost else None
-    if found is None:
+def _prices(answer: CompareResult) -> list[Line]:
+    """Whose list prices they are, and at which price each other GPU would be as cheap per user as the best."""
+    best = answer.best
+    if best is None or not answer.by_cost:
         return []
-    most, said = found
-    return [Line(f"{said}; a layout on a GPU of another vendor may be as cheap at {most}'s price")]
+    gpus = {layout.asked.gpu.name: layout.asked.gpu for layout in answer.layouts if layout.asked}
+    found = vendors_of(gpu for gpu in gpus.values() if gpu.usd_per_hour)
+    lines = [Line(found[1])] if found else []
+    told = [_as_cheap(answer, best, gpu) for gpu in gpus.values() if gpu.name != best.gpu_name and gpu.usd_per_hour]
+    same = [each for each in told if each]
+    return [*lines, *[Line(f"as cheap per user as {best.gpu_name}: {'; '.join(same)}")] * bool(same)]
+
+
+def _as_cheap(answer: CompareResult, best: Layout, gpu: GPU) -> str:
+    """Such as `l40s at $0.71 an hour (AWS: $1.86)`; "" where nothing on it serves anybody."""
+    costs = [(each.usd_per_user_month, each) for each in answer.layouts if each.gpu_name == gpu.name and each.users]
+    cost, cheapest = min(((cost, each) for cost, each in costs if cost), key=itemgetter(0), default=(None, None))
+    if cost is None or cheapest is None or not best.usd_per_user_month or not gpu.usd_per_hour:
+        return ""
+    most, own = "most " if cheapest.is_screened_only else "", gpu.usd_per_hour
+    price = dollars(own * best.usd_per_user_month / cost)
+    return f"{gpu.name} at {most}${price} an hour ({gpu.price_vendor or 'given'}: ${dollars(own)})"
 
 
 def _one_server(answer: CompareResult) -> list[Block]:
@@ -175,9 +206,10 @@ def _shows_hits(answer: CompareResult) -> bool:
 
 
 def _columns(answer: CompareResult) -> tuple[str, ...]:
+    within = ("within SLO",) * (answer.users is not None)
     more = ["prefix hits"] * _shows_hits(answer) + ["traffic cut"] * _is_cut(answer)
     beside = f"{'$/user' if answer.by_cost else 'users'} vs best"
-    served = ("layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, "TTFT p95", "TPOT p95")
+    served = ("layout", "servers", SAFE, BEST, "$/month", PER_SAFE_USER, *within, "TTFT p95", "TPOT p95")
     return (*served, beside, *more, "bottleneck")
 
 
@@ -190,7 +222,15 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
         if layout.is_screened_only:
             cost = f"over {money[1]}" if layout.users else "–"
             figures, why = ("–", f"about {layout.users:,}", money[0], cost), "screened only"
-        return (layout.name, layout.layout, *figures, "–", "–", "–", *["–" for _ in hits], *cut, why)
+        return (
+            layout.name,
+            layout.layout,
+            *figures,
+            *["–"] * (3 + (answer.users is not None)),
+            *["–" for _ in hits],
+            *cut,
+            why,
+        )
     ratio = layout.cost_over(answer.best) if answer.by_cost and answer.best else None
     ratio = ratio or (layout.users_over(answer.best) if answer.best else None)
     return (
@@ -199,6 +239,7 @@ def _cells(answer: CompareResult, layout: Layout) -> tuple[str, ...]:
         f"{layout.about}{layout.users:,}",
         f"{layout.about}{layout.row.users:,}",
         *money,
+        *[percent(layout.under.attainment.mean) if layout.under else "–"] * (answer.users is not None),
         seconds(layout.p95_s("ttft_s")),
         milliseconds(layout.p95_s("tpot_s")),
         "best" if layout is answer.best else ratio_text(ratio),
@@ -215,6 +256,8 @@ def _legend(answer: CompareResult) -> list[str]:
     shared = "differ between GPUs" if len(gpus) > 1 else "all layouts of one GPU share"
     is_served = any(layout.row and layout.row.safe_point for layout in answer.layouts)
     at = f"with the users {AT_CONFIDENCE}" if is_served else f"with the {BEST}, where they are close to their limits"
+    if answer.users is not None:
+        at = f"with {counted(answer.users, 'user')}, as is the share {WITHIN}"
     return [
         f"{safe_meaning(COVERED)} {BEST}: the mean. Latencies are simulated {at}. {PER_SAFE_MEANING}",
         *price_lines((gpu, gpu.usd_per_hour) for gpu in gpus.values()),

@@ -19,11 +19,11 @@ from simulator.study.fleets.sizing import (
     MOST_BOUGHT,
     MOST_SERVERS,
     MOST_USERS,
-    SERVED_REPLICATIONS,
     Sized,
     kept,
 )
 from simulator.study.points import Point
+from simulator.study.served import users_point
 from workloads.populations.population import Population
 
 CLEAR_COST_RATIO: Final = 0.9  # of the cost: below it a router is taken for its estimate
@@ -255,5 +255,4 @@ class RatioSizing:
         asked = replace(self.table.question, router=row.router)
         evaluator = evaluator_of_disaggregated(asked, row.disaggregated, self.table.how)
         share = self.question.users / (found.scale * found.each) / row.users
-        size = max(evaluator.load.round(row.point.size * share), evaluator.load.smallest)
-        return evaluator.point(size, SERVED_REPLICATIONS)
+        return users_point(evaluator, row.point.size * share, is_confirmed=found.is_confirmed)

@@ -11,6 +11,7 @@ from simulator.study.capacity_table import CapacityTable
 from simulator.study.fleets.layouts import FleetQuestion, Layout
 from simulator.study.fleets.screening import Screened, estimated_users
 from simulator.study.points import Point
+from simulator.study.served import users_point
 
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
 MOST_SPREAD: Final = 64  # the same where each server serves fewer users the more servers there are
@@ -22,7 +23,6 @@ UNSURE: Final = 1.08  # times an estimate, that it is worth a simulation
 MOST_BOUGHT: Final = 10_000_000  # servers
 CLEARLY_MORE: Final = 1.2  # times as many servers serve more users, unless they lose too much: less may be chance
 LOSES_TOO_MUCH: Final = "spread over more servers, conversations lose too many prefix hits"
-SERVED_REPLICATIONS = 3  # of the users to serve
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,8 +229,7 @@ class Sizing:
         asked = question.capacity_of(layout, row.replicas)
         evaluator = evaluator_of(asked, layout.plan, row.replicas, self.table.how)
         share = question.users * row.replicas / servers / row.users
-        size = max(evaluator.load.round(row.point.size * share), evaluator.load.smallest)
-        return evaluator.point(size, SERVED_REPLICATIONS)
+        return users_point(evaluator, row.point.size * share, is_confirmed=row.evidence == Level.CONFIRMED.word)
 
 
 def simulated_row(table: CapacityTable, layout: Layout, servers: int, level: Level) -> CapacityRow:

@@ -143,7 +143,7 @@ def test_what_figures_leave_out_is_said_under_the_table(answer: hc.CompareResult
     elsewhere = replace(best, asked=replace(best.asked, gpu=find_gpu("l40s")))
     dearer_but_vague = replace(elsewhere, row=replace(best.row, users_low=2, users=9 * best.row.users))
     told = said(best, elsewhere)
-    assert "list prices: RunPod, but AWS for l40s; a layout on a GPU of another vendor" in told
+    assert "list prices: RunPod, but AWS for l40s as cheap per user as h100-sxm: l40s at $3.99 an hour (AWS: $" in told
     assert UNSURE_MEANING not in told
     assert UNSURE_MEANING in said(best, dearer_but_vague)
     assert "list prices" not in said(best, *others) and UNSURE_MEANING not in said(best)
@@ -182,15 +182,16 @@ def test_values_that_come_to_the_same_settings_are_one_row() -> None:
     assert budget.rows()[0]["other_names"] == ["gpu_memory_utilization 0.92"]
 
 
-def test_who_is_surely_before_the_first_by_few_replications_is_confirmed(answer: hc.CompareResult) -> None:
+def test_who_may_be_before_the_first_by_few_replications_is_confirmed(answer: hc.CompareResult) -> None:
     best = answer.layouts[0]
     assert best.row is not None and best.row.coarse is not None
     lucky = replace(best, row=replace(best.row, users_low=20))
-    other, behind = (replace(best, row=replace(best.row.coarse, users_low=low)) for low in (22, 20))
+    other, near, behind = (replace(best, row=replace(best.row.coarse, users_low=low)) for low in (22, 20, 19))
     for sort in ("cost", "users"):
         assert to_confirm([lucky, behind, other], sort) is other
         assert to_confirm([lucky, behind], sort) is None
         assert to_confirm([other, behind], sort) is other
+        assert to_confirm([behind, lucky, near], sort) is near
 
 
 def test_options_that_the_table_has_no_room_for_are_named(answer: hc.CompareResult) -> None:
@@ -280,6 +281,28 @@ def test_drafts_are_compared_by_a_list_in_which_null_stands_for_none() -> None:
     assert before_s == pytest.approx(0.01, rel=0.01) and before_s > 2 * after_s, "all of three drafts are accepted"
     assert f"answers are {before_s / after_s:.1f} times as fast" in str(found)
     assert "; more users, too: " in str(found)
+
+
+def test_latencies_are_those_of_the_users_that_are_asked_for(answer: hc.CompareResult) -> None:
+    """Of every layout alike, whatever it serves; without --users each has its own load."""
+    args: dict[str, Any] = {"max_num_seqs": [2, 8], "users": 10, **QUICK}
+    asked = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, **args)
+    assert [row["at_users_to_serve"]["in_flight"] > 0 for row in asked.rows()] == [True, True]
+    for layout in asked.layouts:
+        assert layout.under is not None and layout.row is not None and layout.row.safe_point is not None
+        assert layout.under.size == 10 != layout.row.safe_point.size
+        assert f"{100 * layout.under.attainment.mean:.4g}" in str(asked)
+    assert "with 10 users each" in str(asked)
+    assert asked.figures()["users"] == 10
+    assert all(row["at_users_to_serve"] is None for row in answer.rows())
+
+
+def test_users_that_are_asked_for_are_refused_beside_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    row = {"input_length": 100, "output_length": 10, "hash_ids": [0]}
+    trace.write_text("".join(f"{json.dumps({'timestamp': 1000 * n, **row})}\n" for n in range(50)))
+    with pytest.raises(ValueError, match="--users cannot be set for a trace"):
+        hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, workload=str(trace), users=10)
 
 
 def test_values_are_named_as_people_say_them() -> None:

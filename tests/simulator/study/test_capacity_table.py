@@ -341,7 +341,7 @@ def test_a_report_shows_copies_under_the_load_that_the_row_has() -> None:
     safe = row.safe_point
     assert safe is not None
     assert safe.copies == 2
-    found = loads_json(asked, row, row.users_low, row.users)
+    found = loads_json(asked, row, row.users_low, row.users, at_load=safe)
     loads: Any = found["loads"]
     (whole,) = (load for load in loads if load["share"] == 1.0)
     for name in ("requests_per_s", "in_flight", "kv_usage"):
