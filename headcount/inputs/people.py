@@ -28,6 +28,8 @@ class MeanLoad:
     value: float
     of_mean_day: float | None = None
     """Where `value` is assumed, what another reading of the same trace gives."""
+    is_given: bool = False
+    """Whether it follows from a daily profile that was given."""
 
 
 _PEOPLE: Final = WholeNumber(1, MOST_PEOPLE)
@@ -117,7 +119,7 @@ class PeopleInput(Inputs, heading="People"):
         """
         zones = self.zones or ONE_ZONE
         if self.profile is not None:
-            return MeanLoad(value=self.profile.mean_over_peak(zones))
+            return MeanLoad(value=self.profile.mean_over_peak(zones), is_given=True)
         share = PEAK_HOUR_SHARE.value if self.peak_hour_share is None else self.peak_hour_share
         value = min(1 / (24 * share * self._peak[0]), 1.0)
         return MeanLoad(

@@ -191,6 +191,11 @@ def money_of(api_input: float | None, api_output: float | None, utilization: flo
     """With the mean load that people's day or week has, where no utilization is given."""
     if (api_input is None) != (api_output is None):
         raise HeadcountError("an API bills input and output tokens; give both --api-input-price and --api-output-price")
+    if utilization is not None and mean.is_given:
+        raise HeadcountError(
+            f"--utilization {utilization:g} cannot be given beside --daily-profile, which has a mean load of "
+            f"{mean.value:.0%} of its peak; give one of the two"
+        )
     found = Money(
         api_input_usd=api_input,
         api_output_usd=api_output,

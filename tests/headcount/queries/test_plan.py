@@ -193,6 +193,11 @@ def test_where_the_mean_load_is_assumed_the_api_is_compared_at_both(output_price
         assert known is not None and known.own_is_cheaper is own_is_cheaper
 
 
+def test_a_mean_load_is_given_once() -> None:
+    with pytest.raises(ValueError, match=r"--utilization 0.3 cannot be given beside --daily-profile"):
+        hc.plan("llama-3.1-8b", users=500, utilization=0.3, daily_profile="week", **GIVEN)
+
+
 def test_an_api_is_compared_at_the_same_tokens() -> None:
     prices = {"api_input_price": 0.1, "api_output_price": 0.4}
     answer = hc.plan("llama-3.1-8b", users=500, utilization=0.5, **prices, **GIVEN)

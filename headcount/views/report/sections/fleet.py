@@ -132,7 +132,7 @@ def staircase(answer: ReadJson) -> Iterator[Part]:
         + (" Spare servers are included in the GPUs, but serve no users." if found["spare"] else ""),
         x_name="users",
         y_name="GPUs",
-        series=[Series("GPUs needed", xs, ys, is_step=True)],
+        series=[Series("GPUs for more users", xs, ys, is_step=True)],
         limits=[*wanted, Limit(bought["gpus"], "bought")],
     )
 
