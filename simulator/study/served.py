@@ -30,12 +30,15 @@ def safe_point(
     return evaluator.point(size, max(min(count, len(found.pair[0].replications)), FEWEST))
 
 
-def users_point(evaluator: Evaluator, size: float, *, is_confirmed: bool) -> Point:
-    """The load of users that are asked for; few replications tell enough of a fleet that is not confirmed."""
+def users_point(evaluator: Evaluator, size: float, *, is_confirmed: bool, replications: int | None = None) -> Point:
+    """The load of users that are asked for: less of it where the fleet is not confirmed.
+
+    At most so many `replications`, where their number was asked for.
+    """
     first = evaluator.point(max(evaluator.load.round(size), evaluator.load.smallest), FEWEST)
     requests = REQUESTS if is_confirmed else COARSE_REQUESTS
     count = math.ceil(requests / max(first.mean("num_requests"), 1))
-    return evaluator.point(first.size, min(count, MOST))
+    return evaluator.point(first.size, min(count, replications or MOST))
 
 
 def served_json(point: Point | None) -> dict[str, object]:

@@ -89,7 +89,8 @@ def loads_json(
             if share == 1.0 and at_load is not None:
                 simulated = at_load
             else:
-                simulated = users_point(evaluator, point.size * share * load_users / users, is_confirmed=False)
+                size = point.size * share * load_users / users
+                simulated = users_point(evaluator, size, is_confirmed=False, replications=question.replications)
             found.append({"share": share, "users": share * load_users, **_load_json(row, simulated)})
             if share == 1.0:
                 timeline = timeline_json(simulated.replications[0], simulated.copies)

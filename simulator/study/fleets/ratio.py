@@ -255,4 +255,5 @@ class RatioSizing:
         asked = replace(self.table.question, router=row.router)
         evaluator = evaluator_of_disaggregated(asked, row.disaggregated, self.table.how)
         share = self.question.users / (found.scale * found.each) / row.users
-        return users_point(evaluator, row.point.size * share, is_confirmed=found.is_confirmed)
+        size, replications = row.point.size * share, self.question.replications
+        return users_point(evaluator, size, is_confirmed=found.is_confirmed, replications=replications)

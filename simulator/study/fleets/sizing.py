@@ -229,7 +229,9 @@ class Sizing:
         asked = question.capacity_of(layout, row.replicas)
         evaluator = evaluator_of(asked, layout.plan, row.replicas, self.table.how)
         share = question.users * row.replicas / servers / row.users
-        return users_point(evaluator, row.point.size * share, is_confirmed=row.evidence == Level.CONFIRMED.word)
+        is_confirmed, replications = row.evidence == Level.CONFIRMED.word, question.replications
+        size = row.point.size * share
+        return users_point(evaluator, size, is_confirmed=is_confirmed, replications=replications)
 
 
 def simulated_row(table: CapacityTable, layout: Layout, servers: int, level: Level) -> CapacityRow:
