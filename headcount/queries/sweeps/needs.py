@@ -17,6 +17,7 @@ from simulator.fleet.router import router_name
 from simulator.study.candidate import Level, RunContext
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.fleets.layouts import FleetQuestion, Offer
+from simulator.study.fleets.nearest import Nearest, under_longer_limits
 from simulator.study.fleets.search import FleetSearch, Tables, search_fleets
 
 FEWER: Final = 1.1  # times as many GPUs, by estimates: from there on another size of server is simulated
@@ -42,6 +43,8 @@ class Need:
     """Before several servers that were simulated together; else the users are in proportion to what was simulated."""
     reason: str | None = None
     """Why no number of GPUs serves them, in servers of any size that was tried."""
+    under_longer_limits: str | None = None
+    """Such as `16 GPUs under --ttft 2000ms`: what would then serve them, from few replications."""
 
     def __str__(self) -> str:
         if self.gpus is None:
@@ -98,7 +101,8 @@ def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_siz
     *_, race = search_fleets(question, tables=tables, most=level)
     best = race.best
     if best is None:
-        return layout, Need(users=users, reason=_why_none(race))
+        longer = under_longer_limits(question, how)
+        return layout, Need(users=users, reason=_why_none(race, longer), under_longer_limits=_longer_text(longer))
     asked = replace(looked.question, gpus=(best.row.gpus,), router=best.layout.router, args=best.layout.plan.given)
     seen = replace(looked, question=asked, gpus=best.row.gpus, plan=best.layout.plan)
     fleet = replace(layout, gpus=best.row.gpus, row=best.row, looked=seen)
@@ -114,8 +118,24 @@ def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_siz
     )
 
 
-def _why_none(race: FleetSearch) -> str | None:
-    """Why the server that comes closest serves nobody, simulated or, where none was, estimated."""
+def _longer_text(longer: Nearest | None) -> str | None:
+    """Such as `16 GPUs under --ttft 2000ms`."""
+    return None if longer is None else f"{counted(longer.sized.gpus, 'GPU')} under {longer.change}"
+
+
+def _why_none(race: FleetSearch, longer: Nearest | None) -> str | None:
+    """Why the server that comes closest serves nobody, simulated or, where none was, estimated; and what would."""
+    why = _closest_text(race)
+    if why is None or longer is None:
+        return why
+    best, price = longer.sized, race.question.offers[0].usd_per_hour
+    layout = f"{best.servers:,} × TP{best.layout.plan.tensor_parallel_size}"
+    cost = usd_per_month(best.gpus, price if race.question.offers[0].gpu.usd_per_hour else None)
+    priced = f", ${whole_dollars(cost)} a month" if cost is not None else ""
+    return f"{why}; under {longer.change} {counted(best.gpus, 'GPU')} ({layout}{priced}) would do"
+
+
+def _closest_text(race: FleetSearch) -> str | None:
     failed = [each for each in race.sized if not each.servers]
     if failed:
         largest = max(failed, key=lambda each: each.layout.plan.gpus)
@@ -124,8 +144,7 @@ def _why_none(race: FleetSearch) -> str | None:
     closest = max(race.dropped, key=lambda each: (each.attainment, each.tp or 0), default=None)
     if closest is None:
         return None
-    nearest = f"TP{closest.tp or 1} comes closest: {closest.reason}; it serves users under longer limits"
-    return f"no size of server is enough; {nearest}"
+    return f"no size of server is enough; TP{closest.tp or 1} comes closest: {closest.reason}"
 
 
 def _fleet_question(asked: CapacityQuestion, args: AnyArgs, users: int) -> FleetQuestion:

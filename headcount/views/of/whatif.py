@@ -266,7 +266,8 @@ def _bought_text(answer: WhatifResult, cell: Layout, *, is_named: bool = True) -
     """What the first number of users needs, such as `2 × NVIDIA H100 SXM ($5,825 a month)`, or `2 GPUs ($5,825)`."""
     need, title = _needs(answer, cell)[0], cell.asked.gpu.title if cell.asked else "GPU"
     if need.gpus is None:
-        return "no number of GPUs is enough"
+        instead = f" (but {need.under_longer_limits})" if need.under_longer_limits else ""
+        return f"no number of GPUs is enough{instead}"
     cost = "" if need.usd_per_month is None else f" (${need.usd_per_month:,.0f}{' a month' if is_named else ''})"
     return f"{f'{need.gpus or 0:,} × {title}' if is_named else counted(need.gpus or 0, 'GPU')}{cost}"
 

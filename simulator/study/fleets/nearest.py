@@ -39,14 +39,23 @@ def nearest_fleets(
     """One for each kind of change that helps: router, limit, weight format, `others` GPUs, smaller model."""
     how = RunContext(watcher=watcher, simulations=simulations or Simulations())
     for changes in (_routers, _limits, _formats, _gpus(others), _models):
-        helpful = (
-            (change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1]
-        )
-        for change, changed, first in islice(helpful, _SIMULATED):
-            found = sized(Tables(changed, how), first, Level.COARSE)
-            if found.servers:
-                yield Nearest(change=change, sized=found)
-                break
+        found = _least_change(question, changes, how)
+        if found is not None:
+            yield found
+
+
+def under_longer_limits(question: FleetQuestion, how: RunContext) -> Nearest | None:
+    """The least longer limits under which a fleet serves the users."""
+    return _least_change(question, _limits, how)
+
+
+def _least_change(question: FleetQuestion, changes: "Changes", how: RunContext) -> Nearest | None:
+    helpful = ((change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1])
+    for change, changed, first in islice(helpful, _SIMULATED):
+        found = sized(Tables(changed, how), first, Level.COARSE)
+        if found.servers:
+            return Nearest(change=change, sized=found)
+    return None
 
 
 def in_fp8(question: FleetQuestion, best: Sized, simulations: Simulations | None = None) -> Nearest | None:

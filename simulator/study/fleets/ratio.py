@@ -13,7 +13,7 @@ from simulator.study.capacity_row import CapacityRow
 from simulator.study.fleets.disaggregation import Pair, PairTable, evaluator_of_disaggregated
 from simulator.study.fleets.layouts import Dropped, FleetQuestion, Layout
 from simulator.study.fleets.pair_estimate import estimate_pair
-from simulator.study.fleets.screening import Screened
+from simulator.study.fleets.screening import PROMISES_NOBODY, Screened
 from simulator.study.fleets.sizing import (
     COARSE_USERS,
     MOST_BOUGHT,
@@ -29,8 +29,6 @@ from workloads.populations.population import Population
 CLEAR_COST_RATIO: Final = 0.9  # of the cost: below it a router is taken for its estimate
 OFF: Final = 1.5  # by what a pool may serve more than estimated: pairs with still fewer engines are not tried
 _ROUNDS: Final = 6
-PROMISES_NOBODY: Final = "estimated too close to the SLO: less than one user per engine at 95 % confidence"
-"""A fleet of more engines than users is no answer."""
 
 
 def disaggregated_layouts(question: FleetQuestion, together: list[Layout]) -> tuple[list[Layout], list[Dropped]]:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from simulator.study.candidate import shares_nothing
 from simulator.study.capacity_interval import safe_share
@@ -11,6 +12,8 @@ from simulator.study.loads import Load
 
 MOST_ESTIMATED = 64  # servers: more of them serve as many each
 _ROUNDS = 6
+MISSES: Final = "estimated to miss the SLO under any load"
+PROMISES_NOBODY: Final = "estimated too close to the SLO: less than one user per server at 95 % confidence"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,6 +28,16 @@ class Screened:
     spare: int
     needed: tuple[float, float] = (0.0, 0.0)  # engines for prompts and for answers, where they are apart
     is_doubtful: bool = False  # the estimate is of fewer servers, or of less than one user: simulations decide
+
+    @property
+    def promises_nobody(self) -> bool:
+        """Whether a server should not even serve one user, as far as the estimate tells."""
+        return self.is_doubtful and self.users_per_server <= 1
+
+    @property
+    def as_dropped(self) -> Dropped:
+        """Left out, for what it is estimated to serve."""
+        return _dropped(self.layout, self.estimate, PROMISES_NOBODY)
 
     @property
     def prefill_servers(self) -> int:
@@ -74,7 +87,7 @@ def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     is_alone = shares_nothing(question.capacity_of(layout, 1), layout.plan)
     users, estimate = estimated_users(layout, servers, question, load)
     if not users:
-        return _dropped(layout, estimate)
+        return _dropped(layout, estimate, MISSES)
     is_doubtful, users = users < 1, max(users, 1.0)
     for _ in range(_ROUNDS):
         needed = max(math.ceil(question.users / users * servers), 1)
@@ -96,7 +109,7 @@ def screened(layout: Layout, question: FleetQuestion) -> Screened | Dropped:
     )
 
 
-def _dropped(layout: Layout, estimate: Estimate) -> Dropped:
+def _dropped(layout: Layout, estimate: Estimate, why: str) -> Dropped:
     args = layout.plan.given
     return Dropped(
         gpu=layout.offer.gpu.name,
@@ -105,7 +118,7 @@ def _dropped(layout: Layout, estimate: Estimate) -> Dropped:
         kv_cache_dtype=args.kv_cache_dtype,
         attainment=estimate.attainment,
         reason=(
-            f"estimated to miss the SLO under any load ({estimate.binding}): TTFT {estimate.ttft_s:.3g} s, "
-            f"TPOT {estimate.tpot_s * 1e3:.3g} ms at the target's percentile"
+            f"{why} ({estimate.binding}): TTFT {estimate.ttft_s:.3g} s, TPOT {estimate.tpot_s * 1e3:.3g} ms at the "
+            "target's percentile"
         ),
     )

@@ -263,6 +263,9 @@ def screen_all(question: FleetQuestion) -> FleetSearch:
             found.append(each)
         else:
             dropped.append(each)
+    if any(not each.promises_nobody for each in found):  # a server for each user is the last resort
+        dropped += [each.as_dropped for each in found if each.promises_nobody]
+        found = [each for each in found if not each.promises_nobody]
     found.sort(key=lambda each: (each.usd_per_hour, -each.users_per_server * each.servers))
     return FleetSearch(question=question, dropped=tuple(dropped), screened=tuple(found))
 

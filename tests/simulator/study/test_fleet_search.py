@@ -49,7 +49,9 @@ def test_a_limit_that_ttft_s_own_error_reaches_buys_no_server_for_each_user(monk
     physical = (EngineArgs(tensor_parallel_size=1),)
     near = replace(fleet_question("h100-sxm", users=200, slo=SLO(ttft_s=0.09)), variants=physical)
     (doubtful,) = screen_all(near).screened
-    assert doubtful.is_doubtful and doubtful.servers == 200
+    assert doubtful.promises_nobody and doubtful.servers == 200
+    beside = screen_all(replace(near, variants=(*near.variants, *fleet_question("h100-sxm", users=200).variants)))
+    assert not any(each.promises_nobody for each in beside.screened)
     (dropped,) = screen_all(replace(near, slo=SLO(ttft_s=0.05))).dropped
     assert "estimated to miss the SLO under any load (TTFT" in dropped.reason
     (kept_one,) = screen_all(replace(near, slo=SLO(ttft_s=0.3))).screened
