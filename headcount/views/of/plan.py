@@ -290,6 +290,10 @@ def _cost(answer: PlanResult) -> Json | None:
     }  # fmt: skip
     utilization = percent(round(answer.money.utilization, 2))
     even, users = answer.break_even, answer.demand.users
+    bills = {"API": even} if even is not None else {}
+    if answer.break_even_of_mean_day is not None and even is not None:  # the mean load is assumed
+        day = percent(round(answer.money.utilization_of_mean_day or 0, 2))
+        bills = {f"API, mean load {utilization}": even, f"API, mean load {day}": answer.break_even_of_mean_day}
     return {
         "title": "" if even is None else "Own GPUs compared with an API",
         "rows": [(said, f"{costs[name]:,.2f}") for name, said in names.items() if costs.get(name) is not None],
@@ -306,7 +310,7 @@ def _cost(answer: PlanResult) -> Json | None:
         else {
             "today": users,
             "users": [share * users for share in OF_TODAY],
-            "api_usd": [share * even.api_usd_per_month for share in OF_TODAY],
-            "own_usd": [best.usd_per_month] * len(OF_TODAY),
+            "usd": {name: [share * each.api_usd_per_month for share in OF_TODAY] for name, each in bills.items()}
+            | {"own GPUs": [best.usd_per_month] * len(OF_TODAY)},
         },
     }

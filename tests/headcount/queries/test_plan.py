@@ -14,6 +14,7 @@ import headcount as hc
 from headcount.queries.plan_rows import DROPPED, SCREENED, gpus_text
 from headcount.queries.result import SCREENING, Progress
 from headcount.views.of import plan_text
+from headcount.views.of.plan import details as details_of
 from kvcache.gpus.gpu import find_gpu
 from simulator.study.capacity_question import CapacityQuestion
 from tests.headcount.told import head_of, summary_of
@@ -186,6 +187,9 @@ def test_where_the_mean_load_is_assumed_the_api_is_compared_at_both(output_price
     assert f"; the API costs less below a mean load of 45 % of the peak {bills}" in str(head_of(torn)[1])
     assert "The mean load is assumed; give --utilization or --daily-profile" in " ".join(str(torn).split())
     assert "below a mean load of 45 % of the peak" in summary_of(torn).answer
+    drawn = details_of(torn)["cost"]["break_even"]["usd"]
+    assert list(drawn) == ["API, mean load 29 %", "API, mean load 61 %", "own GPUs"]
+    assert drawn["API, mean load 61 %"][-1] > drawn["API, mean load 29 %"][-1]
     for profile, own_is_cheaper in (("week", False), ("day", True)):
         known = hc.plan(
             "llama-3.1-8b", users=500, api_output_price=between, daily_profile=profile, **prices, **GIVEN

@@ -177,8 +177,6 @@ def cost(answer: ReadJson) -> Iterator[Part]:
             x_name="users",
             y_name="US dollars a month",
             y_text="dollars",
-            series=[
-                Series(name, even["users"], even[usd]) for name, usd in (("API", "api_usd"), ("own GPUs", "own_usd"))
-            ],
+            series=[Series(name, even["users"], usd) for name, usd in even["usd"].items()],
             limits=[Limit(even["today"], "users now", is_vertical=True)],
         )
