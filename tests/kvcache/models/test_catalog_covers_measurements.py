@@ -27,7 +27,6 @@ GPU_COLUMNS = {
 # What the catalog does not have. A name that comes to be known must leave this list.
 NOT_MODELLED = {
     "cyankiwi/gemma-4-31B-it-AWQ-4bit": "someone's AWQ of a catalog model: no config.json of it found",
-    "Qwen/Qwen3.8-27B-FP8": "no published config.json found; its thread tells of linear-attention layers",
     "mgoin/phi-2-super-marlin": "weights in Marlin's own layout, which vLLM no longer reads",
 }
 NOT_A_GPU = {"n/s (single)": "the thread does not say which"}

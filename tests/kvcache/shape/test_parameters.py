@@ -61,6 +61,17 @@ PUBLISHED = {
     "kimi-linear-48b": 49_122_681_728,
     "nemotron-nano-9b-v2": 8_888_227_328,
     "lfm2-1.2b": 1_170_340_608,
+    "ministral-3-3b-instruct-2512": 3_849_090_048,
+    "ministral-3-14b-base-2512": 13_945_031_680,
+    "nvidia-nemotron-3-nano-4b-bf16": 3_973_556_832,
+    "minicpm5-1b": 1_080_632_832,
+    "lfm2-350m": 354_483_968,
+    "lfm2.5-230m": 229_693_184,
+    "qwen3.5-0.8b": 873_438_784 - 20_452_864,  # without their draft layers
+    "qwen3.5-2b": 2_274_069_824 - 60_828_160,
+    "qwen3.5-4b": 4_659_865_088 - 120_599_552,
+    "qwen3.5-9b": 9_653_104_368 - 243_290_624,
+    "qwen3.8-27b": 27_781_427_952 - 424_699_392,
     "gemma-3n-e4b": 7_849_978_192 - 15 * (2 * 512 * 2048 + 256),  # keys, values that 15 layers have and nothing reads
 }
 
