@@ -16,7 +16,10 @@ _WIDTH = (24, 40, 56)
 _NO_KV_HEADS = ("falcon", "gpt_neox", "opt")  # these have no such field …
 _NO_DEFAULT_KV_HEADS = ("nemotron",)  # … without which transformers cannot build this one
 # Text models that transformers builds within their multimodal model alone, with the options of another.
-TEXT_LIKE = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+TEXT_LIKE = {
+    "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "qwen2",
+    "glm4v_moe_text": "glm4v_moe_text",
+}  # fmt: skip
 
 
 def model_types() -> tuple[str, ...]:
@@ -45,6 +48,8 @@ def random_config(seed: int, model_type: str, number: int) -> Config:
 def _options() -> Mapping[str, Mapping[str, Any]]:
     """What a family's config can say of its tensors, beside the widths in `_shape`; of multimodal models, each part's.
 
+    `nested`: of text models within their multimodal one alone.
+
     Latent attention goes without biases, since vLLM's has none (models/deepseek_v2.py); Llama 4 without a tied head,
     since transformers never ties it.
     """
@@ -55,7 +60,7 @@ def _text(rng: Random, model_type: str) -> Config:
     """The config of a text model; keys that are left out stand for the class's default."""
     if model_type in _CASES:
         return {"model_type": model_type, **_CASES[model_type](rng)}
-    options = _options()["text"][TEXT_LIKE.get(model_type, model_type)]
+    options = {**_options()["text"], **_options()["nested"]}[TEXT_LIKE.get(model_type, model_type)]
     return {"model_type": model_type, **_shape(rng, model_type), **_choose(rng, options)}
 
 

@@ -206,6 +206,16 @@ def _qwen3_vl(encoder: _Encoder) -> int:
     return embedding + encoder.layers + _merger(encoder) + 2 * width + deepstack
 
 
+def _glm4v(encoder: _Encoder) -> int:
+    """No biases in its layers; neighbouring pieces are joined by a convolution, then a gated MLP follows."""
+    width, out = encoder.width, encoder.size("out_hidden_size")
+    layer = 4 * width * width + 3 * width * out + 2 * width
+    embedding = (_frame_pixels(encoder) + 1) * width + encoder.patches * width
+    joined = encoder.merged_patches(encoder.size("spatial_merge_size")) * out + out
+    merger = out * out + 2 * out + 3 * out * encoder.inner
+    return embedding + encoder.depth * layer + 2 * width + joined + merger
+
+
 def _gemma4(encoder: _Encoder) -> int:
     width, inner = encoder.width, encoder.inner
     head_dim, clipped = encoder.size("head_dim"), 4 * bool(encoder.vision.get("use_clipped_linears"))
@@ -255,6 +265,8 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "gemma3": _siglip,
     "gemma3n": _gemma3n,
     "gemma4": _gemma4,
+    "glm4v": _glm4v,
+    "glm4v_moe": _glm4v,
     "kimi_k25": _moonvit,
     "kimi_k3": _kimi_k3,
     "kimi_vl": _moonvit,
