@@ -150,6 +150,10 @@ def _attention(arch: Architecture, attention: Attention, parallelism: Parallelis
         yield Tensor("norms", attention.indexer.head_dim, count=2)
     yield Tensor("attention", rows, arch.hidden_size, quantizable=True, part="in", repeated_rows=repeated)
     yield Tensor("attention", arch.hidden_size, heads * attention.value_dim, quantizable=True, part="out")
+    if arch.attention_head_gate:
+        yield Tensor("attention", heads, arch.hidden_size)
+    if arch.attention_element_gate:
+        yield Tensor("attention", q_width, arch.hidden_size, quantizable=True, part="gate")
     if arch.attention_bias:
         yield Tensor("attention", rows, repeated_rows=repeated)
     if arch.attention_output_bias:

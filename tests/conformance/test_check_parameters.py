@@ -66,6 +66,7 @@ def test_every_known_family_has_random_configs_that_we_read_without_assumptions(
     not_built |= {"flint", "beam"}  # vLLM has these config classes alone
     # transformers' text model has a name of its own; its encoder is not counted here.
     not_built |= {"minimax_m3", "minimax_m3_vl"}
+    not_built |= {"step3p5", "step3p7"}  # the catalog's are compared whole
     assert set(known_families()) - not_built - set(TEXT_LIKE) <= set(model_types())
     assert len(model_types()) >= 60
     for name, config in random_configs(0, 20).items():

@@ -143,6 +143,22 @@ def _qwen(rng: Random, *, experts: bool, dense: bool) -> Config:
     return config
 
 
+def _listed_layers(rng: Random) -> Config:
+    """Windows and experts where lists say so (Mellum)."""
+    config = {**_base(rng), **_one(rng, head_dim=(4, 8, 20)), **_some(rng, attention_bias=_FLAG)}
+    config["layer_types"] = _kinds(rng, config, "full_attention", "sliding_attention")
+    if rng.random() < 0.7:
+        config["mlp_layer_types"] = _kinds(rng, config, "dense", "sparse")
+    return {**config, **_one(rng, num_experts=(4, 6), num_experts_per_tok=(1, 2), moe_intermediate_size=_WIDTH)}
+
+
+def _laguna(rng: Random) -> Config:
+    config = {**_listed_layers(rng), **_some(rng, gating=(True, "per-head", "per-element"))}
+    if rng.random() < 0.7:
+        config["num_attention_heads_per_layer"] = [rng.choice((4, 8)) for _ in config["layer_types"]]
+    return {**config, **_some(rng, shared_expert_intermediate_size=_WIDTH)}
+
+
 def _kimi_linear(rng: Random) -> Config:
     config = {**_base(rng), **_one(rng, num_experts=(4, 8), num_experts_per_token=(1, 2), moe_intermediate_size=_WIDTH)}
     config.pop("num_key_value_heads")
@@ -309,6 +325,8 @@ _CASES: Mapping[str, Callable[[Random], Config]] = {
     "qwen3_next": lambda rng: _qwen(rng, experts=True, dense=True),
     "qwen3_5_text": lambda rng: _qwen(rng, experts=False, dense=True),
     "qwen3_5_moe_text": lambda rng: _qwen(rng, experts=True, dense=False),
+    "mellum": _listed_layers,
+    "laguna": _laguna,
     "kimi_linear": _kimi_linear,
     "granitemoehybrid": _granite,
     "bamba": _bamba,

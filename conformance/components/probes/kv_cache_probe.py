@@ -59,8 +59,21 @@ except ImportError:  # releases before 0.33 make the groups on the way
 _CONFIGS = {}
 RUNS_V2 = VllmConfig.use_v2_model_runner
 # What vLLM wants to read and its cache does not depend on.
-TEXT_MODELS = {"qwen2_5_vl": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}  # as vLLM's classes
-ASSUMED = {"minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"}}
+TEXT_MODELS = {
+    "qwen2_5_vl": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe",
+}  # fmt: skip; as vLLM's classes
+ASSUMED = {
+    "minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"},
+    "hy_v3": {"route_norm": True},
+    "step3p5": {
+        "use_moe_router_bias": True, "need_fp32_gate": True, "norm_expert_weight": True,
+        "moe_router_scaling_factor": 3.0,
+    },
+}  # fmt: skip
 
 
 def engine_config(case):
@@ -113,7 +126,7 @@ def with_architecture(fields):
     # A checkpoint's weight format is of no account to its cache, and its quantization might want a GPU.
     fields = {key: value for key, value in fields.items() if key != "quantization_config"}
     fields["model_type"] = TEXT_MODELS.get(fields["model_type"], fields["model_type"])
-    known = {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "kimi_k2": "DeepseekV3ForCausalLM"}
+    known = {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "kimi_k2": "DeepseekV3ForCausalLM", "step3p5": "Step3p5ForCausalLM"}
     return {**ASSUMED.get(fields["model_type"], {}), "architectures": [known[fields["model_type"]]], **fields}
 
 

@@ -18,6 +18,8 @@ class Family:
     kinds: str = "windows"  # how the config says which layer has what: a rule of layer_kinds.py
     state: str | None = None  # where it says what a state looks like: an entry of states.toml
     unequal_caches: bool = False  # layers may share caches, or have heads of their own (Gemma 3n, Gemma 4)
+    unequal_heads: bool = False  # layers may have query heads of their own number (Step 3.5, Laguna)
+    lists_mlps: bool = False  # the config says which layers have experts in `mlp_layer_types`
     wide_keys: bool = False  # keys may be wider than values, and layers with a window have widths of their own
     has_indexer: bool = False  # its latent attention is sparse where the config has index_topk (DeepSeek-V3.2)
     has_block_indexer: bool = False  # it is sparse by blocks, as sparse_attention_config says (MiniMax-M3)
@@ -40,6 +42,7 @@ class Family:
     shared_experts_always_split: bool = False
     router_fp32: bool = False
     attention_output_gate: bool = False
+    attention_head_gate: bool = False
     lm_head_bias: bool = False
     ffn_multiple: int | None = None  # MLP width over hidden size, where the config omits it
     dense_width_key: str | None = None  # of MLPs beside layers with experts, where they have a key of their own

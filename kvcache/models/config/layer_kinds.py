@@ -69,6 +69,9 @@ def _listed_windows(fields: Fields) -> list[str] | None:
         listed = ["sliding_attention" if flag else "full_attention" for flag in pattern]
     if listed is None:
         return None
+    drafts = fields.optional("num_nextn_predict_layers") or 0
+    if drafts and len(listed) == drafts + (fields.optional("num_hidden_layers") or 0):
+        listed = listed[:-drafts]  # Step 3.5 lists those of its draft layers behind
     if any(kind not in _ALL_TOKENS for kind in listed) and window_of(fields) is None:
         raise HeadcountError(f"model {fields.name!r}: layer_types lists windows but sliding_window is missing; add it")
     return [FULL if kind in _ALL_TOKENS else WINDOW for kind in listed]

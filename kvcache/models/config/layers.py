@@ -44,6 +44,11 @@ def read_layers(fields: Fields) -> tuple[Layer, ...]:
         )
         for kind, owner, (width, experts) in zip(kinds, owners, mlps, strict=True)
     )
+    if fields.family.unequal_heads:
+        found = tuple(
+            replace(layer, attention=layer.attention and replace(layer.attention, num_heads=heads))
+            for layer, heads in zip(found, _query_heads(fields, kinds), strict=True)
+        )
     if fields.family.has_block_indexer:
         return tuple(_block_sparse(fields, found))
     return tuple(
@@ -144,6 +149,19 @@ def _attention(fields: Fields, kind: str) -> Attention:
     )
 
 
+def _query_heads(fields: Fields, kinds: Sequence[str]) -> list[int]:
+    """Each layer's query heads: as listed (Laguna), or those of layers with a window apart (Step 3.5)."""
+    usual, other = fields.integer("num_attention_heads"), "attention_other_setting"
+    listed = fields.value(Numbers, "num_attention_heads_per_layer")
+    if listed is not None and len(listed) != len(kinds):
+        raise fields.error(f"num_attention_heads_per_layer lists {len(listed)} layers for {len(kinds)} hidden layers")
+    for key, usually in (("num_attention_groups", _kv_heads(fields, usual)), ("head_dim", _head_dim(fields, usual))):
+        if (own := fields.optional(f"{other}.{key}")) is not None and own != usually:
+            raise fields.error(f"{other}.{key} is {own}, not {usually} as elsewhere: such caches are not modelled")
+    windowed = fields.integer("num_sliding_attention_heads", f"{other}.num_attention_heads", default=usual)
+    return listed or [windowed if kind == WINDOW else usual for kind in kinds]
+
+
 def _sparse(fields: Fields) -> dict[str, Any]:
     """What makes latent attention sparse, where the config has `index_topk`, as vLLM asks."""
     topk = fields.optional("index_topk") if fields.family.has_indexer else None
@@ -184,4 +202,4 @@ def _kv_heads(fields: Fields, heads: int) -> int:
         return fields.integer("num_kv_heads", default=heads)
     if fields.raw("multi_query") is not None:
         return 1 if fields.flag("multi_query") else heads
-    return fields.integer("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads)
+    return fields.integer("num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", default=heads)

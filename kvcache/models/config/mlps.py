@@ -1,6 +1,9 @@
 """From a config to each layer's MLP and experts."""
 
 from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
 
 from files.errors import HeadcountError
 from files.names import shortened
@@ -9,9 +12,19 @@ from kvcache.models.config.fields import Factor, Fields, Names, Numbers, Size
 from kvcache.models.config.layer_kinds import EXPERTS, MLP, periodic
 from kvcache.shape.layer import Experts
 
+LayerNumbers = Annotated[
+    str, Meta(max_length=10_000, pattern=r"^\s*\d{1,4}\s*(,\s*\d{1,4}\s*)*$", description="layers, separated by commas")
+]
 _DENSE_WIDTHS = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
 _COUNTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
-_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_k")
+_PER_TOKEN = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "experts_per_token",
+    "top_k_experts",
+    "moe_k",
+    "moe_top_k",
+)
 Mlp = tuple[int, Experts | None]  # width of the MLP, 0 without one; the experts
 
 
@@ -66,7 +79,7 @@ def _mlps(
 
 def _experts(fields: Fields, num_experts: int, dense: int | None) -> Experts:
     width = fields.integer("moe_intermediate_size", default=dense)
-    shared = fields.optional("shared_expert_intermediate_size", "shared_intermediate_size")
+    shared = fields.optional("shared_expert_intermediate_size", "shared_intermediate_size", "share_expert_dim")
     if shared is None:
         shared = fields.integer("moe_shared_expert_intermediate_size", default=width) * fields.integer(
             "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0
@@ -95,10 +108,13 @@ def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:
         return periodic(fields, "expert", len(kinds))
     if fields.model_type == "gemma4_text":
         return [fields.flag("enable_moe_block")] * len(kinds)
-    if (fields.family.kinds == "kimi" or fields.model_type == "beam") and (
+    if (fields.family.kinds == "kimi" or fields.family.lists_mlps) and (
         listed := fields.value(Names, "mlp_layer_types")
     ):
-        return [kind == "sparse" for kind in listed]
+        return [kind == "sparse" for kind in listed[: len(layers)]]
+    if (numbers := fields.value(LayerNumbers, "moe_layers_enum")) is not None:  # Step 3.5
+        sparse = {int(number) for number in numbers.split(",")}
+        return [layer in sparse for layer in layers]
     return _sparse_by_step(fields, layers)
 
 

@@ -87,6 +87,10 @@ def _attention_traits(fields: Fields) -> Json:
         "qk_norm_whole_projection": family.qk_norm_whole_projection,
         "attention_output_gate": fields.flag("mla_use_output_gate")
         or (family.attention_output_gate and fields.flag("attn_output_gate", default=True)),
+        "attention_head_gate": family.attention_head_gate
+        and fields.raw("gating") in (None, True, "per-head")
+        and fields.flag("use_head_wise_attn_gate", default=True),
+        "attention_element_gate": family.attention_head_gate and fields.raw("gating") == "per-element",
         "attention_sinks": family.attention_sinks,
         "sinks_in_windows_only": family.sinks_in_windows_only,
         "norms_per_layer": _norms_per_layer(fields),
@@ -137,18 +141,20 @@ def _positions(fields: Fields, layers: Sequence[Layer]) -> Json:
                 if layer.attention and layer.attention.compressed
             }
         )
+    if fields.family.unequal_heads:  # of layers with a window, of others
+        tables = len({layer.attention.window for layer in layers if layer.attention})
     # Granite 4: only "rope" builds one (vLLM models/granitemoehybrid.py).
     if fields.model_type == "granitemoehybrid" and fields.raw("position_embedding_type") != "rope":
         tables = 0
     return {
         "num_rotary_tables": tables,
-        "rotary_width": _rotary_width(fields),
+        "rotary_width": _rotary_width(fields, layers),
         "longer_rotary_tables": _longer_rotary_tables(fields),
         "learned_positions": _learned_positions(fields),
     }
 
 
-def _rotary_width(fields: Fields) -> int:
+def _rotary_width(fields: Fields, layers: Sequence[Layer]) -> int:
     """Columns of a rotary table where only a part of each head turns; 0 where all of it does."""
     if fields.model_type == "gemma4_text":  # the mean of its two tables
         return (fields.integer("head_dim") + fields.integer("global_head_dim")) // 2
@@ -156,6 +162,8 @@ def _rotary_width(fields: Fields) -> int:
         return 2 * fields.integer("qk_rope_head_dim")
     if fields.optional("rotary_dim"):
         return fields.integer("rotary_dim")
+    if fields.family.unequal_heads:
+        return _mean_rotary_width(fields, layers)
     nested = fields.raw("rope_parameters", "rope_scaling")
     given = nested.get("partial_rotary_factor") if isinstance(nested, Mapping) else None
     if given is None:
@@ -167,6 +175,17 @@ def _rotary_width(fields: Fields) -> int:
         fields.hidden_size // max(1, fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads"))
     )
     return int(head_dim * factor)
+
+
+def _mean_rotary_width(fields: Fields, layers: Sequence[Layer]) -> int:
+    """The mean of the tables; Step 3.5 lists the part of a head that turns by layer, Laguna names it by kind."""
+    listed = fields.value(list[Part], "partial_rotary_factors")
+    if listed is None:
+        kinds = {"sliding" if layer.attention.window else "full" for layer in layers if layer.attention}
+        keys = (f"rope_parameters.{kind}_attention.partial_rotary_factor" for kind in sorted(kinds))
+        listed = [fields.value(Part, key, "partial_rotary_factor") or 1.0 for key in keys]
+    factors = set(listed)
+    return int(fields.integer("head_dim") * sum(factors) / len(factors))
 
 
 def _longer_rotary_tables(fields: Fields) -> int:

@@ -76,7 +76,7 @@ def _unequal_caches(fields: Fields) -> list[str]:
         for key, usual in _OTHER_WIDTHS.items()
         if fields.raw(key) is not None and fields.raw(key) != fields.raw(usual)
     ]
-    if fields.raw("attention_other_setting"):  # Step 3.5: heads of the layers with a window
+    if fields.raw("attention_other_setting") and not fields.family.unequal_heads:  # Step 3.5: heads of some layers
         found.append("attention_other_setting")
     if fields.raw("num_kv_shared_layers"):
         found.append(f"num_kv_shared_layers {fields.raw('num_kv_shared_layers')}")

@@ -12,6 +12,7 @@ from kvcache.models.config.fields import Positive, Size, Table
 
 Config = ReadJson
 _LARGEST_IMAGE_TOKENS = 16_384
+Ratio = Annotated[float, Meta(ge=0, le=1000, description="a number from 0 to 1,000")]
 Sides = Annotated[list[Positive], Meta(min_length=2, max_length=2, description="two whole numbers from 1")]
 
 
@@ -70,9 +71,10 @@ class _Encoder:
         self.config, self.vision = config, vision
         text = config.get("text_config")
         self.text: Config = text if isinstance(text, Mapping) else {}
-        self.width = self.size("hidden_size", "vt_hidden_size")
-        self.inner = self.size("intermediate_size", "vt_intermediate_size")
-        self.depth = self.size("num_hidden_layers", "vt_num_hidden_layers", "depth")
+        self.width = self.size("hidden_size", "vt_hidden_size", "width")
+        ratio = typed(vision.get("mlp_ratio", 0.0), Ratio, "vision_config", "mlp_ratio")
+        self.inner = self.size("intermediate_size", "vt_intermediate_size", default=int(self.width * ratio))
+        self.depth = self.size("num_hidden_layers", "vt_num_hidden_layers", "depth", "layers")
         self.patch = self.size("patch_size", default=14)
 
     def size(self, *keys: str, default: int | None = None) -> int:
@@ -216,6 +218,16 @@ def _glm4v(encoder: _Encoder) -> int:
     return embedding + encoder.depth * layer + 2 * width + joined + merger
 
 
+def _step3p7(encoder: _Encoder) -> int:
+    """Scales behind attention and MLP; two convolutions of 3 × 3 that double the width lead into the projector."""
+    width = encoder.width
+    embedding = encoder.patch_pixels * width + encoder.patches * width + 2 * width
+    convolutions = 9 * (width * 2 * width + 2 * width * 4 * width) + 6 * width
+    biases = encoder.text_width if encoder.config.get("projector_bias") else 0
+    scales = 2 * width * encoder.depth
+    return embedding + encoder.layers + scales + convolutions + 4 * width * encoder.text_width + biases
+
+
 def _gemma4(encoder: _Encoder) -> int:
     width, inner = encoder.width, encoder.inner
     head_dim, clipped = encoder.size("head_dim"), 4 * bool(encoder.vision.get("use_clipped_linears"))
@@ -279,4 +291,5 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "qwen3_5_moe": _qwen3_vl,
     "qwen3_vl": _qwen3_vl,
     "qwen3_vl_moe": _qwen3_vl,
+    "step3p7": _step3p7,
 }

@@ -251,3 +251,46 @@ def test_encoders_are_counted_without_assumptions(outer: str, text: str) -> None
     arch = from_config({"model_type": outer, "text_config": config, "vision_config": {}}, name=outer)
     assert not arch.assumptions
     assert arch.vision_parameters > 10**8
+
+
+STEP = {
+    "model_type": "step3p5",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_nextn_predict_layers": 2,
+    "num_attention_heads": 4,
+    "num_attention_groups": 2,
+    "head_dim": 16,
+    "attention_other_setting": {"num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 16},
+    "sliding_window": 8,
+    "layer_types": ["full_attention", *["sliding_attention"] * 3, *["full_attention"] * 2],  # the last of drafts
+    "moe_layers_enum": "2,3",
+    "moe_num_experts": 8,
+    "moe_top_k": 2,
+    "moe_intermediate_size": 32,
+    "share_expert_dim": 32,
+    "vocab_size": 100,
+}
+
+
+def test_layers_with_a_window_may_have_query_heads_of_their_own() -> None:
+    arch = from_config(STEP, name="test")
+    attentions = [layer.attention for layer in arch.layers]
+    assert [(each.num_heads, each.num_kv_heads) for each in attentions if each] == [(4, 2), (6, 2), (6, 2), (6, 2)]
+    assert [layer.experts is not None for layer in arch.layers] == [False, False, True, True]
+
+
+def test_key_and_value_heads_of_their_own_are_refused() -> None:
+    other = {"num_attention_heads": 6, "num_attention_groups": 1}
+    with pytest.raises(ValueError, match="num_attention_groups is 1, not 2"):
+        from_config({**STEP, "attention_other_setting": other}, name="test")
+
+
+def test_query_heads_may_be_listed_by_layer() -> None:
+    config = {**STEP, "model_type": "laguna", "attention_other_setting": None, "moe_layers_enum": None}
+    config |= {"num_attention_heads_per_layer": [4, 6, 6, 4], "mlp_layer_types": ["dense", *["sparse"] * 3]}
+    arch = from_config(config, name="test")
+    assert [layer.attention.num_heads for layer in arch.layers if layer.attention] == [4, 6, 6, 4]
+    with pytest.raises(ValueError, match="lists 1 layers for 4"):
+        from_config({**config, "num_attention_heads_per_layer": [4]}, name="test")
