@@ -51,7 +51,7 @@ class Architecture:
     qk_norm_whole_projection: bool = False  # OLMo-2, MiniMax-M2: one weight per element of the projection, not per head
     attention_output_gate: bool = False  # as wide as the output, in the same projection (Qwen3-Next, Kimi-K3)
     attention_head_gate: bool = False  # a number for each head, from a projection of its own (Step 3.5, Laguna)
-    attention_element_gate: bool = False  # the same for each element of a head (Laguna M.1)
+    attention_element_gate: bool = False  # the same for each element of a head (Laguna M.1, Trinity)
     attention_sinks: bool = False
     sinks_in_windows_only: bool = False  # MiMo-V2: none where a layer attends to the whole context
     norms_per_layer: int = 2

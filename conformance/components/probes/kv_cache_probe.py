@@ -68,6 +68,7 @@ TEXT_MODELS = {
 }  # fmt: skip; as vLLM's classes
 ASSUMED = {
     "minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid"},
+    "afmoe": {"score_func": "sigmoid", "route_norm": True, "n_group": 1, "topk_group": 1},
     "hy_v3": {"route_norm": True},
     "step3p5": {
         "use_moe_router_bias": True, "need_fp32_gate": True, "norm_expert_weight": True,

@@ -30,7 +30,7 @@ COMPONENTS = (
     ("norms", r"norm|\bln_\w+"),
     ("attention", r"attn|attention"),
     ("shared_experts", r"shared_expert"),
-    ("router", r"\.router\.|\.gate\.|e_score_correction_bias|\.feed_forward\.expert_bias"),
+    ("router", r"\.router\.|\.gate\.|e_score_correction_bias|\.(feed_forward|mlp)\.expert_bias"),
     ("experts", r"\.experts\."),
     ("mlp", r"\.mlp\.|\.fc\d\.|\.feed_forward\.|\.shared_mlp\.|\.mixer\.(up|down)_proj\.|_latent_proj\."),
     ("attention", r"\.mixer\.[qkvo]_proj\."),

@@ -43,6 +43,7 @@ class Family:
     router_fp32: bool = False
     attention_output_gate: bool = False
     attention_head_gate: bool = False
+    attention_element_gate: bool = False
     lm_head_bias: bool = False
     ffn_multiple: int | None = None  # MLP width over hidden size, where the config omits it
     dense_width_key: str | None = None  # of MLPs beside layers with experts, where they have a key of their own

@@ -115,7 +115,7 @@ def _windows(fields: Fields, num_layers: int) -> list[str]:
     elif (first_full := fields.optional("max_window_layers")) is not None:
         full = [layer < first_full for layer in layers]  # Qwen2
     else:
-        pattern = fields.optional("sliding_window_pattern", "_sliding_window_pattern")
+        pattern = fields.optional("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
         full = [bool(pattern) and (layer + 1) % (pattern or 1) == 0 for layer in layers]
     return [FULL if flag else WINDOW for flag in full]
 

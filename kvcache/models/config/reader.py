@@ -26,6 +26,7 @@ from kvcache.shape.layer import Layer
 
 Assumption = tuple[str, str, str]
 Part = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
+_SAME_LAYERS = {"gemma4_unified_text": "gemma4_text"}  # vLLM 0.33 models/gemma4_unified.py
 Dtype: Any = Literal[
     "auto", "float32", "float", "float16", "half", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2"
 ]
@@ -39,6 +40,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     outer = Fields(config, name, FALLBACK)
     nested = outer.value(Table, "text_config", "llm_config")
     text = {**config, **(nested or {})}
+    text["model_type"] = _SAME_LAYERS.get(str(text.get("model_type")), text.get("model_type"))
     fields = Fields(text, name, family_of(Fields(text, name, FALLBACK).model_type))
     refuse_unread(fields, outer.model_type)
     layers = read_layers(fields)
@@ -90,7 +92,8 @@ def _attention_traits(fields: Fields) -> Json:
         "attention_head_gate": family.attention_head_gate
         and fields.raw("gating") in (None, True, "per-head")
         and fields.flag("use_head_wise_attn_gate", default=True),
-        "attention_element_gate": family.attention_head_gate and fields.raw("gating") == "per-element",
+        "attention_element_gate": family.attention_element_gate
+        or (family.attention_head_gate and fields.raw("gating") == "per-element"),
         "attention_sinks": family.attention_sinks,
         "sinks_in_windows_only": family.sinks_in_windows_only,
         "norms_per_layer": _norms_per_layer(fields),

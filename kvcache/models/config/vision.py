@@ -243,6 +243,17 @@ def _gemma4(encoder: _Encoder) -> int:
     return embedding + encoder.depth * layer + standard + width * encoder.text_width + heard
 
 
+def _gemma4_unified(encoder: _Encoder) -> int:
+    """A projection between two norms, learned positions of rows and columns, and the way into the text model."""
+    piece = 3 * (encoder.patch * encoder.size("pooling_kernel_size")) ** 2
+    width = encoder.size("mm_embed_dim")
+    embedding = piece * width + width + 2 * piece + 4 * width + 2 * encoder.size("mm_posemb_size") * width
+    audio, heard = encoder.config.get("audio_config"), 0
+    if isinstance(audio, Mapping):
+        heard = typed(audio.get("audio_embed_dim", 640), Size, "audio_config", "audio_embed_dim")
+    return embedding + (encoder.size("output_proj_dims") + heard) * encoder.text_width
+
+
 class _Audio(Lenient, frozen=True, kw_only=True):
     hidden_size: Positive
     output_proj_dims: Positive
@@ -277,6 +288,7 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "gemma3": _siglip,
     "gemma3n": _gemma3n,
     "gemma4": _gemma4,
+    "gemma4_unified": _gemma4_unified,
     "glm4v": _glm4v,
     "glm4v_moe": _glm4v,
     "kimi_k25": _moonvit,

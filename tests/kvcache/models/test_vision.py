@@ -28,6 +28,9 @@ SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "p
         ("kimi-vl-a3b", 416_866_032 + 30_679_808),
         # transformers 5.19, Kimi_K25ForConditionalGeneration likewise.
         ("kimi-k2.5", 471_143_920),
+        ("zai-org/Glyph", 892_498_432),
+        ("step-3.7-flash", 1_981_014_784),
+        ("google/gemma-4-12B-it", 52_379_904),
         # vLLM 0.32, SiglipVisionModel, then the projector of Gemma 3: 1152 × 5376 with one norm.
         ("gemma-3-27b", 416_866_032 + 1152 * 5376 + 1152),
         ("llama-3.1-8b", 0),

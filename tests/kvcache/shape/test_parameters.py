@@ -103,6 +103,8 @@ def test_active_parameters_count_routed_experts_only(name: str, billions: float)
         ("poolside/Laguna-XS.2", 33.4),
         ("laguna-s-2.1", 118),
         ("laguna-m.1", 225),
+        ("arcee-ai/Trinity-Large-Thinking", 398),
+        ("google/gemma-4-12B-it", 12),
         ("JetBrains/Mellum2-12B-A2.5B-Instruct", 12),
     ],
 )
