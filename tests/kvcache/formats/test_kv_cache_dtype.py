@@ -173,7 +173,7 @@ def test_a_comparison_shows_each_format_of_the_cache_once() -> None:
     assert shown == [("fp8", "fp8"), ("fp8", "bfloat16"), ("awq", "auto"), ("awq", "fp8")]
 
 
-def test_of_the_catalogs_checkpoints_only_nvidias_are_known_to_declare_a_cache() -> None:
+def test_of_the_catalogs_checkpoints_few_but_nvidias_are_known_to_declare_a_cache() -> None:
     # Seven of RedHatAI's have logs of vLLM 0.19, which would have set FP8: they hold the tokens of 16 bits. Whoever
     # learns of another's kv_cache_scheme writes it into its file in kvcache/models, with its source.
     names = [*model_names(), *quantized_names()]
@@ -181,7 +181,8 @@ def test_of_the_catalogs_checkpoints_only_nvidias_are_known_to_declare_a_cache()
     by_modelopt = {"Qwen/Qwen3-32B-FP8-Static-PerTensor"}
     theirs = {name for name in quantized_names() if name.startswith("nvidia/")}
     declared_null = {name for name in theirs if "DeepSeek-V4" in name}  # kv_cache_quant_algo is null in both
-    assert declaring == by_modelopt | theirs - declared_null
+    by_recipes = {"poolside/Laguna-S-2.1-INT4"}  # vllm-project/recipes: it ships an FP8 cache
+    assert declaring == by_modelopt | by_recipes | theirs - declared_null
 
 
 def test_another_float_than_the_model_s_is_refused_since_0_33() -> None:
