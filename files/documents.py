@@ -97,6 +97,24 @@ def parse_yaml(text: str, where: str) -> Any:
     return value
 
 
+def yaml_text(value: object) -> str:
+    """A document's text: keys as they stand, texts of several lines as blocks."""
+    import yaml  # noqa: PLC0415  late, as above
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    Dumper.add_representer(
+        str,
+        lambda dumper, text: dumper.represent_scalar(
+            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+        ),
+    )
+    found: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1_000)
+    return found
+
+
 _NO_SPACE = re.compile(r"\S")
 
 

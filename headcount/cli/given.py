@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from inspect import signature, unwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from files.documents import Json
 from headcount.inputs.engine import SETTINGS, EngineInput, TrainingInput
@@ -15,6 +15,7 @@ from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
+_SHOWN: Final = ("report", "as_json", "emit", "manifest_formats")  # options that decide no figure
 I = TypeVar("I", bound=Inputs)  # noqa: E741
 
 
@@ -26,7 +27,7 @@ class Given:
 
     def __repr__(self) -> str:
         """What decides the answer, in the order of names: how it is shown does not."""
-        return repr(sorted(pair for pair in self.values.items() if pair[0] not in ("report", "as_json")))
+        return repr(sorted(pair for pair in self.values.items() if pair[0] not in _SHOWN))
 
     def input(self, kind: type[I], **more: object) -> I:
         """An input of these options; a field whose option was not given has its default. `more` are other fields."""

@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.inputs.out_path import OutPath
+from headcount.views.manifests import check_folder
 from headcount.views.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch
@@ -49,6 +50,7 @@ def flag(names: str, says: str, **more: Any) -> Option:
 
 
 REPORT_PATH: Final = OutPath(own_check=check_report)  # written in the format of its name's end
+MANIFESTS_FOLDER: Final = OutPath(name="DIR", own_check=check_folder)
 
 
 def read_limit(given: str) -> tuple[str, float]:

@@ -13,7 +13,7 @@ from headcount.cli.config_file import read_config
 from headcount.cli.engine_command_parser.served_model import with_known_model
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
-from headcount.cli.option_types import REPORT_PATH, Option, flag, json_option, option
+from headcount.cli.option_types import MANIFESTS_FOLDER, REPORT_PATH, Option, flag, json_option, option
 from headcount.inputs.fields import Described, Inputs, described
 from headcount.inputs.run import RunInput, SeedInput
 from headcount.inputs.slo import SLOInput
@@ -274,6 +274,19 @@ report_options = section(
         "--report",
         REPORT_PATH,
         "Write a report to this file: .html, .md, .pdf, .csv, .json, or .svg for its first chart.",
+    ),
+)
+manifest_options = section(
+    "Output",
+    option(
+        "--emit",
+        MANIFESTS_FOLDER,
+        "Write manifests of the cheapest fleet and Prometheus alerts to this folder, which is created if need be.",
+    ),
+    option(
+        "--format manifest_formats",
+        Listed(Text()),
+        "Formats of --emit: kubernetes, docker-compose, production-stack, kserve.  [default: kubernetes]",
     ),
 )
 output_options = all_of(

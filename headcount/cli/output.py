@@ -62,18 +62,26 @@ def show_interrupted(answer: Result, *, as_json: bool) -> None:
         draw(blocks(answer))
 
 
-def ask(question: Callable[..., Result], given: Given, *, counts: str, **more: object) -> int:
+def ask(
+    question: Callable[..., Result],
+    given: Given,
+    *,
+    counts: str,
+    then: Callable[[Result], None] | None = None,
+    **more: object,
+) -> int:
     """Ask a question with what a command was given, and `more`; the exit code.
 
     Progress counts what `counts` says. A question that simulates a study and was asked before is answered from the
-    cache folder, as JSON and as a report if it was one of both then. Ctrl-C shows what was found by then.
+    cache folder, as JSON and as a report if it was one of both then; not where `then` takes the answer once it is
+    shown. Ctrl-C shows what was found by then.
     """
     report, as_json = given.path("report"), given.is_on("as_json")
     is_whole, told = as_json or report is not None, list[str]()
     saved = None
     if RunInput in input_groups(question).values() and not given.is_on("no_store") and listener() is None:
         saved = repeatable(click.get_current_context(), question.__name__, given)
-    if saved and (known := saved.find()) and (known.whole is not None or not is_whole):
+    if saved and not then and (known := saved.find()) and (known.whole is not None or not is_whole):
         known = known.asked_by(command_line())
         return show_with_report(known, known.show_again, report, as_json=as_json)
     interrupted = partial(show_interrupted, as_json=as_json)
@@ -81,7 +89,10 @@ def ask(question: Callable[..., Result], given: Given, *, counts: str, **more: o
         answer = question(**given.arguments(question, progress=progress, **more))
         if is_whole:
             answer.complete()
-    return finish(answer, given, told=told, kept=saved.kept) if saved else finish(answer, given)
+    code = finish(answer, given, told=told, kept=saved.kept) if saved else finish(answer, given)
+    if then is not None and listener() is None:
+        then(answer)
+    return code
 
 
 def command_line(arguments: list[str] | None = None) -> str:

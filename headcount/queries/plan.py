@@ -20,6 +20,7 @@ from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_adapters
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
+from headcount.queries.deployable import DeployableResult
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.queries.plan_rows import (
@@ -35,7 +36,7 @@ from headcount.queries.plan_rows import (
 from headcount.queries.report_data.demand import think_time_link, tokens_link
 from headcount.queries.report_data.sensitivity import swings_disaggregated
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import SCREENING, Progress, Result, Verdict, Watch
+from headcount.queries.result import SCREENING, Progress, Verdict, Watch
 from headcount.text.units import assumptions_json, counted
 from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
@@ -63,7 +64,7 @@ AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, no
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PlanResult(Result):
+class PlanResult(DeployableResult):
     """The cheapest fleet for these people, with the others it was compared with."""
 
     kind = "plan"

@@ -38,17 +38,18 @@ WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 
 
-_WITH_HAPROXY: Final = {
-    "least-outstanding": "balance leastconn",
-    "session-affinity": "balance leastconn; stick on req.hdr(x-session-id), with a stick-table",
+HAPROXY_LINES: Final = {
+    "least-outstanding": ("balance leastconn",),
+    "session-affinity": ("balance leastconn", "stick on req.hdr(x-session-id)"),
 }
-"""As its configuration manual has it: docs.haproxy.org."""
+"""A router as lines of a backend, by its configuration manual: docs.haproxy.org. `stick` needs a stick-table."""
 
 
 def router_line(router: str) -> str:
     """The router before several servers, and how a usual load balancer does it."""
-    like = f" (HAProxy: {_WITH_HAPROXY[router]})" if router in _WITH_HAPROXY else ""
-    return f"router: {router}{like}"
+    lines = "; ".join(HAPROXY_LINES.get(router, ()))
+    table = ", with a stick-table" if "stick on" in lines else ""
+    return f"router: {router}" + (f" (HAProxy: {lines}{table})" if lines else "")
 
 
 def layout_text(replicas: int, tp: int, dp: int, pp: int = 1) -> str:

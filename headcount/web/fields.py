@@ -61,6 +61,8 @@ _NOT_ASKED: Final = (
     "executor",
     "workers",
     "as_json",
+    "emit",
+    "manifest_formats",
     "config",
     "limit",
     "debug",

@@ -99,8 +99,8 @@ def check_command(given: Given) -> int:
     """
     from headcount.queries.calibrate.check import check  # noqa: PLC0415  imported once the command runs
 
-    limits = {"ttft_s": given.values["ttft"], "tpot_s": given.values["tpot"]}
-    return ask(check, given, counts="runs", engine=_engine(given), **limits)
+    ttft_s, tpot_s = given.values["ttft"], given.values["tpot"]
+    return ask(check, given, counts="runs", engine=_engine(given), ttft_s=ttft_s, tpot_s=tpot_s)
 
 
 def _engine(given: Given) -> EngineInput:

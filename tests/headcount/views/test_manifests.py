@@ -1,0 +1,311 @@
+"""A plan's manifests: laws of every format. Formulas stand in for simulations."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+import headcount as hc
+from files.errors import HeadcountError
+from headcount.cli.commands.capacity import command
+from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
+from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
+from headcount.endpoint.metrics import sglang_reports, vllm_steps
+from headcount.queries.plan import PlanResult
+from headcount.views.manifests import FORMATS, alerts
+from headcount.views.manifests.docker_compose import FILE as COMPOSE
+from headcount.views.manifests.fleet import deployed_fleet
+from headcount.views.manifests.haproxy import CONFIG
+from headcount.views.manifests.kubernetes import FILE as KUBERNETES
+from headcount.views.manifests.production_stack import FILE as VALUES
+from simulator.deployment import resolve
+from simulator.engines.engines import engine_args
+from simulator.study.capacity_question import CapacityQuestion
+from tests.simulator.study.made_up_fleets import simulate_as
+
+PLANS: list[dict[str, Any]] = [
+    {"model": "llama-3.1-8b", "router": "least-outstanding"},
+    {"model": "llama-3.1-8b", "spare": 1, "router": "session-affinity"},
+    {"model": "llama-3.1-8b", "spare": 2, "tensor_parallel_size": 2, "max_model_len": 16384},
+    {"model": "llama-3.1-8b", "users": 50, "max_num_batched_tokens": 4096, "max_num_seqs": 64},
+    {"model": "llama-3.3-70b", "quantization": "fp8", "kv_cache_dtype": "fp8", "tensor_parallel_size": 4},
+    {"model": "qwen3-32b", "gpu": "h200-sxm", "gpu_memory_utilization": 0.85, "enforce_eager": True},
+    {"model": "gpt-oss-120b", "spare": 1, "vllm_version": "0.30.0", "enable_expert_parallel": True},
+    {"model": "qwen3-8b", "gpu": "mi300x", "price": 3.0, "enable_prefix_caching": False},
+    {"model": "llama-3.1-8b", "engine": "sglang", "spare": 1},
+    {"model": "qwen3-8b", "engine": "sglang", "tensor_parallel_size": 2, "mem_fraction_static": 0.8},
+    {"model": "llama-3.1-8b", "environment": ("NCCL_P2P_DISABLE=1", "HF_TOKEN=hf_secret", "VLLM_API_KEY=secret")},
+]
+Objects = dict[str, dict[str, Any]]
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def linear(question: CapacityQuestion, servers: int) -> int:
+        return 200 * servers
+
+    simulate_as(monkeypatch, linear)
+
+
+def planned(asked: dict[str, Any]) -> PlanResult:
+    given = {"gpu": "h100-sxm", "users": 500, "tensor_parallel_size": 1, "ttft_s": 2.0, "tpot_s": 0.5, **asked}
+    if given["model"] in ("gpt-oss-120b",):
+        given["tensor_parallel_size"] = 2
+    return hc.plan(given.pop("model"), **given)
+
+
+def fleet_of(answer: PlanResult) -> tuple[int, int, int]:
+    """Servers, spare ones included; spare ones; GPUs of a server."""
+    best = answer.best
+    assert best is not None and best.servers and best.gpus
+    return best.servers, best.spare_servers or 0, best.gpus // best.servers
+
+
+def objects(text: str) -> Objects:
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in yaml.safe_load_all(text)}
+
+
+def container(found: Objects, name: str) -> dict[str, Any]:
+    made: dict[str, Any] = found[f"Deployment/{name}"]["spec"]["template"]["spec"]["containers"][0]
+    return made
+
+
+def works(answer: PlanResult) -> list[str]:
+    """The formats that can say it."""
+    return [name for name in FORMATS if not isinstance(_made(answer, name), HeadcountError)]
+
+
+def _made(answer: PlanResult, name: str) -> dict[str, str] | HeadcountError:
+    try:
+        return answer.manifests(name)
+    except HeadcountError as error:
+        return error
+
+
+def read_again(answer: PlanResult, text: str) -> tuple[object, ...]:
+    """The deployment that the text is read as, without variables that decide nothing."""
+    best = answer.race.best
+    assert best is not None
+    plan = best.layout.plan
+    with click.Context(command) as context:
+        found = (read_sglang_args if "sglang" in plan.title.lower() else read_vllm_args)(text, context)
+    variables = tuple(each for each in found.pop("environment", ()) if not each.startswith("HF_TOKEN="))  # type: ignore[attr-defined]
+    model = str(found.pop("model"))
+    return resolve(model, plan.gpu, engine_args({**found, "environment": variables})).resolved
+
+
+BEHIND_OTHERS: list[dict[str, Any]] = [
+    {"model": "llama-3.1-8b", "spare": 1, "router": "session", "tensor_parallel_size": 2, "max_num_seqs": 64},
+    {"model": "qwen3-8b", "spare": 1, "router": "llm-d", "max_model_len": 8192, "quantization": "fp8"},
+]
+
+
+@pytest.mark.parametrize("asked", PLANS + BEHIND_OTHERS, ids=str)
+def test_a_manifest_starts_what_was_planned(asked: dict[str, Any]) -> None:
+    """Pasted back, it gives the same deployment; secrets of the environment are in none."""
+    answer = planned(asked)
+    best = answer.race.best
+    assert best is not None
+    plan = best.layout.plan
+    given = tuple(each for each in plan.args.environment if each.startswith("NCCL"))
+    args, *rest = plan.resolved
+    expected = (replace(args, environment=given), *rest)  # type: ignore[type-var]
+    formats = works(answer)
+    assert formats
+    for name in formats:
+        texts = answer.manifests(name)
+        first = next(iter(texts))
+        assert read_again(answer, texts[first]) == expected, name
+        assert not any(word in text for text in texts.values() for word in ("hf_secret", "VLLM_API_KEY"))
+
+
+@pytest.mark.parametrize("asked", PLANS, ids=str)
+def test_kubernetes_has_the_gpus_that_were_planned(asked: dict[str, Any]) -> None:
+    answer = planned(asked)
+    servers, spare, gpus = fleet_of(answer)
+    found = objects(answer.manifests("kubernetes")[KUBERNETES])
+    fleet = deployed_fleet(answer)
+    spec = found[f"Deployment/{fleet.name}"]["spec"]
+    engine = container(found, fleet.name)
+    (resource,) = engine["resources"]["limits"].items()
+    assert resource == ("amd.com/gpu" if asked.get("gpu") == "mi300x" else "nvidia.com/gpu", gpus)
+    assert spec["replicas"] * gpus == answer.gpus
+    assert spec["replicas"] == servers
+    budget = found[f"PodDisruptionBudget/{fleet.name}"]["spec"]
+    assert budget["maxUnavailable"] == max(spare, 1) == spec["strategy"]["rollingUpdate"]["maxUnavailable"]
+    assert ("shm" in [each["name"] for each in spec["template"]["spec"]["volumes"]]) == (gpus > 1)
+    assert engine["startupProbe"]["failureThreshold"] * 10 > fleet.start_s
+
+
+@pytest.mark.parametrize("asked", PLANS, ids=str)
+def test_names_are_labels_and_selectors_find_pods(asked: dict[str, Any]) -> None:
+    found = objects(planned(asked).manifests("kubernetes")[KUBERNETES])
+    pods = [each["spec"]["template"]["metadata"]["labels"] for each in found.values() if each["kind"] == "Deployment"]
+    for key, each in found.items():
+        assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", key.split("/")[1]), key
+        selector = each.get("spec", {}).get("selector")
+        if selector is not None:
+            assert selector.get("matchLabels", selector) in pods, key
+
+
+def test_the_router_is_the_one_that_the_text_recommends() -> None:
+    for router, lines in (
+        ("least-outstanding", {"balance leastconn"}),
+        ("session-affinity", {"balance leastconn", "stick on req.hdr(x-session-id)"}),
+    ):
+        answer = planned({"model": "llama-3.1-8b", "spare": 1, "router": router})
+        servers, _, _ = fleet_of(answer)
+        for name in ("kubernetes", "docker-compose"):
+            texts = answer.manifests(name)
+            config = texts.get(CONFIG) or next(
+                each["data"][CONFIG] for each in objects(texts[KUBERNETES]).values() if each["kind"] == "ConfigMap"
+            )
+            stripped = [line.strip() for line in config.splitlines()]
+            assert {line for line in stripped if line.startswith(("balance", "stick on"))} == lines
+            assert all(line.split(", ")[0] in str(answer).replace("\n", " ") for line in lines)
+            template = [line.split()[2] for line in stripped if line.startswith("server-template")]
+            assert template == [str(servers)] or sum(line.startswith("server ") for line in stripped) == servers
+
+
+def test_one_server_has_no_router() -> None:
+    answer = planned({"model": "llama-3.1-8b", "users": 50})
+    assert works(answer) == list(FORMATS)
+    assert "haproxy" not in answer.manifests("kubernetes")[KUBERNETES]
+    assert set(answer.manifests("docker-compose")) == {COMPOSE, "alerts.yaml"}
+
+
+def test_each_server_of_a_compose_file_has_gpus_of_its_own() -> None:
+    answer = planned({"model": "llama-3.1-8b", "tensor_parallel_size": 2, "spare": 1})
+    services = yaml.safe_load(answer.manifests("docker-compose")[COMPOSE])["services"]
+    engines = [each for each in services.values() if "deploy" in each]
+    devices = [each["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for each in engines]
+    assert devices == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
+
+
+def test_a_fleet_of_several_nodes_has_a_compose_file_for_each() -> None:
+    answer = planned({"model": "llama-3.1-8b", "users": 2000})
+    servers, _, _ = fleet_of(answer)
+    texts = answer.manifests("docker-compose")
+    nodes = [yaml.safe_load(text) for name, text in texts.items() if ".node-" in name]
+    assert [len(each["services"]) for each in nodes] == [8, servers - 8]
+    router = yaml.safe_load(texts["docker-compose.router.yaml"])["services"]["router"]
+    assert list(router["environment"]) == ["NODE_1", "NODE_2"]
+    assert texts[CONFIG].count("\n  server engine-") == servers
+
+
+@pytest.mark.parametrize(
+    ("asked", "formats", "part"),
+    [
+        ({"router": "llm-d"}, ["kubernetes"], "plan with --router least-outstanding or session-affinity"),
+        ({"router": "cache-aware"}, ["docker-compose"], "docs/how-to/deploy-a-plan.md"),
+        ({"router": "least-outstanding"}, ["production-stack"], "--router round-robin, session, prefixaware"),
+        ({"router": "session"}, ["kserve"], "plan with --router llm-d"),
+        ({"gpu": "mi300x", "price": 3.0}, ["docker-compose"], "choose --format kubernetes"),
+        ({"engine": "sglang"}, ["production-stack"], "--engine vllm"),
+        ({"engine": "sglang"}, ["kserve"], "--engine vllm"),
+        ({"engine": "sglang", "gpu": "mi300x", "price": 3.0}, [], "ROCm"),
+        ({"users": 50, "pipeline_parallel_size": 2, "tensor_parallel_size": 8}, [], "one server takes 16 GPUs"),
+        ({}, ["kubernets"], "did you mean 'kubernetes'?"),
+    ],
+)
+def test_what_a_format_cannot_say_is_refused(asked: dict[str, Any], formats: list[str], part: str) -> None:
+    answer = planned({"model": "llama-3.1-8b", **asked})
+    with pytest.raises(HeadcountError, match=re.escape(part)):
+        answer.manifests(*formats)
+
+
+@pytest.mark.parametrize("asked", PLANS, ids=str)
+def test_alerts_ask_for_metrics_that_the_engine_has(asked: dict[str, Any]) -> None:
+    """The names are those that `headcount emulate` serves, which tests compare with the engines' own."""
+    answer = planned(asked)
+    (group,) = yaml.safe_load(answer.manifests("kubernetes")["alerts.yaml"])["groups"]
+    assert [each["alert"] for each in group["rules"]] == ["KVUsageHigh", "QueueGrowing", "TTFTBudgetBurn"]
+    known = {
+        "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting", "vllm:time_to_first_token_seconds_bucket",
+        "vllm:time_to_first_token_seconds_count", "sglang:token_usage", "sglang:num_queue_reqs",
+        "sglang:time_to_first_token_seconds_bucket", "sglang:time_to_first_token_seconds_count",
+    }  # fmt: skip
+    for each in group["rules"]:
+        named = set(re.findall(r"\b(?:vllm|sglang):\w+", each["expr"]))
+        assert named and named <= known
+        assert {name.split(":")[0] for name in named} == {asked.get("engine", "vllm")}
+        assert "users at 95 % confidence on each of" in each["annotations"]["users_per_replica"]
+
+
+def test_the_bounds_of_ttft_are_the_engines() -> None:
+    assert alerts._TTFT_BUCKETS_S[False] == tuple(map(float, vllm_steps._TTFT))
+    assert alerts._TTFT_BUCKETS_S[True] == tuple(map(float, sglang_reports._TTFT))
+
+
+def test_a_limit_on_ttft_that_prometheus_cannot_see_has_no_alert() -> None:
+    answer = planned({"model": "llama-3.1-8b", "ttft_s": "1s + 0.1s/1K"})
+    (group,) = yaml.safe_load(answer.manifests()["alerts.yaml"])["groups"]
+    assert "TTFTBudgetBurn" not in [each["alert"] for each in group["rules"]]
+
+
+def test_the_command_writes_the_files_and_refuses_others(headcount: Run, tmp_path: Path) -> None:
+    plan = ("plan", "--model", "llama-3.1-8b", "--users", "500", "--gpu", "h100-sxm", "-tp", "1")
+    folder = tmp_path / "out"
+    ran = headcount(*plan, "--emit", folder, "--format", "kubernetes,docker-compose", "--router", "least-outstanding")
+    assert ran.code == 0, ran.err
+    assert {path.name for path in folder.iterdir()} == {KUBERNETES, COMPOSE, CONFIG, "alerts.yaml"}
+    assert f"wrote {folder / KUBERNETES}" in ran.out
+    assert json.loads(headcount(*plan, "--emit", folder, "--json").out)["meets_target"]
+    (folder / "notes.txt").write_text("mine")
+    assert headcount(*plan, "--emit", folder).code == 0, "files of headcount's are replaced, others stay"
+    before = {path.name: path.read_text() for path in folder.iterdir()}
+    assert before["notes.txt"] == "mine"
+    (folder / VALUES).write_text("mine")
+    ran = headcount(*plan, "--emit", folder)
+    assert (ran.code, "that headcount did not write" in ran.err) == (2, True)
+    (folder / VALUES).unlink()
+    ran = headcount(*plan, "--emit", folder, "--format", "kubernetes,kserve", "--router", "session-affinity")
+    assert (ran.code, "--format kserve" in ran.err) == (2, True)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == before, "nothing is half-written"
+    assert headcount(*plan, "--format", "kserve").code == 2
+    assert headcount(*plan, "--emit", folder / "notes.txt").code == 2
+
+
+def test_a_plan_without_a_fleet_writes_nothing(headcount: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    plan = ("plan", "--model", "llama-3.1-8b", "--users", "5", "--gpu", "l40s", "-tp", "1", "--tpot", "0.1ms")
+    ran = headcount(*plan, "--emit", folder)
+    assert (ran.code, folder.exists()) == (1, False)
+    assert "nothing is written" in ran.err
+
+
+@pytest.mark.parametrize("asked", PLANS, ids=str)
+def test_kubernetes_objects_have_published_schemas(asked: dict[str, Any]) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="needs pip install kubernetes-validate")
+    for each in objects(planned(asked).manifests("kubernetes")[KUBERNETES]).values():
+        validator.validate(each, "1.31", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("router", "servers"), [("least-outstanding", 500), ("session-affinity", 500), ("session-affinity", 2000)]
+)
+def test_haproxy_and_promtool_take_what_is_written(router: str, servers: int, tmp_path: Path) -> None:
+    haproxy, promtool = shutil.which("haproxy"), shutil.which("promtool")
+    if haproxy is None or promtool is None:
+        pytest.skip("needs haproxy and promtool on the path")
+    answer = planned({"model": "llama-3.1-8b", "users": servers, "router": router})
+    answer.emit(tmp_path, "docker-compose")
+    variables = {"NODE_1": "127.0.0.1", "NODE_2": "127.0.0.2"}
+    text = re.sub(r" engine-(\d+):8000", r" 127.0.0.\1:8000", (tmp_path / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(text)
+    for words in (
+        [haproxy, "-c", "-f", str(tmp_path / CONFIG)],
+        [promtool, "check", "rules", str(tmp_path / "alerts.yaml")],
+    ):
+        ran = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
