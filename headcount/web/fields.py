@@ -61,7 +61,6 @@ _NOT_ASKED: Final = (
     "executor",
     "workers",
     "as_json",
-    "emit",
     "manifest_formats",
     "config",
     "limit",
