@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.inputs.out_path import OutPath
-from headcount.views.manifests import check_folder
+from headcount.views.manifests.folder import check_folder
 from headcount.views.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch

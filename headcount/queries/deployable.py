@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headcount.queries.result import Result
 
-_MANIFESTS: Final = "headcount.views.manifests"  # by name: views import results, results no views
+_MANIFESTS: Final = "headcount.views.manifests.written"  # by name: views import results, results no views
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -27,7 +27,7 @@ from headcount.inputs.prices import PriceInput
 from headcount.inputs.search import PlanSearch
 from headcount.queries.plan import PlanResult, plan
 from headcount.queries.result import Result
-from headcount.views.manifests import check_formats, write
+from headcount.views.manifests.written import check_formats, write
 
 _FORMATS = ("quantization", "kv_cache_dtype")  # which are chosen
 

@@ -6,13 +6,14 @@ from files.documents import Json, yaml_text
 from files.errors import HeadcountError
 from headcount.text.units import counted
 from headcount.views.manifests.fleet import PORT, PROBE_EVERY_S, TOKEN, DeployedFleet
-from headcount.views.manifests.haproxy import CONFIG, FOLDER, IMAGE, check_haproxy, config
+from headcount.views.manifests.folder import COMPOSE as FILE
+from headcount.views.manifests.folder import COMPOSE_NODE as NODE_FILE
+from headcount.views.manifests.folder import COMPOSE_ROUTER as ROUTER_FILE
+from headcount.views.manifests.folder import HAPROXY as CONFIG
+from headcount.views.manifests.haproxy import FOLDER, IMAGE, check_haproxy, config
 from headcount.views.manifests.kubernetes import CACHE
 from simulator.fleet.startup import GPUS_PER_NODE
 
-FILE: Final = "docker-compose.yaml"
-NODE_FILE: Final = "docker-compose.node-{}.yaml"
-ROUTER_FILE: Final = "docker-compose.router.yaml"
 SHM_SIZE: Final = "16gb"
 _HEALTHY: Final = f"import urllib.request; urllib.request.urlopen('http://localhost:{PORT}/health')"
 

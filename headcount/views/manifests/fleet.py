@@ -13,6 +13,7 @@ from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import FleetRow
 from headcount.text.units import counted
 from headcount.text.words import AT_CONFIDENCE
+from headcount.views.manifests.folder import WRITTEN
 from headcount.views.of.plan_text import headline
 from kvcache.gpus.gpu import find_gpu
 from simulator.deployment import Deployment
@@ -22,7 +23,6 @@ from simulator.fleet.startup import GPUS_PER_NODE, ICE, STORAGES, Startup
 from simulator.study.fleets.sizing import Sized
 
 PORT: Final = 8000  # of engines and of the router; vLLM's default
-WRITTEN: Final = "# Written by headcount plan"  # how every file begins
 TOKEN: Final = "HF_TOKEN"
 TOKEN_SECRET: Final = "hf-token"
 SLACK: Final = 3.0  # times the estimated start, before a server counts as failed: storage may be that much slower

@@ -9,7 +9,6 @@ from headcount.views.manifests.fleet import PORT, DeployedFleet
 
 IMAGE: Final = "haproxy:3.2"  # a release with long-term support
 HEALTH_PORT: Final = 8404
-CONFIG: Final = "haproxy.cfg"
 FOLDER: Final = "/usr/local/etc/haproxy"  # where the image reads it
 _STICK_TABLE: Final = "stick-table type string len 128 size 1m expire 24h"  # sessions; a day without turns ends one
 

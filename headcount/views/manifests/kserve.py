@@ -10,8 +10,8 @@ from typing import Final
 from files.documents import Json, yaml_text
 from files.errors import HeadcountError
 from headcount.views.manifests.fleet import PORT, PROBE_EVERY_S, DeployedFleet
+from headcount.views.manifests.folder import KSERVE as FILE
 
-FILE: Final = "kserve.yaml"
 LLM_D: Final = "llm-d"  # with its built-in profile's weights
 _SCORERS: Final = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-scorer": 3}
 

@@ -6,9 +6,10 @@ from typing import Final
 from files.documents import Json, yaml_text
 from headcount.text.units import counted
 from headcount.views.manifests.fleet import PORT, PROBE_EVERY_S, DeployedFleet
-from headcount.views.manifests.haproxy import CONFIG, FOLDER, HEALTH_PORT, IMAGE, check_haproxy, config
+from headcount.views.manifests.folder import HAPROXY as CONFIG
+from headcount.views.manifests.folder import KUBERNETES as FILE
+from headcount.views.manifests.haproxy import FOLDER, HEALTH_PORT, IMAGE, check_haproxy, config
 
-FILE: Final = "kubernetes.yaml"
 CACHE: Final = "/root/.cache/huggingface"  # of the engines' images, which run as root
 SHM_SIZE: Final = "16Gi"  # a limit, not a reservation: NCCL and the workers' queues use what they need
 

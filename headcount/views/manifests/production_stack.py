@@ -8,9 +8,9 @@ from typing import Final
 from files.documents import Json, yaml_text
 from files.errors import HeadcountError
 from headcount.views.manifests.fleet import PORT, PROBE_EVERY_S, DeployedFleet
+from headcount.views.manifests.folder import VALUES as FILE
 from headcount.views.manifests.kubernetes import SHM_SIZE
 
-FILE: Final = "production-stack.values.yaml"
 ROUTING: Final = {
     None: {"routingLogic": "roundrobin"},  # before one server
     "round-robin": {"routingLogic": "roundrobin"},

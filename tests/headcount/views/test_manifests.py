@@ -21,12 +21,11 @@ from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from headcount.endpoint.metrics import sglang_reports, vllm_steps
 from headcount.queries.plan import PlanResult
-from headcount.views.manifests import FORMATS, alerts
-from headcount.views.manifests.docker_compose import FILE as COMPOSE
+from headcount.views.manifests import alerts
 from headcount.views.manifests.fleet import deployed_fleet
-from headcount.views.manifests.haproxy import CONFIG
-from headcount.views.manifests.kubernetes import FILE as KUBERNETES
-from headcount.views.manifests.production_stack import FILE as VALUES
+from headcount.views.manifests.folder import COMPOSE, KUBERNETES, VALUES
+from headcount.views.manifests.folder import HAPROXY as CONFIG
+from headcount.views.manifests.written import FORMATS
 from simulator.deployment import resolve
 from simulator.engines.engines import engine_args
 from simulator.study.capacity_question import CapacityQuestion
