@@ -23,7 +23,7 @@ from simulator.study.candidate import RunContext
 from simulator.study.capacity import Capacity
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.fleets.disaggregation import PairTable
-from simulator.study.points import Evaluator
+from simulator.study.points import Evaluator, Point
 from simulator.study.replication import simulate_users
 from simulator.study.served import served_json
 from workloads.traces.trace_file import Source
@@ -37,6 +37,7 @@ class DisaggregationResult(PooledResult):
     view = "disaggregation"
     disaggregated: DisaggregatedDeployment
     served: ReadJson  # the pools and handovers in one run at the capacity
+    safe_point: Point | None  # what the users at 95 % confidence get
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -47,6 +48,7 @@ class DisaggregationResult(PooledResult):
         return self.shared_figures() | {
             "gpu": self.question.gpu.name,
             "gpus": self.disaggregated.gpus,
+            "at_users_low": served_json(self.safe_point) if self.safe_point else None,
             "at_users": served_json(point) if point else None,
             **self.served,
         }
@@ -98,7 +100,7 @@ def disaggregated_capacity(
         progress(Progress(done=0, total=1))
         how = RunContext(simulations=simulations, watcher=noted(progress, 0, 1))
         best = PairTable(question=question, disaggregated=disaggregated, how=how).best(disaggregated.counts)
-        capacity, interval = best.found(), best.interval()
+        capacity, interval, safe_point = best.found(), best.interval(), best.safe_point
     effects, point = effects_of(found, disaggregated.plans), capacity.point
     known = facts_of(
         asked, question, capacity, gpus=disaggregated.gpus, plans=disaggregated.plans, traffic=effects,
@@ -115,6 +117,7 @@ def disaggregated_capacity(
         interval=interval,
         router=router_name(best.router),
         served=_served(disaggregated, best.evaluator, capacity),
+        safe_point=safe_point,
         workload=traffic.named(workload),
         traffic=effects,
         simulations=simulations,

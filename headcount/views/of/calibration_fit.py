@@ -1,6 +1,7 @@
 """Step times fitted to a server, in words."""
 
 import math
+from typing import Final
 
 from headcount.queries.calibrate.fit import LEARNED_SD, LEARNED_SHIFT, FitResult
 from headcount.text.blocks import Block, Line, Table
@@ -27,10 +28,16 @@ def head(answer: FitResult) -> list[Block]:
     return [Line(f": {profile.source}, {profile.gpu}", bold=profile.name)]
 
 
+_SMALL: Final = (
+    f"not listed: terms that moved by less than {LEARNED_SHIFT:g} of their prior sd; the profile has them too, and "
+    "together they change step times"
+)
+
+
 def body(answer: FitResult) -> list[Block]:
     saved = [Line(), Line(f"wrote {answer.saved}; use it with --latency-profile {answer.saved}")]
     left_out = [Line(f"left out: {text}", dim=True) for text in answer.fitted.left_out]
-    return [_terms(answer), Line("other terms are unchanged", dim=True), Line(), *_errors(answer), *_curve(answer),
+    return [_terms(answer), Line(_SMALL, dim=True), Line(), *_errors(answer), *_curve(answer),
             *_next(answer), *left_out, *([] if answer.saved is None else saved)]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from headcount.queries.report_data.disaggregation import disaggregated_parts, di
 from headcount.text.blocks import Block, Line
 from headcount.text.pools import disaggregated_blocks
 from headcount.text.units import milliseconds, seconds
-from headcount.text.words import model_title
+from headcount.text.words import AT_CONFIDENCE, model_title
 from headcount.views.of.pooled import headline, page, pooled_details
 from headcount.views.report_data.assumptions import gpu_rows, of_terms
 from headcount.views.summary.summary import Bought, Summary
@@ -19,9 +19,12 @@ def head(answer: DisaggregationResult) -> list[Block]:
 
 
 def body(answer: DisaggregationResult) -> list[Block]:
-    point = answer.found.point
+    point = answer.safe_point or answer.found.point
     if point is None:
         return [Line(NOBODY)]
+    load = (
+        f"{answer.users_low:,} users {AT_CONFIDENCE}" if answer.safe_point else f"{answer.users:,} users, as expected"
+    )
     ttft, tpot = latency_summary(point, "ttft_s"), latency_summary(point, "tpot_s")
     rates = f"{point.mean('requests_per_s'):,.2f} requests/s, {point.mean('output_tokens_per_s'):,.0f} output tokens/s"
     shown = (
@@ -31,6 +34,7 @@ def body(answer: DisaggregationResult) -> list[Block]:
         ("prefix hits", f"{point.mean('prefix_hit_rate'):.1%} of prompt tokens"),
     )
     return [
+        Line(f"with {load}:"),
         *(Line(f"  {name:<18}{text}") for name, text in shown),
         *disaggregated_blocks(answer.served),
         Line(),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise, takewhile
 from typing import Final
 
 from kvcache.models.catalog import load_model, model_names
@@ -19,6 +19,7 @@ from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
 
 _SIMULATED: Final = 2  # changes of a kind, each with its cheapest layout
+FAR_CHEAPER: Final = 2 / 3  # of the cost under a shorter limit
 _FEWEST_USERS: Final = 10.0  # estimated per server: a change that barely helps is none
 
 
@@ -45,13 +46,13 @@ def nearest_fleets(
 
 
 def under_longer_limits(question: FleetQuestion, how: RunContext) -> Nearest | None:
-    """The least longer limits under which a fleet serves the users."""
+    """The least longer limits under which a fleet serves the users, or longer ones that cost far less."""
     return _least_change(question, _limits, how)
 
 
 def _least_change(question: FleetQuestion, changes: "Changes", how: RunContext) -> Nearest | None:
     helpful = ((change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1])
-    for change, changed, first in islice(helpful, _SIMULATED):
+    for change, changed, first in islice(_far_cheaper(helpful) if changes is _limits else helpful, _SIMULATED):
         found = sized(Tables(changed, how), first, Level.COARSE)
         if found.servers:
             return Nearest(change=change, sized=found)
@@ -73,6 +74,23 @@ def in_fp8(question: FleetQuestion, best: Sized, simulations: Simulations | None
     return None
 
 
+def _far_cheaper(helpful: "Iterator[Helpful]") -> "Iterator[Helpful]":
+    """From the last limit on that costs far less than the one before: just above what is met, servers serve few."""
+    first = next(helpful, None)
+    if first is None:
+        return
+    options = _options(first[0])
+    rest = [each for each in helpful if _options(each[0]) == options]
+    costs = [each[2].usd_per_hour for each in (first, *rest)]
+    gains = takewhile(lambda pair: pair[1] < FAR_CHEAPER * pair[0], pairwise(costs))
+    yield from [first, *rest][sum(1 for _ in gains) :]
+
+
+def _options(change: str) -> list[str]:
+    return [word for word in change.split() if word.startswith("--")]
+
+
+Helpful = tuple[str, FleetQuestion, Screened]
 Changes = Callable[[FleetQuestion], Iterator[tuple[str, FleetQuestion]]]
 
 

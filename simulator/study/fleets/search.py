@@ -131,7 +131,7 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
         spare = question.spare * min(each.layout.plan.gpus for each in alike)
         table, most = tables.of(kind), math.floor(best.usd_per_hour / kind.offer.usd_per_hour + 1e-9) - spare
         gpus = fewest_gpus(table, question.users, most)
-        if not gpus and best.screened in alike:  # they all but serve the users
+        if not gpus and best.screened in alike and not best.is_confirmed:  # they all but serve the users
             gpus = next((count for count in range(most + 1, 2 * most + 1) if table.serves(count, question.users)), 0)
         if gpus:
             row = table.row(gpus)
@@ -143,8 +143,8 @@ def as_capacity_has_it(race: FleetSearch, tables: "Tables") -> FleetSearch:
                     race = replace(race, screened=(*race.screened, like_it))
                 one = sized_with(tables, like_it, row)
                 known = cheapest([each for each in race.sized if each.screened in alike])
-                if question.spare and known and _cost(known) < _cost(one):
-                    continue
+                if known and (question.spare or known.is_confirmed) and _cost(known) < _cost(one):
+                    continue  # a coarse look at many servers may have missed that fewer do
                 found.append(one)
                 if best.screened in alike:
                     race = race.without(best)

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,8 +11,16 @@ from hypothesis import strategies as st
 
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.study.capacity_question import CapacityQuestion
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.fleets import sizing
-from simulator.study.fleets.search import MAX_COST_RATIO, OPTIMISM, FleetSearch, screen_all, search_fleets
+from simulator.study.fleets.search import (
+    MAX_COST_RATIO,
+    OPTIMISM,
+    FleetSearch,
+    as_capacity_has_it,
+    screen_all,
+    search_fleets,
+)
 from simulator.study.fleets.sizing import LOSS_GROWS, MOST_SERVERS, kept
 from simulator.study.slo import SLO
 from tests.simulator.study.made_up_fleets import fleet_question, simulate_as
@@ -58,6 +68,23 @@ def test_a_limit_that_ttft_s_own_error_reaches_buys_no_server_for_each_user(monk
     assert kept_one.servers < 10 and not kept_one.is_doubtful
     simulate_as(monkeypatch, lambda _, servers: servers // 2)
     assert answer(50, "h100-sxm").best is None
+
+
+@pytest.mark.parametrize("coarse", [0.55, 0.7, 0.9])
+def test_what_few_replications_miss_is_not_bought_dearer(coarse: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near the limit on TTFT they may tell of 31 users a server where 44 are confirmed: 14 were bought, not 12."""
+    simulate_as(monkeypatch, linear)
+    *_, found = search_fleets(fleet_question("h100-sxm", users=500, router="least-outstanding"))
+    assert found.best is not None and found.best.is_confirmed and found.best.servers == 3
+    row, each = found.best.row, PER_SERVER["h100-sxm"]
+
+    def served(gpus: int) -> CapacityRow:
+        return replace(row, gpus=gpus, replicas=gpus, users=each * gpus, users_low=each * gpus)
+
+    table: Any = SimpleNamespace(serves=lambda gpus, users: coarse * each * gpus >= users, row=served)
+    tables: Any = SimpleNamespace(question=found.question, of=lambda _: table)
+    best = as_capacity_has_it(found, tables).best
+    assert best is not None and best.servers == 3
 
 
 @pytest.mark.parametrize("coarse", [0.8, 1.0, 1.2])
