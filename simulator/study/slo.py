@@ -81,10 +81,18 @@ class SLO:
         fixed, more = f"{_digits(self.ttft_s * 1e3)}ms", f"{_digits(self.ttft_token_s * 1e6)}ms"
         return f"'{fixed} + {more}/1K'" if self.ttft_token_s else fixed
 
-    def __str__(self) -> str:
+    def changed_from(self, other: "SLO") -> str:
+        """The limits that are not another's, such as `TTFT ≤ 2 s`."""
+        return " and ".join(each for each in self._limits if each not in other._limits)
+
+    @property
+    def _limits(self) -> list[str]:
         limits = [f"TTFT ≤ {self.ttft_text}"] if self.ttft_s is not None else []
         limits += [f"TPOT ≤ {self.tpot_s * 1e3:g} ms"] if self.tpot_s is not None else []
-        return f"{100 * self.attainment:.4g} % of requests with " + " and ".join(limits)
+        return limits
+
+    def __str__(self) -> str:
+        return f"{100 * self.attainment:.4g} % of requests with " + " and ".join(self._limits)
 
 
 def _digits(value: float) -> str:

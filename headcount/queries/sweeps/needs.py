@@ -19,6 +19,7 @@ from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.fleets.layouts import FleetQuestion, Offer
 from simulator.study.fleets.nearest import Nearest, under_longer_limits
 from simulator.study.fleets.search import FleetSearch, Tables, search_fleets
+from simulator.study.slo import SLO
 
 FEWER: Final = 1.1  # times as many GPUs, by estimates: from there on another size of server is simulated
 USUALLY_SAFE: Final = 0.85  # of the users of an estimate
@@ -44,7 +45,7 @@ class Need:
     reason: str | None = None
     """Why no number of GPUs serves them, in servers of any size that was tried."""
     under_longer_limits: str | None = None
-    """Such as `16 GPUs under --ttft 2000ms`: what would then serve them, from few replications."""
+    """Such as `16 GPUs with TTFT ≤ 2 s`: what would then serve them, from few replications."""
 
     def __str__(self) -> str:
         if self.gpus is None:
@@ -102,7 +103,9 @@ def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_siz
     best = race.best
     if best is None:
         longer = under_longer_limits(question, how)
-        return layout, Need(users=users, reason=_why_none(race, longer), under_longer_limits=_longer_text(longer))
+        return layout, Need(
+            users=users, reason=_why_none(race, longer), under_longer_limits=_longer_text(longer, question.slo)
+        )
     asked = replace(looked.question, gpus=(best.row.gpus,), router=best.layout.router, args=best.layout.plan.given)
     seen = replace(looked, question=asked, gpus=best.row.gpus, plan=best.layout.plan)
     fleet = replace(layout, gpus=best.row.gpus, row=best.row, looked=seen)
@@ -118,9 +121,9 @@ def _bought(layout: Layout, users: int, how: RunContext, level: Level, *, is_siz
     )
 
 
-def _longer_text(longer: Nearest | None) -> str | None:
-    """Such as `16 GPUs under --ttft 2000ms`."""
-    return None if longer is None else f"{counted(longer.sized.gpus, 'GPU')} under {longer.change}"
+def _longer_text(longer: Nearest | None, slo: SLO) -> str | None:
+    """Such as `16 GPUs with TTFT ≤ 2 s`."""
+    return None if longer is None else f"{counted(longer.sized.gpus, 'GPU')} with {longer.slo.changed_from(slo)}"
 
 
 def _why_none(race: FleetSearch, longer: Nearest | None) -> str | None:

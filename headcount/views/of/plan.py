@@ -123,7 +123,7 @@ def _spare_figures(answer: PlanResult) -> Iterator[tuple[str, str]]:
     if found:
         cheapest = min(found, key=_month_with_spare)
         beside = f", or {_with_spare(best)}" if _month_with_spare(cheapest) < _month_with_spare(best) else ""
-        yield "with a spare server, of these fleets", _with_spare(cheapest if beside else best) + beside
+        yield "with a spare server", _with_spare(cheapest if beside else best) + beside
 
 
 def _fp8_figures(answer: PlanResult) -> Iterator[tuple[str, str]]:

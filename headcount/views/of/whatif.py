@@ -303,7 +303,7 @@ def _options(answer: WhatifResult) -> Options | None:
         *context_meaning(answer),
         *cut_texts(answer),
         *_unserved_texts(answer),
-        *unbought_texts(answer),
+        *(sentence(f"{each}.") for each in unbought_texts(answer)),
         *router_texts(answer),
     ]
     return Options(

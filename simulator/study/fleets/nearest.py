@@ -17,6 +17,7 @@ from simulator.study.fleets.search import OPTIMISM, Tables, screen_all, search_f
 from simulator.study.fleets.sizing import Sized
 from simulator.study.points import Watcher
 from simulator.study.running.simulations import Simulations
+from simulator.study.slo import SLO
 
 _SIMULATED: Final = 2  # changes of a kind, each with its cheapest layout
 FAR_CHEAPER: Final = 2 / 3  # of the cost under a shorter limit
@@ -29,6 +30,7 @@ class Nearest:
 
     change: str  # the options that make it
     sized: Sized
+    slo: SLO
 
 
 def nearest_fleets(
@@ -55,7 +57,7 @@ def _least_change(question: FleetQuestion, changes: "Changes", how: RunContext) 
     for change, changed, first in islice(_far_cheaper(helpful) if changes is _limits else helpful, _SIMULATED):
         found = sized(Tables(changed, how), first, Level.COARSE)
         if found.servers:
-            return Nearest(change=change, sized=found)
+            return Nearest(change=change, sized=found, slo=changed.slo)
     return None
 
 
@@ -70,7 +72,8 @@ def in_fp8(question: FleetQuestion, best: Sized, simulations: Simulations | None
             return None
         *_, race = search_fleets(alike, RunContext(simulations=simulations or Simulations()), most=Level.COARSE)
         found = race.best
-        return Nearest(change=change, sized=found) if found and found.usd_per_hour < best.usd_per_hour else None
+        is_cheaper = found is not None and found.usd_per_hour < best.usd_per_hour
+        return Nearest(change=change, sized=found, slo=alike.slo) if found and is_cheaper else None
     return None
 
 

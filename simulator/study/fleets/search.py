@@ -289,7 +289,8 @@ def _next(race: FleetSearch) -> Screened | None:
     """What should be found out more of; None where the answer is known.
 
     First the layout that may cost the least of all, until it is confirmed; then the best of each other kind of GPU
-    that is not far dearer, coarsely; then the best disaggregated ones, since the headline has what they cost.
+    that is not far dearer, coarsely; then of these the disaggregated ones, since the headline has what they cost, and
+    those that may do with a server fewer.
     """
     leader = min(race.screened, key=race.at_least, default=None)
     if leader is None:
@@ -301,10 +302,8 @@ def _next(race: FleetSearch) -> Screened | None:
         following = _following_of(race, kind, most)
         if following is not None:
             return following
-    leaders = (race.best_of(kind) for kind in race.kinds)
-    return next(
-        (each.screened for each in leaders if each and each.layout.disaggregated and not each.is_confirmed), None
-    )
+    leaders = [each for each in map(race.best_of, race.kinds) if each and not each.is_confirmed]
+    return next((each.screened for each in leaders if each.layout.disaggregated or each.may_do_with_fewer), None)
 
 
 def _following_of(race: FleetSearch, kind: str, most: float) -> Screened | None:

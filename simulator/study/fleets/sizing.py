@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from simulator.study.candidate import Level, evaluator_of, shares_nothing
+from simulator.study.candidate import WITHIN, Level, evaluator_of, shares_nothing
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import CapacityTable
 from simulator.study.fleets.layouts import FleetQuestion, Layout
@@ -58,6 +58,12 @@ class Sized:
     def is_whole(self) -> bool:
         """Whether all its servers were simulated together."""
         return self.servers == self.row.replicas
+
+    @property
+    def may_do_with_fewer(self) -> bool:
+        """Whether one server fewer is within what few replications may be off by."""
+        fewer = self.users() * (self.servers - 1) / max(self.servers, 1)
+        return not self.is_confirmed and fewer * WITHIN[Level.COARSE] >= self.screened.users
 
     @property
     def spare(self) -> int:

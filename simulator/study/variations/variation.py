@@ -1,6 +1,8 @@
 """One of many variations of a question: screened in milliseconds, then simulated as it would be alone."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
 
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
@@ -10,6 +12,8 @@ from simulator.study.capacity_row import CapacityRow, empty_row
 from simulator.study.capacity_table import CapacityTable, plans_of
 from simulator.study.estimate import Estimate
 from simulator.study.fleets.disaggregation import PairTable
+
+FEW_USERS: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,10 +95,14 @@ def screen_disaggregated(
 
 
 def simulated(variation: Variation, level: Level = Level.CONFIRMED) -> CapacityRow:
-    """The row of a variation, as `capacity` has it, or coarse."""
-    question, table = variation.question, variation.table
-    if variation.disaggregated is not None and variation.pairs is not None:
-        return variation.pairs.row(variation.disaggregated.counts, level)
-    if table is None:
+    """The row of a variation, as `capacity` has it, or coarse; of few users, that few replications may miss by half."""
+    question, table, pools = variation.question, variation.table, variation.disaggregated
+    if pools is not None and variation.pairs is not None:
+        found = partial(variation.pairs.row, pools.counts)
+    elif table is not None:
+        found = partial(table.row, variation.gpus)
+    else:
         return empty_row(question, variation.gpus, variation.tp, variation.reason or "it does not run")
-    return table.row(variation.gpus, level)
+    row = found(level)
+    is_vague = level is Level.COARSE and row.users and row.users_low < FEW_USERS
+    return found(Level.CONFIRMED) if is_vague else row

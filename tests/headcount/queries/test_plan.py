@@ -43,7 +43,7 @@ def test_the_first_page_says_which_gpu_costs_less_with_a_spare_server() -> None:
     answer = hc.plan("llama-3.1-8b", users=500, **GIVEN)
     large, small = answer.fleets[:2]
     large = replace(large, servers=1, gpus=1, usd_per_month=3000.0)
-    small = replace(small, servers=3, gpus=3, usd_per_month=3600.0)
+    small = replace(small, servers=3, gpus=3, usd_per_month=3600.0, evidence="coarse")
     titles = [find_gpu(row.gpu).title for row in (small, large)]
 
     def with_spare() -> str:

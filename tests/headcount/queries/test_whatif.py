@@ -297,7 +297,7 @@ def test_where_no_number_of_gpus_serves_the_users_it_says_why_and_what_comes_clo
     assert "none: see below" in text
     assert f"TPOT ≤ 5 ms, for 10 users: {unserved.reason}" in text
     assert "comes closest" in unserved.reason or "not even on servers of" in unserved.reason
-    assert unserved.under_longer_limits and unserved.under_longer_limits.endswith(" under --tpot 15ms")
+    assert unserved.under_longer_limits and unserved.under_longer_limits.endswith(" with TPOT ≤ 15 ms")
     assert "under --tpot 15ms" in unserved.reason and "(but 1" in text and served.under_longer_limits is None
 
 
