@@ -218,7 +218,7 @@ def about_meaning(step_time_errors: Iterable[float | None]) -> str:
     errors = sorted({coarse_error(each) for each in step_time_errors})
     off = f"users may be off by {percent(errors[0])}"
     if len(errors) > 1:
-        off += f", by {percent(errors[1])} where steps may take {percent(UNSURE_STEPS)} longer, or more"
+        off += f", or by {percent(errors[1])} where steps may take at least {percent(UNSURE_STEPS)} longer"
     return f"≈: from few replications; {off}"
 
 

@@ -103,7 +103,7 @@ def _asked(answer: CompareResult) -> list[Block]:
     if not serving:
         return [Line(f"{shown}; none of {counted(len(simulated), 'layout')} serves them {AT_CONFIDENCE}")]
     named = "; ".join(serving) if len(serving) <= _MOST_NAMED else f"{len(serving)} of {len(simulated)} layouts"
-    return [Line(f"{shown}; they are served {AT_CONFIDENCE} by {named if len(serving) < len(simulated) else 'all'}")]
+    return [Line(f"{shown}; serving them {AT_CONFIDENCE}: {named if len(serving) < len(simulated) else 'all'}")]
 
 
 def body(answer: CompareResult) -> list[Block]:
