@@ -17,6 +17,7 @@ from headcount.queries.sweeps.search import leader, race
 from simulator.study.candidate import Level
 from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
+from simulator.study.variations.variation import FEW_USERS
 from tests.headcount.conftest import SHORT_ANSWERS, figures
 from tests.headcount.told import head_of
 
@@ -88,17 +89,16 @@ def test_a_searched_value_that_is_the_default_is_no_layout_of_its_own(answer: hc
     defaults = {"block_size": [16], "enable_prefix_caching": [True], "max_num_batched_tokens": [8192]}
     found = asked(search={**defaults, "max_num_seqs": [4]})
     assert [each.name for each in found.compared.layouts] == ["unchanged", "max_num_seqs 4"]
-    _, few = found.compared.layouts
-    assert few.is_coarse
-    base = found.base
+    base, few = found.base, found.compared.layouts[1]
+    assert few.row is not None and few.row.users_low < FEW_USERS and not few.is_coarse, "few users are confirmed"
     assert base.row is not None and base.row.coarse is not None
     again = replace(base, row=replace(base.row.coarse, users_low=base.users + 9))
     ratio = replace(again, row=base.row.coarse).users_over(base)
     assert ratio is not None and ratio.low < 1 < ratio.high, "few replications of one layout are that layout"
-    assert "≈: from few replications" in str(replace(found, explain=False))
     compared = replace(found.compared, layouts=(base, replace(again, row=replace(base.row.coarse, users_low=999))))
     frontier = str(replace(found, compared=compared)).partition("layout ")[0]
     assert "≈ 999" in frontier
+    assert "≈: from few replications" in str(replace(found, compared=compared, explain=False))
 
 
 def test_a_layout_with_more_users_than_the_best_says_why_it_is_not_the_best(answer: hc.OptimizeResult) -> None:
