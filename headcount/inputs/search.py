@@ -14,6 +14,7 @@ from simulator.study.capacity import PRECISION
 
 TRIALS: Final = 200
 FINALISTS: Final = 6
+MOST_COMPARED_USERS: Final = 20_000  # they are simulated on the GPUs of each layout, however few
 SORTS: Final = ("cost", "users", "ttft", "tpot", "month")
 _MORE_GAIN: Final = (
     "Suggest settings that serve more users. One setting is changed at a time and simulated with the same users."
@@ -83,7 +84,7 @@ class CompareSearch(Inputs, heading="Ranking"):
     """How layouts are ranked, and which of them are simulated."""
 
     users: int | None = given(
-        COUNT,
+        WholeNumber(1, MOST_COMPARED_USERS),
         "Show what this many users get on each layout: the share within the SLO, TTFT and TPOT.",
         default_text="the users that it serves at 95 % confidence",
     )
