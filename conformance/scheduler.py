@@ -7,13 +7,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from conformance.cases.features import features, main_options
 from conformance.cases.scheduler_cases import (
     ABOUT,
     MAX_STEPS,
     SchedulerCase,
-    features,
     is_storm,
-    main_options,
 )
 from conformance.lmcache import readable_lmcache_steps
 from conformance.offloading import readable_offloading_steps

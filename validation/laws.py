@@ -96,6 +96,13 @@ def compare_says_what_capacity_says(asked: Question) -> Iterator[str]:
     users = best.row.users_low if best is not None and best.row is not None else 0
     if users != asked.largest.users_low:
         yield f"{asked.largest.gpus} GPUs: capacity {asked.largest.users_low}, compare {users}"
+    sizes = [tp for tp in COUNTS if max(asked.rows) % tp == 0]
+    listed = hc.compare(
+        asked.model, asked.gpu, gpus=[max(asked.rows)], tensor_parallel_size=sizes, sort="users", **given
+    )
+    users = listed.best.users if listed.best is not None else 0
+    if users != asked.largest.users_low:
+        yield f"{asked.largest.gpus} GPUs: capacity {asked.largest.users_low}, compare of {sizes} {users}"
 
 
 def a_plan_buys_what_capacity_says_suffices(asked: Question) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Which way to serve is the cheapest, or serves the most?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 from files.documents import Json
 from files.errors import HeadcountError
@@ -27,7 +27,7 @@ from headcount.inputs.search import CompareSearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.report_data.study import Study
-from headcount.queries.result import Progress, Verdict, noted
+from headcount.queries.result import Progress, Verdict, Watch, noted
 from headcount.queries.sweeps.attribution import Attribution, attribution
 from headcount.queries.sweeps.drafts import Drafts, drafts_compared
 from headcount.queries.sweeps.layout import Layout
@@ -120,8 +120,7 @@ def compare(
     confirmed, the others are known from few replications, unless `precision` or `replications` is given. Raises
     HeadcountError for a bad argument, RefusedError where `strict` refuses a diagnostic.
     """
-    sort, progress = search.sort, run.progress
-    check_sort(sort)
+    check_sort(search.sort)
     check_axes_of_engines(engine.arguments)
     check_counts("gpus", values_of("gpus", gpus))
     for each in () if search.router is None else values_of("router", search.router):
@@ -153,62 +152,79 @@ def compare(
     )
     if search.users is not None and layouts.unit != "users":
         raise HeadcountError(f"--users cannot be set for a trace: '{workload}' brings its own arrivals")
-    found = distinct(layouts.all_screened(asked, progress))
+    found = distinct(layouts.all_screened(asked, run.progress))
+    if run.strict:
+        find_diagnostics(facts_of(found, Verdict.DONE), strict=True)
+    comparing = _Comparing(layouts=layouts, axes=tuple(axes), search=search, progress=run.progress, found=found)
+    with layouts.simulations(run) as simulations:
+        comparing.simulate_promising()
+        comparing.confirm()
+        gained, drafts = comparing.gained(), drafts_compared(layouts, found, search.users)
+        return comparing.answer(strict=run.strict, attribution=gained, drafts=drafts, simulations=simulations)
 
-    def simulated(layout: Layout, level: Level, watcher: Watcher | None = None) -> Layout:
-        one, users = layouts.simulated(layout, watcher, level), search.users
-        return one if users is None else replace(one, under=layouts.under(one, users, SHARED_REPLICATIONS))
 
-    def answer(rows: Sequence[Layout], gained: Attribution | None = None, *, strict: bool = False) -> CompareResult:
-        order = ranked(rows, sort)
+@dataclass(kw_only=True)
+class _Comparing:
+    """Layouts as they get better known, the base first."""
+
+    layouts: Layouts
+    axes: tuple[Axis, ...]
+    search: CompareSearch
+    progress: Watch
+    found: list[Layout]
+
+    def answer(self, *, strict: bool = False, **more: Any) -> CompareResult:
+        order = ranked(self.found, self.search.sort)
         verdict = verdict_of(order)
         return CompareResult(
             diagnostics=find_diagnostics(facts_of(order, verdict), strict=strict),
             verdict=verdict,
-            **layouts.asked,
-            sort=sort,
-            users=search.users,
-            axes=tuple(axes),
+            **self.layouts.asked,
+            sort=self.search.sort,
+            users=self.search.users,
+            axes=self.axes,
             layouts=order,
-            base=asked[0],
-            attribution=gained,
+            base=self.found[0].choice,
+            **more,
         )
 
-    if run.strict:
-        find_diagnostics(facts_of(found, Verdict.DONE), strict=True)
-    others = Level.COARSE if search.precision is None and search.replications is None else Level.CONFIRMED
-    wanted = [place for place in range(len(found)) if search.simulate_all or is_promising(found, place, sort)]
-    with layouts.simulations(run) as simulations:
+    def simulate_promising(self) -> None:
+        """Each that is not far behind by its estimate, from few replications unless more were asked for."""
+        search, found = self.search, self.found
+        level = Level.COARSE if search.precision is None and search.replications is None else Level.CONFIRMED
+        wanted = [each for each in range(len(found)) if search.simulate_all or is_promising(found, each, search.sort)]
         for done, place in enumerate(wanted):
-            progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=answer(found)))
-            watcher = noted(progress, done, len(wanted), found[place].name)
-            found[place] = simulated(found[place], others, watcher)
-            progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
-        while (first := to_confirm(found, sort)) is not None:
-            place, many = found.index(first), len(wanted) + 1
-            found[place] = simulated(first, Level.CONFIRMED, noted(progress, len(wanted), many, first.name))
-            progress(Progress(done=many, total=many, found=found[place].found_line))
-        gained = _gained(layouts, found, sort, partial(simulated, level=Level.COARSE))
-        drafts = drafts_compared(layouts, found, search.users)
-    return replace(answer(found, gained, strict=run.strict), simulations=simulations, drafts=drafts)
+            self.progress(Progress(done=done, total=len(wanted), note=found[place].name, so_far=self.answer()))
+            self.simulate(place, level, noted(self.progress, done, len(wanted), found[place].name))
+            self.progress(Progress(done=done + 1, total=len(wanted), found=found[place].found_line))
 
+    def confirm(self) -> None:
+        """The first of the ranking, and what may come before it."""
+        while (first := to_confirm(self.found, self.search.sort)) is not None:
+            place, done = self.found.index(first), sum(each.row is not None for each in self.found)
+            self.simulate(place, Level.CONFIRMED, noted(self.progress, done, done + 1, first.name))
+            self.progress(Progress(done=done + 1, total=done + 1, found=self.found[place].found_line))
 
-def _gained(
-    layouts: Layouts, found: list[Layout], sort: str, simulated: Callable[[Layout], Layout]
-) -> Attribution | None:
-    """What the best gains over the base; layouts between them are simulated where they were only screened."""
-    best = ranked(found, sort)[0]
-    if best.row is None or not best.users:
-        return None
+    def simulate(self, place: int, level: Level, watcher: Watcher | None = None) -> Layout:
+        """One of them; under the users that were asked for, too."""
+        one, users = self.layouts.simulated(self.found[place], watcher, level), self.search.users
+        if users is not None:
+            one = replace(one, under=self.layouts.under(one, users, SHARED_REPLICATIONS))
+        self.found[place] = one
+        return one
 
-    def at(choice: Choice) -> Layout:
-        known = same_as(layouts.screened(choice), found)
-        assert known is not None, "every choice was listed"
-        place = found.index(known)
-        found[place] = simulated(found[place])
-        return found[place]
+    def gained(self) -> Attribution | None:
+        """What the best gains over the base; layouts between them are simulated where they were only screened."""
+        best = ranked(self.found, self.search.sort)[0]
+        if best.row is None or not best.users:
+            return None
 
-    return attribution(found[0], best, at, by_cost=sort in ("cost", "month"))
+        def at(choice: Choice) -> Layout:
+            known = same_as(self.layouts.screened(choice), self.found)
+            assert known is not None, "every choice was listed"
+            return self.simulate(self.found.index(known), Level.COARSE)
+
+        return attribution(self.found[0], best, at, by_cost=self.search.sort in ("cost", "month"))
 
 
 def remarks_on(axes: Sequence[Axis]) -> list[Block]:

@@ -60,6 +60,11 @@ class GPU:
             raise HeadcountError("flops_per_s has neither bf16 nor fp16; give one, which others are scaled from")
 
     @property
+    def is_amd(self) -> bool:
+        """Whether its kernels are ROCm's."""
+        return self.family.startswith(("cdna", "rdna"))
+
+    @property
     def title(self) -> str:
         """What its vendor sells it as; the catalog's name where nobody said."""
         return self.product or self.name

@@ -57,7 +57,7 @@ def host_memory(layout: KVLayout, arch: Architecture, gpu: GPU, settings: Memory
     if settings.kv_offloading_size is None:
         return None
     tp, pp = settings.tensor_parallel_size, settings.pipeline_parallel_size
-    is_kept_once = arch.is_mla and tp > 1 and pp == 1 and not gpu.family.startswith(("cdna", "rdna"))
+    is_kept_once = arch.is_mla and tp > 1 and pp == 1 and not gpu.is_amd
     rank_bytes = layout.block_bytes()  # vLLM takes the first stage's for all
     chunk_bytes = -(-rank_bytes * (1 if is_kept_once else tp * pp) // PAGE_BYTES) * PAGE_BYTES
     num_chunks = int(settings.kv_offloading_size * GIB) // chunk_bytes

@@ -11,6 +11,7 @@ from kvcache.layout.kv_layout import group_kinds
 from simulator.core import layout, sparse, types
 from simulator.core.gateway.arrays import gateway_arrays
 from simulator.core.gateway.layout import CLIENT
+from simulator.core.may_lag import may_lag
 from simulator.core.routing.arrays import has_index, routing_arrays
 from simulator.core.sglang.arrays import build_sglang_arrays
 from simulator.core.state import Arrays
@@ -96,7 +97,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         sglang=build_sglang_arrays(fleet, table, seed),
     )
     _initialise_engines(arrays, fleet, pools)
-    arrays.cursor["may_lag"] = router.choose is not None and _may_lag(arrays, log_steps=log_steps)
+    arrays.cursor["may_lag"] = router.choose is not None and may_lag(arrays, log_steps=log_steps)
     return arrays
 
 
@@ -311,20 +312,6 @@ def _fill_times(values: types.Pool, times: StepTimes) -> None:
         "stream_sequence_s", "cold_stalls", "cold_apart_s", "adapter_s", "adapter_load_s", "adapter_read_s",
     ):  # fmt: skip
         values[name] = getattr(times, name)
-
-
-def _may_lag(arrays: Arrays, *, log_steps: bool) -> bool:
-    """Whether nobody looks into engines but when requests come and end, and when samples are taken."""
-    routing, pools = arrays.routing[0], arrays.pools
-    is_looked_into = (
-        log_steps
-        or any(map(len, (arrays.clients, arrays.gateways, arrays.handovers)))
-        or any(routing[name] for name in ("sees_metrics", "sees_tokens", "sees_cache"))
-        or routing["next_scrape_s"] < math.inf
-    )
-    brings_a_token = (pools["engine"] == layout.VLLM) & (pools["takes_quiet_steps"] == 1)  # each step, at most
-    is_alone = (pools["ranks"] == 1) & (pools["connector"] == 0) & (pools["max_loras"] == 0)
-    return bool((brings_a_token & is_alone).all()) and not is_looked_into
 
 
 def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[np.void]:

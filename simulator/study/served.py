@@ -26,8 +26,8 @@ def safe_point(
         return None
     load = evaluator.load
     size = max(load.round(found.mean * users_low / users * (1 + 1e-9)), load.smallest)
-    count = math.ceil(requests / max(found.point.mean("num_requests"), 1))
-    return evaluator.point(size, max(min(count, len(found.pair[0].replications)), FEWEST))
+    most = len(found.pair[0].replications)
+    return evaluator.point(size, max(min(_enough(found.point, requests), most), FEWEST))
 
 
 def users_point(evaluator: Evaluator, size: float, *, is_confirmed: bool, replications: int | None = None) -> Point:
@@ -36,9 +36,13 @@ def users_point(evaluator: Evaluator, size: float, *, is_confirmed: bool, replic
     At most so many `replications`, where their number was asked for.
     """
     first = evaluator.point(max(evaluator.load.round(size), evaluator.load.smallest), FEWEST)
-    requests = REQUESTS if is_confirmed else COARSE_REQUESTS
-    count = math.ceil(requests / max(first.mean("num_requests"), 1))
+    count = _enough(first, REQUESTS if is_confirmed else COARSE_REQUESTS)
     return evaluator.point(first.size, min(count, replications or MOST))
+
+
+def _enough(point: Point, requests: int) -> int:
+    """Replications such as a point's that have so many requests."""
+    return math.ceil(requests / max(point.mean("num_requests"), 1))
 
 
 def served_json(point: Point | None) -> dict[str, object]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from conformance import scheduler as checker
+from conformance.cases.features import features, main_options
 from conformance.cases.scheduler_cases import (
     ABOUT,
     CASES,
@@ -24,8 +25,6 @@ from conformance.cases.scheduler_cases import (
     TWENTY,
     WATERMARK_ALONE,
     SchedulerCase,
-    features,
-    main_options,
     random_case,
     states_case,
 )

@@ -6,8 +6,6 @@ Each line of the input is a case as weights_probe takes it, with `max_loras`, `m
 line comes out for each: `{"name", "vllm", "bytes"}`, or `{"name", "vllm", "refused"}` with the reason.
 """
 
-import json
-import sys
 import tempfile
 from unittest.mock import MagicMock
 
@@ -15,6 +13,7 @@ import torch
 import vllm
 import vllm.lora.layers.fused_moe as experts
 import weights_probe
+from each_case import print_each
 from vllm.config import set_current_vllm_config
 from vllm.config.lora import LoRAConfig
 from vllm.lora.layers import BaseLayerWithLoRA
@@ -102,11 +101,5 @@ def measure(case):
     return {**line, "bytes": sum(held.values())}
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as cases:
-        for text in cases:
-            print(json.dumps(measure(json.loads(text))), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print_each(measure)

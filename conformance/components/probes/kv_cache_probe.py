@@ -17,7 +17,6 @@ A case with `quantization_config`, `latent` and the asked `kv_cache_dtype` is an
 
 import json
 import os
-import sys
 import tempfile
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -30,6 +29,7 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 import torch
 import vllm
+from each_case import print_each
 from gpu_stand_ins import PLATFORM, Kernels, LatentKernels, as_on_a_gpu, play_rank, set_kernels, without_kernels
 from made_layers import NUM_LAYERS, lay_out_layers, number_of
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -266,12 +266,6 @@ def whole_layer(quantization, cache, is_latent):
     return MLAAttention(4, 1.0, **widths, **backend, **shared)
 
 
-def main():
-    as_on_a_gpu()
-    with open(sys.argv[1], encoding="utf-8") as cases:
-        for text in cases:
-            print(json.dumps(measure(json.loads(text))), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    as_on_a_gpu()
+    print_each(measure)

@@ -7,16 +7,15 @@ Each line of the input is `{"name": ..., "config": ...}`, the config as in `conf
 with the reason. `parameters` counts by component, tied ones once; `buffers` are what a checkpoint holds besides them.
 """
 
-import json
 import os
 import re
-import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
 import transformers
+from each_case import print_each
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -97,11 +96,5 @@ def measure(case):
     }
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as cases:
-        for text in cases:
-            print(json.dumps(measure(json.loads(text))), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print_each(measure)

@@ -10,7 +10,6 @@ group only for its size. A line comes out for each: `{"name", "vllm", "elements"
 
 import json
 import os
-import sys
 import tempfile
 
 os.environ.update(
@@ -26,6 +25,7 @@ os.environ.update(
 import torch
 import vllm
 import vllm.distributed.parallel_state as ranks
+from each_case import print_each
 from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.model_loader.utils import initialize_model
@@ -97,11 +97,5 @@ def measure(case):
     }
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as cases:
-        for text in cases:
-            print(json.dumps(measure(json.loads(text))), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print_each(measure)

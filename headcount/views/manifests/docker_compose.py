@@ -5,13 +5,12 @@ from typing import Final
 from files.documents import Json, yaml_text
 from files.errors import HeadcountError
 from headcount.text.units import counted
-from headcount.views.manifests.fleet import PORT, PROBE_EVERY_S, TOKEN, DeployedFleet
+from headcount.views.manifests.fleet import MODEL_CACHE, PORT, PROBE_EVERY_S, TOKEN, DeployedFleet
 from headcount.views.manifests.folder import COMPOSE as FILE
 from headcount.views.manifests.folder import COMPOSE_NODE as NODE_FILE
 from headcount.views.manifests.folder import COMPOSE_ROUTER as ROUTER_FILE
 from headcount.views.manifests.folder import HAPROXY as CONFIG
 from headcount.views.manifests.haproxy import FOLDER, IMAGE, check_haproxy, config
-from headcount.views.manifests.kubernetes import CACHE
 from simulator.fleet.startup import GPUS_PER_NODE
 
 SHM_SIZE: Final = "16gb"
@@ -71,8 +70,8 @@ def _engine(fleet: DeployedFleet, place: int) -> Json:
         "image": fleet.image,
         "entrypoint": fleet.command,
         "command": [_literal(word) for word in fleet.args],
-        "environment": {**environment, TOKEN: f"${{{TOKEN}:-}}"},
-        "volumes": [f"model-cache:{CACHE}"],
+        "environment": {**environment, "HF_HOME": MODEL_CACHE, TOKEN: f"${{{TOKEN}:-}}"},
+        "volumes": [f"model-cache:{MODEL_CACHE}"],
         **({"shm_size": SHM_SIZE} if fleet.shm else {}),
         "deploy": {"resources": {"reservations": {"devices": [reserved]}}},
         "healthcheck": {

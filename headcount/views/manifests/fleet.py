@@ -24,6 +24,7 @@ from simulator.study.fleets.sizing import Sized
 
 PORT: Final = 8000  # of engines and of the router; vLLM's default
 TOKEN: Final = "HF_TOKEN"
+MODEL_CACHE: Final = "/model-cache"  # HF_HOME in the containers
 TOKEN_SECRET: Final = "hf-token"
 SLACK: Final = 3.0  # times the estimated start, before a server counts as failed: storage may be that much slower
 PROBE_EVERY_S: Final = 10  # Kubernetes' default period of probes
@@ -86,7 +87,7 @@ class DeployedFleet:
 
     @property
     def is_amd(self) -> bool:
-        return self.plan.gpu.title.startswith("AMD ")
+        return self.plan.gpu.is_amd
 
     @property
     def gpu_resource(self) -> str:

@@ -5,12 +5,11 @@ from typing import Final
 
 from files.documents import Json, yaml_text
 from headcount.text.units import counted
-from headcount.views.manifests.fleet import PORT, PROBE_EVERY_S, DeployedFleet
+from headcount.views.manifests.fleet import MODEL_CACHE, PORT, PROBE_EVERY_S, DeployedFleet
 from headcount.views.manifests.folder import HAPROXY as CONFIG
 from headcount.views.manifests.folder import KUBERNETES as FILE
 from headcount.views.manifests.haproxy import FOLDER, HEALTH_PORT, IMAGE, check_haproxy, config
 
-CACHE: Final = "/root/.cache/huggingface"  # of the engines' images, which run as root
 SHM_SIZE: Final = "16Gi"  # a limit, not a reservation: NCCL and the workers' queues use what they need
 
 Objects = Iterator[tuple[str, Json]]
@@ -73,7 +72,7 @@ def engines(fleet: DeployedFleet) -> Json:
 
 
 def _container(fleet: DeployedFleet) -> Json:
-    mounts = [{"name": "model-cache", "mountPath": CACHE}]
+    mounts = [{"name": "model-cache", "mountPath": MODEL_CACHE}]
     mounts += [{"name": "shm", "mountPath": "/dev/shm"}] if fleet.shm else []
     given = [{"name": name, "value": value} for name, value in fleet.environment.items()]
     return {
@@ -81,7 +80,7 @@ def _container(fleet: DeployedFleet) -> Json:
         "image": fleet.image,
         "command": fleet.command,
         "args": fleet.args,
-        "env": [*given, fleet.token_variable()],
+        "env": [*given, {"name": "HF_HOME", "value": MODEL_CACHE}, fleet.token_variable()],
         "ports": [{"name": "http", "containerPort": PORT}],
         "resources": {"limits": {fleet.gpu_resource: fleet.gpus}},
         "startupProbe": _probe(fleet.start_checks),

@@ -111,11 +111,24 @@ def _expert_layers(fields: Fields, kinds: Sequence[str]) -> list[bool]:
     if (fields.family.kinds == "kimi" or fields.family.lists_mlps) and (
         listed := fields.value(Names, "mlp_layer_types")
     ):
-        return [kind == "sparse" for kind in listed[: len(layers)]]
+        return _listed(fields, listed, len(kinds))
     if (numbers := fields.value(LayerNumbers, "moe_layers_enum")) is not None:  # Step 3.5
         sparse = {int(number) for number in numbers.split(",")}
+        if max(sparse) >= len(kinds):
+            raise fields.error(
+                f"moe_layers_enum names layer {max(sparse)} of {len(kinds)} hidden layers, counted from 0"
+            )
         return [layer in sparse for layer in layers]
     return _sparse_by_step(fields, layers)
+
+
+def _listed(fields: Fields, mlps: Sequence[str], num_layers: int) -> list[bool]:
+    """Which layers have experts, as `mlp_layer_types` says; draft layers may be listed behind."""
+    if len(mlps) not in (num_layers, num_layers + (fields.optional("num_nextn_predict_layers") or 0)):
+        raise fields.error(f"mlp_layer_types lists {len(mlps)} layers for {num_layers} hidden layers")
+    if unknown := sorted(set(mlps) - {"dense", "sparse"}):
+        raise fields.error(f"mlp_layer_types has {shortened(unknown[0])!r}; known: dense, sparse")
+    return [mlp == "sparse" for mlp in mlps[:num_layers]]
 
 
 def _sparse_by_step(fields: Fields, layers: range) -> list[bool]:

@@ -183,7 +183,7 @@ def _rotary_width(fields: Fields, layers: Sequence[Layer]) -> int:
 def _mean_rotary_width(fields: Fields, layers: Sequence[Layer]) -> int:
     """The mean of the tables; Step 3.5 lists the part of a head that turns by layer, Laguna names it by kind."""
     listed = fields.value(list[Part], "partial_rotary_factors")
-    if listed is None:
+    if not listed:
         kinds = {"sliding" if layer.attention.window else "full" for layer in layers if layer.attention}
         keys = (f"rope_parameters.{kind}_attention.partial_rotary_factor" for kind in sorted(kinds))
         listed = [fields.value(Part, key, "partial_rotary_factor") or 1.0 for key in keys]

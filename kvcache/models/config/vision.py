@@ -73,7 +73,8 @@ class _Encoder:
         self.text: Config = text if isinstance(text, Mapping) else {}
         self.width = self.size("hidden_size", "vt_hidden_size", "width")
         ratio = typed(vision.get("mlp_ratio", 0.0), Ratio, "vision_config", "mlp_ratio")
-        self.inner = self.size("intermediate_size", "vt_intermediate_size", default=int(self.width * ratio))
+        by_ratio = int(self.width * ratio) if ratio else None
+        self.inner = self.size("intermediate_size", "vt_intermediate_size", default=by_ratio)
         self.depth = self.size("num_hidden_layers", "vt_num_hidden_layers", "depth", "layers")
         self.patch = self.size("patch_size", default=14)
 

@@ -54,7 +54,8 @@ def under_longer_limits(question: FleetQuestion, how: RunContext) -> Nearest | N
 
 def _least_change(question: FleetQuestion, changes: "Changes", how: RunContext) -> Nearest | None:
     helpful = ((change, changed, first) for change, changed in changes(question) for first in _screened(changed)[:1])
-    for change, changed, first in islice(_far_cheaper(helpful) if changes is _limits else helpful, _SIMULATED):
+    tried = _far_cheaper(helpful, question.slo) if changes is _limits else helpful
+    for change, changed, first in islice(tried, _SIMULATED):
         found = sized(Tables(changed, how), first, Level.COARSE)
         if found.servers:
             return Nearest(change=change, sized=found, slo=changed.slo)
@@ -77,23 +78,25 @@ def in_fp8(question: FleetQuestion, best: Sized, simulations: Simulations | None
     return None
 
 
-def _far_cheaper(helpful: "Iterator[Helpful]") -> "Iterator[Helpful]":
-    """From the last limit on that costs far less than the one before: just above what is met, servers serve few."""
-    first = next(helpful, None)
-    if first is None:
-        return
-    options = _options(first[0])
-    rest = [each for each in helpful if _options(each[0]) == options]
-    costs = [each[2].usd_per_hour for each in (first, *rest)]
+def _far_cheaper(helpful: "Iterator[Helpful]", slo: SLO) -> "Sequence[Helpful]":
+    """From the last limit on that costs far less than the one before: just above what is met, servers serve few.
+
+    Of changes of the same limits as the first that helps.
+    """
+    found = list(helpful)
+    alike = [each for each in found if _kept_limits(each[1].slo, slo) == _kept_limits(found[0][1].slo, slo)]
+    costs = [first.usd_per_hour for _, _, first in alike]
     gains = takewhile(lambda pair: pair[1] < FAR_CHEAPER * pair[0], pairwise(costs))
-    yield from [first, *rest][sum(1 for _ in gains) :]
+    return alike[sum(1 for _ in gains) :]
 
 
-def _options(change: str) -> list[str]:
-    return [word for word in change.split() if word.startswith("--")]
+def _kept_limits(slo: SLO, of: SLO) -> tuple[bool, bool]:
+    """Whether the limit on TTFT is still the same, and that on TPOT."""
+    return slo.ttft_s == of.ttft_s, slo.tpot_s == of.tpot_s
 
 
 Helpful = tuple[str, FleetQuestion, Screened]
+"""A change, the question with it, and its cheapest layout."""
 Changes = Callable[[FleetQuestion], Iterator[tuple[str, FleetQuestion]]]
 
 

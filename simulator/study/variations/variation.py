@@ -14,6 +14,7 @@ from simulator.study.estimate import Estimate
 from simulator.study.fleets.disaggregation import PairTable
 
 FEW_USERS: Final = 10
+"""Few replications told 3 of the 6 that Llama-3.1-8B on one H100 serves with a mean context of 16,384 tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

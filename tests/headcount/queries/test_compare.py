@@ -283,28 +283,6 @@ def test_drafts_are_compared_by_a_list_in_which_null_stands_for_none() -> None:
     assert "; more users, too: " in str(found)
 
 
-def test_latencies_are_those_of_the_users_that_are_asked_for(answer: hc.CompareResult) -> None:
-    """Of every layout alike, whatever it serves; without --users each has its own load."""
-    args: dict[str, Any] = {"max_num_seqs": [2, 8], "users": 10, **QUICK}
-    asked = hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, **args)
-    assert [row["at_users_to_serve"]["in_flight"] > 0 for row in asked.rows()] == [True, True]
-    for layout in asked.layouts:
-        assert layout.under is not None and layout.row is not None and layout.row.safe_point is not None
-        assert layout.under.size == 10 != layout.row.safe_point.size
-        assert f"{100 * layout.under.attainment.mean:.4g}" in str(asked)
-    assert "with 10 users each" in str(asked)
-    assert asked.figures()["users"] == 10
-    assert all(row["at_users_to_serve"] is None for row in answer.rows())
-
-
-def test_users_that_are_asked_for_are_refused_beside_a_trace(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.jsonl"
-    row = {"input_length": 100, "output_length": 10, "hash_ids": [0]}
-    trace.write_text("".join(f"{json.dumps({'timestamp': 1000 * n, **row})}\n" for n in range(50)))
-    with pytest.raises(ValueError, match="--users cannot be set for a trace"):
-        hc.compare("qwen3-0.6b", "h100-sxm", gpus=1, workload=str(trace), users=10)
-
-
 def test_values_are_named_as_people_say_them() -> None:
     assert value_text("tensor_parallel_size", 2) == "TP 2"
     assert value_text("kv_cache_dtype", "fp8") == "KV fp8"

@@ -1,12 +1,10 @@
 """A plan's manifests: laws of every format. Formulas stand in for simulations."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +96,7 @@ def read_again(answer: PlanResult, text: str) -> tuple[object, ...]:
     plan = best.layout.plan
     with click.Context(command) as context:
         found = (read_sglang_args if "sglang" in plan.title.lower() else read_vllm_args)(text, context)
-    variables = tuple(each for each in found.pop("environment", ()) if not each.startswith("HF_TOKEN="))  # type: ignore[attr-defined]
+    variables = tuple(each for each in found.pop("environment", ()) if not each.startswith(("HF_TOKEN=", "HF_HOME=")))  # type: ignore[attr-defined]
     model = str(found.pop("model"))
     return resolve(model, plan.gpu, engine_args({**found, "environment": variables})).resolved
 
@@ -234,7 +232,9 @@ def test_alerts_ask_for_metrics_that_the_engine_has(asked: dict[str, Any]) -> No
         "vllm:time_to_first_token_seconds_count", "sglang:token_usage", "sglang:num_queue_reqs",
         "sglang:time_to_first_token_seconds_bucket", "sglang:time_to_first_token_seconds_count",
     }  # fmt: skip
+    promql: Any = import_module("promql_parser")
     for each in group["rules"]:
+        assert isinstance(promql.parse(each["expr"]), promql.BinaryExpr)
         named = set(re.findall(r"\b(?:vllm|sglang):\w+", each["expr"]))
         assert named and named <= known
         assert {name.split(":")[0] for name in named} == {asked.get("engine", "vllm")}
@@ -285,26 +285,6 @@ def test_a_plan_without_a_fleet_writes_nothing(headcount: Run, tmp_path: Path) -
 
 @pytest.mark.parametrize("asked", PLANS, ids=str)
 def test_kubernetes_objects_have_published_schemas(asked: dict[str, Any]) -> None:
-    validator = pytest.importorskip("kubernetes_validate", reason="needs pip install kubernetes-validate")
+    validator: Any = import_module("kubernetes_validate")
     for each in objects(planned(asked).manifests("kubernetes")[KUBERNETES]).values():
         validator.validate(each, "1.31", strict=True)
-
-
-@pytest.mark.parametrize(
-    ("router", "servers"), [("least-outstanding", 500), ("session-affinity", 500), ("session-affinity", 2000)]
-)
-def test_haproxy_and_promtool_take_what_is_written(router: str, servers: int, tmp_path: Path) -> None:
-    haproxy, promtool = shutil.which("haproxy"), shutil.which("promtool")
-    if haproxy is None or promtool is None:
-        pytest.skip("needs haproxy and promtool on the path")
-    answer = planned({"model": "llama-3.1-8b", "users": servers, "router": router})
-    answer.emit(tmp_path, "docker-compose")
-    variables = {"NODE_1": "127.0.0.1", "NODE_2": "127.0.0.2"}
-    text = re.sub(r" engine-(\d+):8000", r" 127.0.0.\1:8000", (tmp_path / CONFIG).read_text())
-    (tmp_path / CONFIG).write_text(text)
-    for words in (
-        [haproxy, "-c", "-f", str(tmp_path / CONFIG)],
-        [promtool, "check", "rules", str(tmp_path / "alerts.yaml")],
-    ):
-        ran = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
-        assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -294,3 +294,24 @@ def test_query_heads_may_be_listed_by_layer() -> None:
     assert [layer.attention.num_heads for layer in arch.layers if layer.attention] == [4, 6, 6, 4]
     with pytest.raises(ValueError, match="lists 1 layers for 4"):
         from_config({**config, "num_attention_heads_per_layer": [4]}, name="test")
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ({"mlp_layer_types": ["dense"]}, "mlp_layer_types lists 1 layers for 4 hidden layers"),
+        ({"mlp_layer_types": ["dense"] * 5}, "mlp_layer_types lists 5 layers for 4 hidden layers"),
+        ({"mlp_layer_types": ["dense", "moe", "sparse", "sparse"]}, "mlp_layer_types has 'moe'; known: dense, sparse"),
+        ({"moe_layers_enum": "2,3,4"}, "moe_layers_enum names layer 4 of 4 hidden layers, counted from 0"),
+        ({"moe_layers_enum": "2;3"}, "moe_layers_enum is '2;3'"),
+    ],
+)
+def test_lists_of_experts_that_are_not_of_these_layers_are_refused(listed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        from_config({**STEP, **listed}, name="test")
+
+
+def test_draft_layers_may_be_listed_behind() -> None:
+    listed = ["dense", "dense", "sparse", "sparse", *["dense"] * STEP["num_nextn_predict_layers"]]
+    arch = from_config({**STEP, "mlp_layer_types": listed}, name="test")
+    assert [layer.experts is not None for layer in arch.layers] == [False, False, True, True]

@@ -78,3 +78,9 @@ def test_a_width_that_is_no_number_is_one_line_that_names_it() -> None:
     config = {"model_type": "gemma3", "text_config": TEXT, "vision_config": {**SIGLIP, "hidden_size": "wide"}}
     with pytest.raises(ValueError, match="vision_config: hidden_size is 'wide'; it must be a whole number"):
         from_config(config, name="test")
+
+
+def test_an_encoder_without_the_width_of_its_mlps_is_refused() -> None:
+    config = {"model_type": "gemma3", "text_config": TEXT, "vision_config": {**SIGLIP, "intermediate_size": None}}
+    with pytest.raises(ValueError, match="vision_config: intermediate_size"):
+        vision_parameters(config)
