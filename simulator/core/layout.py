@@ -98,6 +98,8 @@ REPLICA = record(
         ("quiet_in_window", "i4"),  # of those, how many are shorter than the window
         ("quiet_context", "i8"),  # their sums in the plan of the latest step
         ("quiet_window_context", "i8"),
+        ("num_due", "i4"),  # quiet ones whose blocks change in this step: in line in `running`, behind the others
+        ("next_due", "i4"),  # of those, how many have had their turn
         ("num_admitted", "i4"),
         ("restless_until", "i8"),  # the step from which requests may be quiet again
         ("num_waiting", "i4"),

@@ -76,12 +76,11 @@ def release_blocks(a: Arrays, replica: int, req: Request) -> None:
 
 
 @kernel
-def free_skipped(a: Arrays, replica: int, request: int) -> None:
-    """Give back what lies before each window, counted from the tokens whose steps are over."""
+def free_skipped(a: Arrays, replica: int, request: int, processed: int) -> None:
+    """Give back what lies before each window, counted from the tokens whose steps are over (`processed`)."""
     state = a.replicas[replica]
     p = a.pools[state.pool]
     req = a.requests[request]
-    processed = max(req.computed - req.in_flight, 0)
     if processed < a.skip_at[req.row]:
         return
     skip_at, skipped = p.max_model_len, 0

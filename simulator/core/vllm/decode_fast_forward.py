@@ -111,11 +111,11 @@ def end_of_quiet(req: Request, p: Pool) -> int:
 
 @kernel
 def may_stay(state: Replica, p: Pool, req: Request) -> bool:
-    """Whether all that the next step must do for a quiet request is to fill a block or to take one.
+    """Whether all that the next step must do for a quiet request is to fill, to take or to let go of blocks.
 
     What is cached on delivery was then cached when the step after was scheduled.
     """
-    if p.in_segments == 0 or p.num_windows > 0 or req.computed < p.window:
+    if p.in_segments == 0 or req.computed < p.window:
         return False
     return bool(req.computed + state.step - req.quiet_since + MIN_STEPS <= end_of_quiet(req, p))
 
@@ -145,27 +145,83 @@ def wake_due(a: Arrays, replica: int) -> int:
 
 
 @kernel
-def pass_boundaries(a: Arrays, replica: int) -> None:
-    """Give quiet requests the blocks that the next step fills or takes, and file them under the step after."""
-    state = a.replicas[replica]
-    p = a.pools[state.pool]
-    step = state.step + 1
+def pass_all(a: Arrays, replica: int) -> None:
+    """`pass_boundary` for all that are due in the next step: without windows nothing is let go of, so in any order."""
+    step = a.replicas[replica].step + 1
     request = a.decode_fast_forward[replica, step % CALENDAR_STEPS]
     a.decode_fast_forward[replica, step % CALENDAR_STEPS] = NONE
     while request != NONE:
-        req = a.requests[request]
-        following = req.next
+        following = a.requests[request].next
         prefetch(a.requests, following)
-        computed = req.computed + step - req.quiet_since
-        if computed > req.num_blocks * p.block_size:
-            blocks.grow(a, replica, request, req.num_blocks + 1)
-        known = req.prompt + req.output + max(state.completed_step - req.quiet_since, 0)
-        blocks.cache_known(a, replica, request, min(computed, known))
-        req.quiet_until = quiet_until(req, p)
-        bucket = (step + min(max(req.quiet_until - computed, 0), CALENDAR_STEPS - 1) + 1) % CALENDAR_STEPS
-        req.next = a.decode_fast_forward[replica, bucket]
-        a.decode_fast_forward[replica, bucket] = request
+        pass_boundary(a, replica, request, step)
         request = following
+
+
+@kernel
+def line_up(a: Arrays, replica: int) -> None:
+    """Put those that are due in the next step, by admission, behind the requests in `running`."""
+    state = a.replicas[replica]
+    bucket = (state.step + 1) % CALENDAR_STEPS
+    request = a.decode_fast_forward[replica, bucket]
+    a.decode_fast_forward[replica, bucket] = NONE
+    first = end = state.num_running - state.num_quiet
+    while request != NONE:
+        req = a.requests[request]
+        place = end
+        while place > first and a.requests[a.running[replica, place - 1]].admission > req.admission:
+            a.running[replica, place] = a.running[replica, place - 1]
+            place -= 1
+        a.running[replica, place] = request
+        end += 1
+        request = req.next
+    state.num_due = end - first
+
+
+@kernel
+def pass_before(a: Arrays, replica: int, admission: int) -> None:
+    """`pass_boundary` for those in line that were admitted before: blocks are let go of in the order of `running`."""
+    state = a.replicas[replica]
+    while state.next_due < state.num_due:
+        request = a.running[replica, state.num_running - state.num_quiet + state.next_due]
+        if a.requests[request].admission > admission:
+            return
+        pass_boundary(a, replica, request, state.step)
+        state.next_due += 1
+
+
+@kernel
+def free_skipped(a: Arrays, replica: int, request: int) -> None:
+    """Give back what lies before a running request's windows, after those in line whose turn is before."""
+    req = a.requests[request]
+    pass_before(a, replica, req.admission)
+    blocks.free_skipped(a, replica, request, max(req.computed - req.in_flight, 0))
+
+
+@kernel
+def pass_boundary(a: Arrays, replica: int, request: int, step: int) -> None:
+    """Give a quiet request the blocks that a step fills or takes, take what lies before each window, and file it anew.
+
+    The step that must look at it next has it then.
+    """
+    state = a.replicas[replica]
+    p = a.pools[state.pool]
+    req = a.requests[request]
+    computed = req.computed + step - req.quiet_since
+    num_delivered = max(state.completed_step - req.quiet_since, 0)
+    processed = req.computed - req.in_flight + num_delivered
+    if p.num_windows > 0:
+        blocks.free_skipped(a, replica, request, processed)
+    if computed > req.num_blocks * p.block_size:
+        blocks.grow(a, replica, request, req.num_blocks + 1)
+    blocks.cache_known(a, replica, request, min(computed, req.prompt + req.output + num_delivered))
+    req.quiet_until = quiet_until(req, p)
+    num_steps = max(req.quiet_until - computed, 0) + 1
+    if p.num_windows > 0:
+        num_steps = min(num_steps, max(a.skip_at[req.row] - processed, 1))
+        req.quiet_until = min(req.quiet_until, a.skip_at[req.row])
+    bucket = (step + min(num_steps, CALENDAR_STEPS)) % CALENDAR_STEPS
+    req.next = a.decode_fast_forward[replica, bucket]
+    a.decode_fast_forward[replica, bucket] = request
 
 
 @kernel
@@ -189,13 +245,20 @@ def look_ahead(a: Arrays, replica: int) -> None:
 
 @kernel
 def open_step(a: Arrays, replica: int) -> bool:
-    """Let those rise that the step must see; whether the others may rest. If not, all rise, and stay up for a while."""
+    """Let those rise that the step must see; whether the others may rest. If not, all rise, and stay up for a while.
+
+    Where they may, `pass_before` must follow for those in line.
+    """
     state = a.replicas[replica]
     p = a.pools[state.pool]
+    state.num_due = state.next_due = 0
     if state.step < state.restless_until or p.takes_quiet_steps == 0 or a.cursor[0].log_steps == 1:
         return False
     if suffices(state, p, a.running, a.requests, replica, wake_due(a, replica)):
-        pass_boundaries(a, replica)
+        if p.num_windows == 0:
+            pass_all(a, replica)
+        else:
+            line_up(a, replica)
         return True
     wake(a, replica, CALENDAR_STEPS)
     if suffices(state, p, a.running, a.requests, replica, 0):

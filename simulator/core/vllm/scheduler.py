@@ -140,7 +140,7 @@ def schedule_running(a: Arrays, replica: int, slot: int) -> tuple[int, int, int]
             continue
         num_tokens, num_cached = req.computed + tokens, req.cached_blocks
         if p.num_windows > 0:
-            blocks.free_skipped(a, replica, request)
+            decode_fast_forward.free_skipped(a, replica, request)
         if p.num_states > 0:
             req.checkpoint = states.leaves_checkpoint(p, req, req.computed, num_tokens)
         num_slots = min(num_tokens + p.lookahead_tokens, p.max_model_len)
@@ -187,6 +187,7 @@ def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
         state.threshold = 0  # nobody to starve
     budget, num_preempted, any_prefills = schedule_running(a, replica, slot)
     if is_enough:
+        decode_fast_forward.pass_before(a, replica, state.num_admitted)
         decode_fast_forward.close_step(state, p, a.running, a.requests, a.decode_fast_forward, replica)
     state.block_reason = NOT_BLOCKED
     if num_preempted == 0 and p.connector > 0:
