@@ -235,6 +235,8 @@ def test_an_unknown_checkpoint_is_met_with_the_command_that_fetches_its_config()
 def test_a_model_that_is_known_not_to_be_modelled_says_why() -> None:
     with pytest.raises(UnknownNameError, match=r"embeddings of n-grams .* take another model"):
         load_model("deepseek-ai/DeepSeek-V4.1-Flash")
+    with pytest.raises(UnknownNameError, match="'openai/whisper-large-v3' is not modelled: it turns speech into text"):
+        load_model("openai/whisper-large-v3")
 
 
 def test_tags_of_other_tools_find_the_model() -> None:
