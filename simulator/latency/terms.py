@@ -382,7 +382,7 @@ def expert_format(scheme: QuantizationScheme) -> str:
     if scheme.gemm_dtype in ("int8", "fp8"):
         return scheme.gemm_dtype
     # Integers that are unpacked on the way to 16 bits (Marlin) go as those of 4 bits do.
-    return {"mxfp4": "mxfp4", "nvfp4": "fp4"}.get(scheme.name, "int4")
+    return {"mxfp4": "mxfp4", "mxfp4-all": "mxfp4", "nvfp4": "fp4"}.get(scheme.name, "int4")
 
 
 def sampling(rank: Rank, sampled: FloatArray) -> dict[str, FloatArray]:

@@ -11,6 +11,7 @@ from files.names import one_line, shortened
 from files.schema import Lenient, typed
 from kvcache.formats.quantization import find_quantization
 from kvcache.models.config.fields import Size, Word
+from kvcache.models.config.quark import quark_formats
 from kvcache.shape.architecture import DeclaredKVCache
 
 Spared = Annotated[list[str], Meta(max_length=200_000, description="a list of names, at most 200,000")]
@@ -39,6 +40,20 @@ class _Module(Lenient, frozen=True, kw_only=True):
     group_size: Group | None = None
 
 
+class _QuarkTensor(Lenient, frozen=True, kw_only=True):
+    dtype: Word | None = None
+    qscheme: Word | None = None
+    group_size: Group | None = None
+    block_size: list[Size] | None = None
+    symmetric: bool | None = None
+    scale_format: Word | None = None
+
+
+class _QuarkModule(Lenient, frozen=True, kw_only=True):
+    weight: _QuarkTensor | list[_QuarkTensor] | None = None
+    input_tensors: _QuarkTensor | list[_QuarkTensor] | None = None
+
+
 class _Level(Lenient, frozen=True, kw_only=True):
     quant_method: Word | None = None
     quant_algo: Word | None = None
@@ -54,6 +69,9 @@ class _Level(Lenient, frozen=True, kw_only=True):
     llm_int8_skip_modules: Spared | None = None
     quantized_layers: dict[str, _Module] | None = None
     dynamic: dict[str, _Module] | None = None
+    exclude: Spared | None = None
+    global_quant_config: _QuarkModule | None = None
+    layer_quant_config: dict[str, _QuarkModule] | None = None
 
 
 class _Quantization(_Level, frozen=True, kw_only=True):
@@ -119,9 +137,13 @@ def native_quantization(quantization: Mapping[str, object] | None) -> str | None
 def _of_whole_matrices(method: str, quantization: ReadJson) -> str:
     if method == "fp8":
         return _fp8(quantization)
-    names = {"fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}
+    names = {"fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "mxfp8": "mxfp8"}  # the last: as ModelOpt's, in vLLM 0.33
+    if method == "quark" and (whole := quark_formats(quantization)):
+        return whole["*"]
     if method not in names:
-        known = ", ".join(sorted([*names, "awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt"]))
+        known = ", ".join(
+            sorted([*names, "awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "modelopt", "quark"])
+        )
         raise HeadcountError(f"quantization_config: quant_method {method!r} is not modelled; known: {known}")
     return names[method]
 
@@ -142,6 +164,8 @@ def mixed_formats(quantization: ReadJson) -> dict[str, str]:
         }
         whole = named.pop("Linear", None)  # a class; names go before it (vLLM find_matched_target)
         return named if whole is None else {**named, "*": whole}
+    if method == "quark" and [*(own := quark_formats(quantization))] != ["*"]:
+        return own
     overrides = quantization.get("dynamic") or {} if method == "gptq" else {}
     kept = {name.removeprefix("+:"): own for name, own in overrides.items() if not name.startswith("-:")}
     found = {f"re:{name}": _integers(method, {**quantization, **own}) for name, own in kept.items()}
@@ -157,7 +181,7 @@ def left_out(quantization: ReadJson) -> list[str]:
     ]
 
 
-_KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers", "llm_int8_skip_modules")
+_KEYS = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers", "llm_int8_skip_modules", "exclude")
 _MODELOPT = {  # vLLM 0.32 layers/quantization/modelopt.py (LINEAR_ALGOS)
     "FP8": "fp8-tensor", "NVFP4": "nvfp4", "W4A16_NVFP4": "nvfp4-w4a16", "MXFP8": "mxfp8", "FP8_PB_WO": "fp8-block",
     "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
@@ -256,7 +280,7 @@ def _packed_group(quantization: ReadJson, first: ReadJson) -> str:
 
 def _floats(weights: Mapping[str, object], bits: int) -> str:
     if bits == 4:
-        return "mxfp4" if weights.get("group_size") == 32 else "nvfp4"
+        return "mxfp4-all" if weights.get("group_size") == 32 else "nvfp4"
     return {"tensor": "fp8-tensor", "block": "fp8-block"}.get(str(weights.get("strategy")), "fp8")
 
 

@@ -61,7 +61,7 @@ def test_a_quantized_checkpoint_is_its_model_in_its_own_format(name: str, base: 
     for spelling in (name, name.lower(), name.rsplit("/", maxsplit=1)[-1]):
         found = load_model(spelling)
         assert found.name == name
-        assert found.native_quantization in quantization_names()
+        assert find_quantization(str(found.native_quantization))
         fields = ("layers", "native_quantization", "unquantized", "lm_head_format", "declared_kv_cache")
         own = {field: getattr(found, field) for field in fields}
         assert found == replace(load_model(base), name=name, **own)

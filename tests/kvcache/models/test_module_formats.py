@@ -54,6 +54,16 @@ def test_each_layer_that_a_list_leaves_out_costs_what_its_16_bits_do(layers: set
     assert arch.unquantized == (("attention",) if len(layers) == NUM_LAYERS else ())
 
 
+MXFP4 = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
+PER_CHANNEL, PER_TENSOR = ({"dtype": "fp8_e4m3", "qscheme": f"per_{what}"} for what in ("channel", "tensor"))
+
+
+def quark(weight: Any, by_layer: Any = None, *, inputs: Any = None, exclude: Any = ()) -> dict[str, Any]:
+    whole = {"weight": weight, "input_tensors": inputs}
+    lists = {"layer_quant_config": by_layer or {}, "exclude": [*exclude, "lm_head"]}
+    return {"quant_method": "quark", "global_quant_config": whole, **lists}
+
+
 FP8, FP4 = {"quant_algo": "FP8"}, {"quant_algo": "W4A16_NVFP4", "group_size": 16}
 GROUPS = {
     "a": {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}},
@@ -89,6 +99,20 @@ GROUPS = {
         ({"quant_algo": "FP8", "kv_cache_scheme": "FP8", "producer": {"name": "modelopt"}, "ignore": ["lm_head"]},
          "fp8-tensor", "fp8-tensor", "fp8-tensor"),  # without a quant_method
         ({"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["*.self_attn*"]}}, "nvfp4", "", "nvfp4"),
+        ({"quant_method": "mxfp8", "weight_block_size": [1, 32], "ignored_layers": ["lm_head"]},
+         "mxfp8", "mxfp8", "mxfp8"),
+        (quark(MXFP4, exclude=["*.self_attn*"]), "mxfp4-all", "", "mxfp4-all"),
+        (quark(MXFP4, {"*.self_attn.*": {"weight": PER_CHANNEL, "input_tensors": PER_CHANNEL}}),
+         "mxfp4-all", "fp8", "mxfp4-all"),
+        (quark(None, {"*.mlp.*": {"weight": MXFP4}}), "mxfp4-all", "", "mxfp4-all"),
+        (quark([{"dtype": "fp4", "qscheme": "per_group", "group_size": 16}, {"dtype": "fp8_e4m3"}]),
+         "nvfp4", "nvfp4", "nvfp4"),
+        (quark(PER_TENSOR, inputs=PER_TENSOR), "fp8-tensor", "fp8-tensor", "fp8-tensor"),
+        (quark({"dtype": "uint4", "qscheme": "per_group", "group_size": 32, "symmetric": False}),
+         "awq-g32", "awq-g32", "awq-g32"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": {
+            "targets": ["Linear"], "weights": {"num_bits": 4, "type": "float", "group_size": 32}}}},
+         "mxfp4-all", "mxfp4-all", "mxfp4-all"),
     ],
 )  # fmt: skip
 def test_every_module_has_the_format_that_the_config_gives_it(
@@ -104,6 +128,59 @@ def test_formats_that_differ_by_module_are_said() -> None:
     assert ("weight formats", "nvfp4-w4a16, fp8-tensor") in {row[:2] for row in rows}
     rows = memory_budget(load_model("nvidia/Qwen3.6-27B-NVFP4"), find_gpu("h100-sxm"), quantization="fp8").assumptions
     assert "weight formats" not in {row[0] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("weight", "native"),
+    [
+        ({"dtype": "int8", "qscheme": "per_channel"}, "int8"), (PER_CHANNEL, "fp8"),
+        ({"dtype": "fp8_e4m3", "qscheme": "per_block", "block_size": [128, 128]}, "fp8-block"),
+        ({**MXFP4, "dtype": "fp8_e4m3"}, "mxfp8"),
+    ],
+)  # fmt: skip
+def test_quark_s_8_bits_are_told_apart(weight: dict[str, Any], native: str) -> None:
+    assert read(**quark(weight, inputs={"dtype": weight["dtype"]})).native_quantization == native
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        {"dtype": "int8", "qscheme": "per_channel"},  # without inputs in 8 bits
+        {"dtype": "fp6_e3m2", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"},
+        {**MXFP4, "group_size": 64}, {"dtype": "fp8_e4m3", "qscheme": "per_block", "block_size": [64, 64]},
+        [{"dtype": "fp8_e4m3", "qscheme": "per_tensor"}, {"dtype": "int4", "qscheme": "per_channel"}],
+    ],
+)  # fmt: skip
+def test_quark_s_formats_that_are_not_modelled_are_refused(weight: Any) -> None:
+    with pytest.raises(ValueError, match=r"weights of quark as .* are not modelled; known: fp4 in groups of 32"):
+        read(**quark(weight))
+
+
+@pytest.mark.parametrize("method", ["quark", "ascend", "auto-round", "torchao"])
+def test_a_method_that_says_nothing_that_is_known_is_refused_rather_than_counted_in_16_bits(method: str) -> None:
+    with pytest.raises(ValueError, match=f"quant_method '{method}' is not modelled"):
+        read(quant_method=method)
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [
+        # Files less draft layers, encoders, a copy of the head; sources: the models' files of the catalog.
+        ("Inferact/Qwen3.8-27B-NVFP4", 26.381 - 0.850), ("Inferact/Qwen3.8-2.4T-A95B-NVFP4", 1447.27 - 15.74),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", 32.7), ("nvidia/NVIDIA-Nemotron-3-Nano-4B-FP8", 4.92 * 1.0737),
+        ("google/gemma-4-31B-it-qat-w4a16-ct", 20.45), ("MiniMaxAI/MiniMax-M3-MXFP8", 444 - 2),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512-NVFP4", 403.2 - 5.1), ("amd/Kimi-K2.5-MXFP4", 557),
+        ("mistralai/Mistral-Small-4-119B-2603-NVFP4", 70.8 - 0.83),
+    ],
+)  # fmt: skip
+def test_builds_in_other_formats_take_what_their_files_take(name: str, gigabytes: float) -> None:
+    assert weights(load_model(name)) / 1e9 == pytest.approx(gigabytes, rel=0.01)
+
+
+def test_nvidia_s_minimax_m3_packs_experts_in_4_bits_and_all_else_in_8() -> None:
+    formats = {pair for layer in load_model("nvidia/MiniMax-M3-NVFP4").layers for pair in layer.formats}
+    packed = {f"{part}.{side}" for part in ("attention", "shared_experts", "mlp") for side in ("in", "out")}
+    assert dict(formats) == dict.fromkeys(packed, "mxfp8") | {"mlp.extra": "none"}
 
 
 def test_a_mixed_checkpoint_without_its_list_says_where_it_is() -> None:
