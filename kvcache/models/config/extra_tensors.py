@@ -10,7 +10,7 @@ RESIDUAL = "residual"  # what Gemma adds around the residual stream
 
 
 def read_extra_tensors(fields: Fields, num_layers: int) -> tuple[ExtraTensor, ...]:
-    """Of Gemma 3n, Gemma 4, Nemotron-H, Kimi-K3, DeepSeek-V4; splits as vLLM 0.32 models/gemma3n, models/gemma4."""
+    """Of the families in `_READERS`; splits as vLLM 0.32 models/gemma3n, models/gemma4."""
     reader = _READERS.get(fields.model_type)
     return () if reader is None else tuple(reader(fields, num_layers))
 
@@ -99,10 +99,20 @@ def _hyper_connections(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]
     yield ExtraTensor(component="router", rows=words, cols=chosen, count=by_word, place="first", element_bytes=4)
 
 
+def _experts_of_images(fields: Fields, num_layers: int) -> Iterator[ExtraTensor]:
+    """ERNIE 4.5 VL's: in memory, since tokens of text never go there. Source: vLLM 0.33, models/ernie45_vl_moe.py."""
+    experts = fields.integer("vision_moe_num_experts", "moe_num_experts")
+    matrices = 3 * fields.integer("vision_moe_intermediate_size") * fields.hidden_size
+    yield ExtraTensor(component="vision", rows=experts * matrices, place="moe_layer", split="rows")
+    yield ExtraTensor(component="vision", rows=experts * (fields.hidden_size + 1), place="moe_layer", element_bytes=4)
+
+
 _READERS: Mapping[str, Callable[[Fields, int], Iterator[ExtraTensor]]] = {
     "gemma3n_text": _gemma3n,
     "gemma4_text": _gemma4,
     "nemotron_h": _latent_experts,
+    "ernie4_5_moe_vl": _experts_of_images,
+    "ernie4_5_vl_moe_text": _experts_of_images,
     "kimi_linear": _kimi,
     "deepseek_v4": _hyper_connections,
 }

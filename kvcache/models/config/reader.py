@@ -40,6 +40,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     outer = Fields(config, name, FALLBACK)
     nested = outer.value(Table, "text_config", "llm_config")
     text = {**config, **(nested or {})}
+    text |= _first(text)
     text["model_type"] = _SAME_LAYERS.get(str(text.get("model_type")), text.get("model_type"))
     fields = Fields(text, name, family_of(Fields(text, name, FALLBACK).model_type))
     refuse_unread(fields, outer.model_type)
@@ -75,6 +76,14 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     )
 
 
+def _first(text: Json) -> Json:
+    """ERNIE 4.5 VL lists what its experts of words have, then what those of images have."""
+    listed = {key: value for key, value in text.items() if key.startswith("moe_") and isinstance(value, list) and value}
+    is_such = str(text.get("model_type")) in ("ernie4_5_moe_vl", "ernie4_5_vl_moe_text")
+    seen = {f"vision_{key}": value[-1] for key, value in listed.items()}
+    return {key: value[0] for key, value in listed.items()} | seen if is_such else {}
+
+
 def _attention_traits(fields: Fields) -> Json:
     family = fields.family
     bias = fields.flag("attention_bias", "qkv_bias", "use_qkv_bias", *_biases(fields))
@@ -103,7 +112,9 @@ def _attention_traits(fields: Fields) -> Json:
 
 def _mlp_traits(fields: Fields) -> Json:
     family = fields.family
-    balanced = fields.raw("topk_method") == "noaux_tc" or fields.flag("use_routing_bias")
+    balanced = fields.raw("topk_method") == "noaux_tc" or fields.flag(
+        "use_routing_bias", "moe_router_enable_expert_bias"
+    )
     return {
         "gated_mlp": family.gated_mlp,
         "mlp_bias": family.mlp_bias or fields.flag("mlp_bias", *_biases(fields)),

@@ -219,6 +219,66 @@ def _glm4v(encoder: _Encoder) -> int:
     return embedding + encoder.depth * layer + 2 * width + joined + merger
 
 
+def _glm_ocr(encoder: _Encoder) -> int:
+    """As GLM-4V's, with biases and norms of queries and keys; the merger is three times as wide as what it gives."""
+    width, inner, out = encoder.width, encoder.inner, encoder.size("out_hidden_size")
+    attention = 4 * (width * width + width) + 2 * width // encoder.size("num_heads")
+    layer = attention + 3 * width * inner + 2 * inner + width + 2 * width
+    joined = encoder.merged_patches(encoder.size("spatial_merge_size")) * out + out
+    merger = out * out + 2 * out + 3 * out * 3 * out
+    return (_frame_pixels(encoder) + 1) * width + encoder.depth * layer + width + joined + merger
+
+
+def _paddleocr_vl(encoder: _Encoder) -> int:
+    width, merged = encoder.width, encoder.merged_patches(encoder.size("spatial_merge_size"))
+    embedding = encoder.patch_pixels * width + width + encoder.patches * width
+    projector = 2 * width + merged * merged + merged + merged * encoder.text_width + encoder.text_width
+    return embedding + encoder.layers + 2 * width + projector
+
+
+def _muse_glimmer(encoder: _Encoder) -> int:
+    width, config = encoder.width, encoder.config
+    positions = encoder.size("pos_emb_height") * encoder.size("pos_emb_width")
+    embedding = (encoder.patch_pixels * encoder.size("patch_temporal") + positions) * width + 4 * width
+    hidden = typed(config.get("projector_hidden_size", 4096), Size, "config.json", "projector_hidden_size")
+    joined = encoder.merged_patches(encoder.size("merge_size"))
+    return embedding + encoder.layers + (joined + hidden + encoder.text_width) * hidden
+
+
+def _ernie_vl(encoder: _Encoder) -> int:
+    """Neighbouring pieces, then neighbouring frames, each through two layers and a norm."""
+    width, text = encoder.width, encoder.text_width
+    joined = encoder.merged_patches(encoder.size("spatial_merge_size"))
+    frames = encoder.size("temporal_merge_size") * joined
+    resampler = 3 * joined * joined + frames * joined + 8 * joined + joined * text + 2 * text
+    return encoder.patch_pixels * width + encoder.layers + 2 * width + resampler
+
+
+def _lfm2_vl(encoder: _Encoder) -> int:
+    width, config = encoder.width, encoder.config
+    hidden = typed(config.get("projector_hidden_size", 2560), Size, "config.json", "projector_hidden_size")
+    joined = encoder.merged_patches(config.get("downsample_factor", 2))
+    norm = 2 * joined if config.get("projector_use_layernorm", True) else 0
+    projector = norm + joined * hidden + hidden + hidden * encoder.text_width + encoder.text_width
+    embedding = encoder.patch_pixels * width + width + encoder.size("num_patches") * width
+    return embedding + encoder.layers + 2 * width + projector
+
+
+def _deepencoder(encoder: _Encoder) -> int:
+    """SAM-ViT-B with its neck and two convolutions, and behind them CLIP-L, or Qwen2-0.5B with 400 queries."""
+    sam = 3 * 16**2 * 768 + 768 + 64**2 * 768
+    positions = 8 * 2 * (2 * 14 - 1) * 64 + 4 * 2 * (2 * 64 - 1) * 64  # of windows, of layers that see everything
+    sam += 12 * (4 * (768**2 + 768) + 2 * 768 * 3072 + 3072 + 768 + 4 * 768) + positions
+    sam += 768 * 256 + 9 * 256 * 256 + 4 * 256 + 9 * 256 * 512
+    text, widths = encoder.text_width, encoder.vision.get("width")
+    if isinstance(widths, Mapping) and "qwen2-0-5b" in widths:
+        layer = 2 * 896**2 + 896 + 2 * (896 * 128 + 128) + 3 * 896 * 4864 + 2 * 896
+        return sam + 9 * 512 * 896 + 24 * layer + 896 + 400 * 896 + 896 * text + 2 * text
+    clip = 3 * 14**2 * 1024 + (1 + 257) * 1024 + 2 * 1024
+    clip += 24 * (4 * (1024**2 + 1024) + 2 * 1024 * 4096 + 4096 + 1024 + 4 * 1024)
+    return sam + 9 * 512 * 1024 + clip + 2048 * text + 3 * text
+
+
 def _step3p7(encoder: _Encoder) -> int:
     """Scales behind attention and MLP; two convolutions of 3 × 3 that double the width lead into the projector."""
     width = encoder.width
@@ -286,12 +346,20 @@ def _gemma3n(encoder: _Encoder) -> int:
 
 
 _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
+    "deepseek_vl_v2": _deepencoder,
+    "ernie4_5_moe_vl": _ernie_vl,
+    "ernie4_5_vl_moe": _ernie_vl,
+    "lfm2_vl": _lfm2_vl,
+    "muse_glimmer": _muse_glimmer,
+    "paddleocr_vl": _paddleocr_vl,
     "gemma3": _siglip,
     "gemma3n": _gemma3n,
     "gemma4": _gemma4,
     "gemma4_unified": _gemma4_unified,
     "glm4v": _glm4v,
     "glm4v_moe": _glm4v,
+    "glm_ocr": _glm_ocr,
+    "intern_s2_preview": _qwen3_vl,
     "kimi_k25": _moonvit,
     "kimi_k3": _kimi_k3,
     "kimi_vl": _moonvit,

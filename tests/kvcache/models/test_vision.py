@@ -1,5 +1,6 @@
 """How many parameters an image encoder has."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
 from kvcache.models.config.vision import vision_parameters
+from kvcache.shape.parameters import active_parameters, total_parameters
 
 TEXT: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -31,6 +33,11 @@ SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "p
         ("zai-org/Glyph", 892_498_432),
         ("step-3.7-flash", 1_981_014_784),
         ("google/gemma-4-12B-it", 52_379_904),
+        # transformers 5.19, their own classes on torch's meta device.
+        ("zai-org/GLM-OCR", 434_120_192),
+        ("PaddlePaddle/PaddleOCR-VL", 412_987_248 + 25_960_192),
+        ("meta-models/Muse-Glimmer-30B", 1_921_845_760),
+        ("baidu/ERNIE-4.5-VL-28B-A3B-PT", 630_433_280 + 144_225_280),
         # vLLM 0.32, SiglipVisionModel, then the projector of Gemma 3: 1152 × 5376 with one norm.
         ("gemma-3-27b", 416_866_032 + 1152 * 5376 + 1152),
         ("llama-3.1-8b", 0),
@@ -38,6 +45,19 @@ SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "p
 )
 def test_the_catalog_s_encoders_have_their_known_size(name: str, parameters: int) -> None:
     assert load_model(name).vision_parameters == parameters
+
+
+def test_ernie_s_lists_are_its_experts_of_words_then_of_images() -> None:
+    flat = {
+        "model_type": "ernie4_5_moe_vl", "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28,
+        "num_attention_heads": 20, "moe_num_experts": [64, 64], "moe_intermediate_size": [1536, 512], "moe_k": 6,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": [1, 1], "moe_layer_end_index": [29, 28],
+        "vocab_size": 103424, "max_position_embeddings": 131072, "vision_config": {"hidden_size": 1280, "mlp_ratio": 4},
+    }  # fmt: skip
+    published, own = from_config(flat, name="flat"), load_model("baidu/ERNIE-4.5-VL-28B-A3B-PT")
+    assert replace(published, name="", model_type="") == replace(own, name="", model_type="")
+    assert total_parameters(own) == 29_399_294_336  # transformers 5.19 Ernie4_5_VLMoeForConditionalGeneration
+    assert active_parameters(own) / 1e9 == pytest.approx(3.35, rel=0.01)  # none of those of images
 
 
 def test_widths_that_a_saved_config_leaves_out_are_the_class_s_own() -> None:

@@ -112,6 +112,23 @@ def test_total_parameters_are_about_the_stated_number(name: str, billions: float
     assert total_parameters(load_model(name)) / 1e9 == pytest.approx(billions, rel=0.013)
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    # Published totals, less a draft layer, and a pooling head and positions that vLLM does not load.
+    [
+        ("zai-org/GLM-OCR", 1_325_258_240 - 217_852_416),
+        ("PaddlePaddle/PaddleOCR-VL-1.6", 958_588_736 - 15_238_352 - 37_748_736),
+        ("meta-models/Muse-Glimmer-30B", 59_553_253_376 // 2),
+        ("deepseek-ai/DeepSeek-OCR", 3_336_106_240),
+        ("deepseek-ai/DeepSeek-OCR-2", 3_389_119_360),
+        ("LiquidAI/LFM2.5-VL-1.6B", 1_596_625_904),
+        ("inclusionAI/Ling-1T", 999_705_328_640),
+    ],
+)
+def test_total_parameters_are_the_published_ones(name: str, parameters: int) -> None:
+    assert total_parameters(load_model(name)) == parameters
+
+
 def test_dense_models_are_fully_active() -> None:
     arch = load_model("qwen3-32b")
     assert active_parameters(arch) == total_parameters(arch)
