@@ -33,6 +33,7 @@ NOT_IN_TRANSFORMERS = {
     "MiniMaxAI/MiniMax-M3": "no model_type 'minimax_m3'",
     "XiaomiMiMo/MiMo-7B-Base": "no model_type 'mimo'",
     "internlm/Intern-S2-Preview": "no model_type 'intern_s2_preview'",
+    "OpenGVLab/InternVL3_5-8B": "no model_type 'internvl_chat'",
 }
 CLASS_OF = {"kimi_k2": "deepseek_v3", "minimax_m3": "minimax_m3_vl_text", "mimo": "qwen2"}
 # vLLM reads their params.json as a router without a bias for balance (configs/mistral.py); the class always has one.
@@ -178,7 +179,7 @@ def test_the_whole_catalog_has_transformers_parameters_to_the_last_one(vllm_pyth
     assert len(found.model_types) >= 23
     assert set(found.not_loaded) == {"ibm-granite/granite-vision-3.3-2b"}  # SigLIP's pooling head
     configs = {name: catalog_configs()[name] for name in NOT_IN_TRANSFORMERS}
-    texts = {name: config.get("text_config", config) for name, config in configs.items()}
+    texts = {name: config.get("text_config", config.get("llm_config", config)) for name, config in configs.items()}
     texts = {
         name: {**text, "model_type": CLASS_OF.get(text["model_type"], text["model_type"])}
         for name, text in texts.items()

@@ -69,7 +69,7 @@ class _Encoder:
 
     def __init__(self, config: Config, vision: Config) -> None:
         self.config, self.vision = config, vision
-        text = config.get("text_config")
+        text = config.get("text_config", config.get("llm_config"))
         self.text: Config = text if isinstance(text, Mapping) else {}
         self.width = self.size("hidden_size", "vt_hidden_size", "width")
         ratio = typed(vision.get("mlp_ratio", 0.0), Ratio, "vision_config", "mlp_ratio")
@@ -254,6 +254,19 @@ def _ernie_vl(encoder: _Encoder) -> int:
     return encoder.patch_pixels * width + encoder.layers + 2 * width + resampler
 
 
+def _internvl(encoder: _Encoder) -> int:
+    """InternViT: scales behind attention and MLP; four pieces through a norm and two layers."""
+    width, text, vision = encoder.width, encoder.text_width, encoder.vision
+    biases = 3 * width if vision.get("qkv_bias") else 0
+    norms = 2 * width if vision.get("norm_type") == "rms_norm" else 4 * width
+    normed = 2 * width if vision.get("qk_normalization") else 0
+    mlp = 2 * width * encoder.inner + encoder.inner + width
+    layer = 4 * width * width + width + biases + normed + mlp + norms + 2 * width
+    embedding = encoder.patch_pixels * width + width + (encoder.patches + 2) * width
+    projector = 8 * width + 4 * width * text + text * text + 2 * text
+    return embedding + encoder.depth * layer + projector
+
+
 def _lfm2_vl(encoder: _Encoder) -> int:
     width, config = encoder.width, encoder.config
     hidden = typed(config.get("projector_hidden_size", 2560), Size, "config.json", "projector_hidden_size")
@@ -360,6 +373,7 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "glm4v_moe": _glm4v,
     "glm_ocr": _glm_ocr,
     "intern_s2_preview": _qwen3_vl,
+    "internvl_chat": _internvl,
     "kimi_k25": _moonvit,
     "kimi_k3": _kimi_k3,
     "kimi_vl": _moonvit,

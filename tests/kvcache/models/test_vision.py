@@ -26,6 +26,8 @@ SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "p
         ("qwen2.5-vl-7b", 676_550_144),
         ("qwen3-vl-8b", 576_388_336),
         ("llava-1.5-7b", 303_507_456 + 20_979_712),
+        # The widths of InternViT-300M-448px with its projector; its card says 304 million.
+        ("OpenGVLab/InternVL3_5-8B", 304_012_288 + 33_570_816),
         # vLLM 0.32, MoonVitPretrainedModel with KimiVLMultiModalProjector on torch's meta device.
         ("kimi-vl-a3b", 416_866_032 + 30_679_808),
         # transformers 5.19, Kimi_K25ForConditionalGeneration likewise.
