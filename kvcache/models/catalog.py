@@ -178,7 +178,12 @@ def _catalog_file(name: str) -> tuple[Path, Build | None]:
     for spelling in (slug, re.sub(r"[ :_]", "-", slug)):
         if path := files.get(aliases.get(spelling, spelling)):
             return path, None
-    named = [(files[aliases[base]], build) for base, build in possible_builds(slug) if base in aliases]
+    named = [
+        (files[aliases[base]], build)
+        for base, build in possible_builds(slug)
+        # What is a build already is nobody else's original.
+        if base in aliases and not _quantized(_entry(files[aliases[base]]), base)[1]
+    ]
     is_open = "--" not in slug and len(named) > 1 and not named[0][1].models
     if not named or is_open:
         raise _unknown(name, slug, named, (*model_names(), *aliases))

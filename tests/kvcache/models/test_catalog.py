@@ -205,6 +205,12 @@ def test_a_copy_of_the_publishers_weights_is_the_model_itself() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["unsloth/Qwen3.8-27B-NVFP4", "unsloth/Kimi-K2.5-NVFP4"])
+def test_another_publisher_s_build_is_not_taken_for_a_copy_of_the_model(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"hf download {name}"):
+        load_model(name)
+
+
 def test_nvidias_kimi_leaves_attention_in_16_bits_whether_its_config_or_its_name_is_known() -> None:
     for name in ("nvidia/Kimi-K2.5-NVFP4", "nvidia/Kimi-K2-Thinking-NVFP4"):
         assert load_model(name).unquantized == ("attention",)
@@ -237,6 +243,8 @@ def test_a_model_that_is_known_not_to_be_modelled_says_why() -> None:
         load_model("deepseek-ai/DeepSeek-V4.1-Flash")
     with pytest.raises(UnknownNameError, match="'openai/whisper-large-v3' is not modelled: it turns speech into text"):
         load_model("openai/whisper-large-v3")
+    with pytest.raises(UnknownNameError, match=r"windows of their own, heads that differ .* take another model"):
+        load_model("thinkingmachines/Inkling-Small-NVFP4")
 
 
 def test_tags_of_other_tools_find_the_model() -> None:
