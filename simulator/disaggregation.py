@@ -208,6 +208,10 @@ def _checked(plan: Deployment) -> EngineConfig:
             f"disaggregated prefill/decode is simulated by the rules of vLLM {KV_TRANSFER_AS_READ.first} and "
             f"later; give --vllm-version {KV_TRANSFER_AS_READ.since}"
         )
+    if plan.budget.decode_context_parallel_size > 1:
+        raise HeadcountError(
+            "disaggregated prefill/decode is not simulated with --decode-context-parallel-size; leave it out"
+        )
     if plan.data_parallel_size > 1:
         raise HeadcountError(
             "disaggregated prefill/decode is not simulated with --data-parallel-size; give more engines in --pools"

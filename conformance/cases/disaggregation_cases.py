@@ -43,6 +43,7 @@ class ApartCase:
             "lease_s": self.handover.lease_s,
             "max_steps": MAX_STEPS,
             "has_latent_attention": False,
+            "context_ranks": 1,
         }
 
     def _engine(self, number: int) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class SchedulerCase:
     engine: EngineConfig
     table: RequestTable
     has_latent_attention: bool = False  # vLLM's side has a latent's spec (MLA); its blocks are like any others
+    context_ranks: int = 1  # over which vLLM's side splits each block's tokens
 
     def to_json(self) -> dict[str, Any]:
         """What the probe reads."""
@@ -67,6 +68,7 @@ class SchedulerCase:
             "step_s": STEP_S,
             "max_steps": MAX_STEPS,
             "has_latent_attention": self.has_latent_attention,
+            "context_ranks": self.context_ranks,
             "requests": requests,
         }
 
@@ -176,6 +178,13 @@ def sparse_case(seed: int, number: int) -> SchedulerCase:
     return replace(case, engine=engine, has_latent_attention=True)
 
 
+def context_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed with decode context parallelism: each rank has a part of a block's tokens."""
+    case = random_case(seed, number)
+    engine = replace(case.engine, kv_groups=(KVGroup(None),), speculation=None, prefix_cache_retention_interval=0)
+    return replace(case, engine=engine, has_latent_attention=number % 2 == 0, context_ranks=2 if number % 3 else 8)
+
+
 def compressed_case(seed: int, number: int) -> SchedulerCase:
     """Case `number` of a seed with compressed attention: entries, windows, sums, in blocks of unequal size."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 4]))
@@ -209,6 +218,7 @@ CASES = {
     "states": states_case,
     "cancelled": cancelled_case,
     "sparse": sparse_case,
+    "context": context_case,
     "compressed": compressed_case,
     "lora": lora_case,
 }  # by topic

@@ -71,6 +71,7 @@ def model_cases(name: str, config: dict[str, Any], tensor_parallel_size: int) ->
             architecture=architecture,
             config=text,
             tensor_parallel_size=tensor_parallel_size,
+            kv_cache_dtype="fp8_ds_mla" if architecture.is_compressed else "auto",
             enable_prefix_caching=caching,
             max_model_len=min(8192, architecture.max_position_embeddings),
             available_bytes=(_CATALOG_BYTES,),
@@ -134,7 +135,7 @@ def our_layout(case: KVCacheCase) -> Record:
     num_blocks = case.num_gpu_blocks_override or layout.num_blocks(available)
     concurrency = layout.max_concurrency(num_blocks, case.max_model_len, case.max_in_flight_tokens)
     return {
-        "block_size": layout.block_size,
+        "block_size": layout.block_size // case.decode_context_parallel_size,
         "mamba_cache_mode": layout.mamba_cache_mode or "none",
         "page_size_bytes": sorted({page for group in layout.groups for page in group.page_bytes}),
         "groups": [_group_json(group, layout, case) for group in layout.groups],
@@ -145,7 +146,7 @@ def our_layout(case: KVCacheCase) -> Record:
 
 
 def _group_json(group: KVGroup, layout: KVLayout, case: KVCacheCase) -> Record:
-    size: int = group.block_size or layout.block_size
+    size: int = (group.block_size or layout.block_size) // case.decode_context_parallel_size
     if group.is_state and layout.mamba_cache_mode == "none":
         size = case.max_model_len
     return {

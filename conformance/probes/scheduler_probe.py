@@ -89,11 +89,11 @@ class Engine:
         self.asynchronous = engine["async_scheduling"]
         self.speculation = engine["speculation"]
         self.requests = case["requests"]
-        self.config = self._config(model_folder, engine)
+        self.config = self._config(model_folder, engine, case["context_ranks"])
         scheduler_class = AsyncScheduler if self.asynchronous else Scheduler
         self.scheduler = scheduler_class(
             vllm_config=self.config,
-            kv_cache_config=self._pool(engine, case["has_latent_attention"]),
+            kv_cache_config=self._pool(engine, case["has_latent_attention"], case["context_ranks"]),
             block_size=math.lcm(*engine["group_block_sizes"]),
             **({"hash_block_size": engine["block_size"]} if engine["cache_unit"] > 1 else {}),
             log_stats=False,
@@ -108,9 +108,9 @@ class Engine:
         self.hasher = get_request_block_hasher(*arguments) if engine["enable_prefix_caching"] else None
 
     @staticmethod
-    def _pool(engine, has_latent_attention):
+    def _pool(engine, has_latent_attention, context_ranks):
         groups = []
-        sizes = engine["group_block_sizes"]
+        sizes = [size // context_ranks for size in engine["group_block_sizes"]]
         states = {}
         if engine["caches_states"]:
             states["mamba_cache_mode"] = "align"
@@ -147,7 +147,7 @@ class Engine:
         return generate_scheduler_kv_cache_config([of_worker])
 
     @staticmethod
-    def _config(model_folder, engine):
+    def _config(model_folder, engine, context_ranks):
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
         model = ModelConfig(
             model=model_folder,
@@ -167,7 +167,8 @@ class Engine:
             long_prefill_token_threshold=engine["long_prefill_token_threshold"],
             **{name: engine[name] for name in ("scheduler_reserve_full_isl", "watermark") if takes(name)},
         )
-        cache = CacheConfig(block_size=engine["block_size"], enable_prefix_caching=engine["enable_prefix_caching"])
+        own_block = engine["block_size"] // context_ranks
+        cache = CacheConfig(block_size=own_block, enable_prefix_caching=engine["enable_prefix_caching"])
         config = VllmConfig(
             model_config=model,
             scheduler_config=scheduler,
@@ -176,6 +177,7 @@ class Engine:
             device_config=DeviceConfig("cpu"),
         )
         cache.num_gpu_blocks = engine["num_gpu_blocks"]
+        config.parallel_config.decode_context_parallel_size = context_ranks
         if engine["pipeline_parallel_size"] > 1:  # set now, since no such cluster is there to be checked
             config.parallel_config.pipeline_parallel_size = engine["pipeline_parallel_size"]
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if engine["async_scheduling"] else "0"

@@ -11,6 +11,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.layout.attention_backend import BEFORE_AMPERE
 from kvcache.layout.kv_layout import KVLayout, kv_bytes_per_token, kv_layout
 from kvcache.memory.assumptions import assumptions, interval_assumptions
+from kvcache.memory.context_parallel import split_context
 from kvcache.memory.host_memory import HostMemory, host_memory
 from kvcache.memory.kv_store import kv_store
 from kvcache.memory.placement import Placement, Stage, parallelism_of, stage_of
@@ -26,7 +27,8 @@ from kvcache.releases import (
 from kvcache.shape.architecture import Architecture, with_dtype, with_state_dtype
 
 SETTINGS = (
-    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size", "data_parallel_size",
+    "enable_expert_parallel",
     "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "vllm_version",
 )  # fmt: skip
 
@@ -45,6 +47,7 @@ class MemoryBudget:
     gpu: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    decode_context_parallel_size: int
     data_parallel_size: int
     enable_expert_parallel: bool
     dtype: str  # of what is not packed
@@ -100,7 +103,10 @@ class MemoryBudget:
     @property
     def split(self) -> str:
         """How a replica is split over GPUs: `TP 4, PP 2` or `TP 1, DP 8, expert parallel`."""
-        sizes = (("TP", self.tp), ("PP", self.pp), ("DP", self.data_parallel_size))
+        sizes = (
+            ("TP", self.tp), ("DCP", self.decode_context_parallel_size), ("PP", self.pp),
+            ("DP", self.data_parallel_size),
+        )  # fmt: skip
         parts = [f"{name} {size}" for name, size in sizes if size > 1 or name == "TP"]
         return ", ".join([*parts, "expert parallel"] if self.enable_expert_parallel else parts)
 
@@ -178,7 +184,10 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
         gpu=gpu,
         parallelism=parallelism,
         scheme=scheme,
-        layout=_with_drafter(layout, _drafted_kv_bytes(drafter, settings.tensor_parallel_size, kv_cache.name)),
+        layout=_with_drafter(
+            split_context(layout, architecture, settings),
+            _drafted_kv_bytes(drafter, settings.tensor_parallel_size, kv_cache.name),
+        ),
         kv_cache_dtype=kv_cache.name,
         settings=settings,
         drafter=drafter,
@@ -270,7 +279,9 @@ def _budget(placed: Placement, kv_cache: KVCacheDtype) -> MemoryBudget:
         max_concurrency=concurrency,
         kv_bytes_per_token=kv_bytes_per_token(arch, 1, kv_cache.name)
         + _drafted_kv_bytes(placed.drafter, 1, kv_cache.name),
-        kv_bytes_per_token_per_gpu=kv_bytes_per_token(arch, tp, kv_cache.name, of_stage)
+        kv_bytes_per_token_per_gpu=-(
+            -kv_bytes_per_token(arch, tp, kv_cache.name, of_stage) // settings.decode_context_parallel_size
+        )
         + _drafted_kv_bytes(placed.drafter, tp, kv_cache.name),
         state_bytes_per_request=layout.state_bytes_per_request,
         layout=layout,

@@ -134,6 +134,7 @@ def _budget(
         gpu=gpu.name,
         tensor_parallel_size=settings.tensor_parallel_size,
         pipeline_parallel_size=1,
+        decode_context_parallel_size=1,
         data_parallel_size=settings.dp_size,
         enable_expert_parallel=False,
         dtype=arch.dtype,

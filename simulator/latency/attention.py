@@ -9,6 +9,7 @@ from kvcache.releases import SLOWER_8_BIT_DECODE
 from kvcache.shape.layer import Attention
 from simulator.latency.attention_cost import NO_ATTENTION, AttentionCost, add_attention, times_attention
 from simulator.latency.compressed_attention import compressed_over
+from simulator.latency.context_parallel import over_context_ranks
 from simulator.latency.gpu_constants import cached_bits
 from simulator.latency.sparse_attention import blocks_cost, chosen_cost, scoring_cost
 from simulator.latency.terms import Rank
@@ -32,7 +33,7 @@ def attention(rank: Rank, shape: Attention) -> AttentionCost:
     read_s = kv_bytes / (_read_share(rank, shape) * rank.bandwidth)
     compute_s = decode_flops / (constants.decode_attention_compute_share * peak)
     prefill_s = prefill_flops / (constants.prefill_attention_share_at(query_width) * peak)
-    return AttentionCost(
+    own = AttentionCost(
         start_s=constants.decode_attention_start_s,
         sequence_s=sequence_s,
         context_s=max(read_s, compute_s),
@@ -40,6 +41,9 @@ def attention(rank: Rank, shape: Attention) -> AttentionCost:
         prefill_token_s=constants.prefill_attention_extra_positions * prefill_s,
         is_compute_bound=compute_s > read_s,
     )
+    if rank.args.decode_context_parallel_size == 1:
+        return own
+    return over_context_ranks(rank, shape, own, read_s=read_s, compute_s=compute_s)
 
 
 def _read_share(rank: Rank, shape: Attention) -> float:

@@ -37,7 +37,7 @@ _SCALED_UP = (
 
 _SETTINGS = (
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "quantization",
-    "kv_cache_dtype", "enforce_eager", "async_scheduling",
+    "kv_cache_dtype", "enforce_eager", "async_scheduling", "decode_context_parallel_size",
 )  # fmt: skip
 
 

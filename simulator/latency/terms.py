@@ -280,7 +280,7 @@ def all_reduce_s(
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect
     message, speed = tokens * width * rank.plain_bytes, rank.gpu.interconnect_bytes_per_s
-    alone_s, reached, exponent = _link(rank)
+    alone_s, reached, exponent = link_of(rank)
     start_s = alone_s * (1 + constants.all_reduce_start_growth * np.log2(ranks))
     # A ring moves 2 (ranks - 1) / ranks of the message; switches grow less with the ranks, buses more.
     bulk_s = (2 * (ranks - 1) / ranks) ** exponent * message / reached
@@ -298,7 +298,7 @@ def all_reduce_s(
     return np.where(tokens > 0, start_s + moving_s, 0.0)
 
 
-def _link(rank: Rank) -> tuple[float, float, float]:
+def link_of(rank: Rank) -> tuple[float, float, float]:
     """Of a sum: seconds to start, bytes per second of one link, power of a ring's messages by which ranks add to it."""
     constants, link, peers = rank.constants, rank.gpu.interconnect, peers_over_pcie(rank.args.environment)
     speed = rank.gpu.interconnect_bytes_per_s
@@ -333,7 +333,7 @@ def handover_s(rank: Rank, tokens: FloatArray) -> FloatArray:
         return np.zeros_like(tokens)
     constants, link = rank.constants, rank.gpu.interconnect
     moved = 2 * tokens * rank.arch.hidden_size * rank.plain_bytes
-    bulk_s = moved / _link(rank)[1]
+    bulk_s = moved / link_of(rank)[1]
     return np.where(tokens > 0, (rank.stages - 1) * (constants.all_reduce_start_s[link] + bulk_s), 0.0)
 
 

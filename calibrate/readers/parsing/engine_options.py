@@ -16,7 +16,8 @@ from simulator.engines.vllm.arguments import EngineArgs
 
 # Engine arguments that decide memory or scheduling, by the option of the same name here.
 OPTIONS = (
-    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel",
+    "tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size", "data_parallel_size",
+    "enable_expert_parallel",
     "dtype", "quantization", "kv_cache_dtype", "max_model_len",
     "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "block_size", "enforce_eager",
     "enable_prefix_caching", "async_scheduling", "scheduling_policy", "long_prefill_token_threshold",

@@ -13,7 +13,9 @@ from files.names import shortened
 from files.reading import InputError, shown
 
 READ = {*OPTIONS, "model", "model_tag"}
-_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_SIZES = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size",
+)  # fmt: skip
 _ARGUMENTS = log_pattern(r"non-default args: (?={)")
 _NAMESPACE = log_pattern(r"\bargs: Namespace(?=\()")  # up to vLLM 0.8, with every default
 _ENGINE = log_pattern(r"LLM engine \(v[^)\n]{1,40}\) with config: ([^\n]{1,20000})")

@@ -9,6 +9,7 @@ from kvcache.gpus.gpu import find_gpu
 from kvcache.layout.attention_backend import attention_backend
 from kvcache.layout.kv_layout import KVLayout, kv_layout
 from kvcache.layout.state_content import checkpoint_alignment
+from kvcache.memory.context_parallel import spread
 from kvcache.memory.settings import batches_in_flight
 from kvcache.parallelism import Parallelism
 from kvcache.releases import DEFAULT_RELEASE, NEWEST_RELEASE
@@ -38,6 +39,7 @@ class KVCacheCase:
     gpu: str = "h100-sxm"
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
     kv_cache_dtype: str = "auto"
     block_size: int | None = None
     enable_prefix_caching: bool = True
@@ -64,7 +66,7 @@ class KVCacheCase:
 
     def layout(self) -> KVLayout:
         """Ours. Raises HeadcountError where we refuse the case."""
-        return kv_layout(
+        layout = kv_layout(
             self.architecture,
             tensor_parallel_size=self.tensor_parallel_size,
             pipeline_parallel_size=self.pipeline_parallel_size,
@@ -75,6 +77,7 @@ class KVCacheCase:
             gpu=find_gpu(self.gpu),
             vllm_version=self.vllm_version,
         )
+        return spread(layout, self.decode_context_parallel_size)
 
     def to_json(self) -> dict[str, Any]:
         """What the probe reads: the shape of each layer or the model's config, beside the settings."""
@@ -135,11 +138,13 @@ def random_case(seed: int, number: int) -> KVCacheCase:
     kv_cache_dtype = rng.choice(served[gpu])
     backend = attention_backend(architecture, find_gpu(gpu), kv_cache_dtype)
     sizes = [size for size in (16, 32, 64, 128, 256) if any(size % kernel == 0 for kernel in backend.block_sizes)]
+    tp = rng.choice((1, 2, 4, 8))
     return KVCacheCase(
         name=architecture.name,
         architecture=architecture,
         gpu=gpu,
-        tensor_parallel_size=rng.choice((1, 2, 4, 8)),
+        tensor_parallel_size=tp,
+        decode_context_parallel_size=_context_ranks(architecture, tp, Random(f"{seed} {number} context")),
         pipeline_parallel_size=pp,
         kv_cache_dtype=kv_cache_dtype,
         block_size=rng.choice((None, rng.choice(sizes))),
@@ -151,6 +156,12 @@ def random_case(seed: int, number: int) -> KVCacheCase:
         async_scheduling=rng.random() < 0.6,
         available_bytes=tuple(int(2 ** rng.uniform(29, 37)) for _ in range(pp)),
     )
+
+
+def _context_ranks(architecture: Architecture, tp: int, rng: Random) -> int:
+    """Some or all of a layer's ranks, where all layers have one kind of cache over the whole context."""
+    is_plain = architecture.model_type in ("full", "latent") and architecture.state_space is None
+    return rng.choice([ranks for ranks in (1, 1, 2, 4, 8) if tp % ranks == 0]) if is_plain else 1
 
 
 def _has_kernels(architecture: Architecture, gpu: str, kv_cache_dtype: str) -> bool:

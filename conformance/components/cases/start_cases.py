@@ -41,6 +41,8 @@ class StartCase:
 
 _HYBRID = "qwen3-next-80b"
 _STATES = {"tensor_parallel_size": 4, "max_model_len": 32_768, "kv_cache_memory_bytes": 2 * 2**30}
+_LATENT = "deepseek-v2-lite"
+_OVER_EIGHT = {"tensor_parallel_size": 8, "max_model_len": 32_768}
 _NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
 START_CASES = tuple(
     StartCase(name=name, model=model, gpu=gpu, args=args)
@@ -77,6 +79,17 @@ START_CASES = tuple(
             "speculative_config": _NGRAM, "async_scheduling": False,
         }),
         ("experts in parallel", "gpt-oss-20b", "h100-sxm", {"tensor_parallel_size": 4, "enable_expert_parallel": True}),
+        ("context over copies of KV heads", "qwen3-30b-a3b", "h100-sxm", _OVER_EIGHT | {
+            "decode_context_parallel_size": 2,
+        }),
+        ("context over more GPUs than copies", "qwen3-30b-a3b", "h100-sxm", _OVER_EIGHT | {
+            "decode_context_parallel_size": 4,
+        }),
+        ("context where no KV head is copied", "llama-3.1-8b", "h100-sxm", {
+            "tensor_parallel_size": 4, "decode_context_parallel_size": 2,
+        }),
+        ("context of latents", _LATENT, "h100-sxm", _OVER_EIGHT | {"decode_context_parallel_size": 8}),
+        ("context over three of eight", _LATENT, "h100-sxm", _OVER_EIGHT | {"decode_context_parallel_size": 3}),
         ("three stages", "qwen3-8b", "h100-sxm", {"pipeline_parallel_size": 3}),
     )
 )  # fmt: skip

@@ -258,7 +258,9 @@ def configured(case):
         model_config=model,
         cache_config=cache,
         parallel_config=SimpleNamespace(
-            tensor_parallel_size=tp, pipeline_parallel_size=pp, decode_context_parallel_size=1
+            tensor_parallel_size=tp,
+            pipeline_parallel_size=pp,
+            decode_context_parallel_size=case["decode_context_parallel_size"],
         ),
         scheduler_config=SimpleNamespace(
             disable_hybrid_kv_cache_manager=False,

@@ -301,6 +301,7 @@ class SGLangArgs(SimulatedArgs):
     kv_cache_memory_bytes: ClassVar[None] = None  # nor are they given in bytes
     mamba_ssm_cache_dtype: ClassVar[str] = "auto"
     splits_encoder: ClassVar[bool] = True
+    decode_context_parallel_size: ClassVar[int] = 1
     # As vLLM's, whose step times stand in for SGLang's.
     moe_backend: ClassVar[str] = "auto"
     max_cudagraph_capture_size: ClassVar[None] = None

@@ -7,7 +7,6 @@ from files.errors import HeadcountError
 from files.names import UnknownNameError, check_names, nearest_hint, shortened
 from kvcache.memory.settings import LMCacheMemory
 from kvcache.releases import (
-    ASYNC_SCHEDULING_WITH_NGRAM,
     DEFAULT_RELEASE,
     ENGINE_V1,
     FULL_CUDA_GRAPHS,
@@ -38,7 +37,7 @@ from simulator.engines.vllm.environment import Variables, allows_tf32, check_env
 from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
 from simulator.engines.vllm.modalities import LimitPerPrompt, ModalityLimits
-from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
+from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig, check_async_drafting
 
 if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
@@ -64,6 +63,13 @@ class EngineArgs(AdapterArgs):
     )
     pipeline_parallel_size: int = argument(
         WholeNumber(1), "Pipeline stages. Each has a part of the layers.", decides=MEMORY, default=1, short="pp"
+    )
+    decode_context_parallel_size: int = argument(
+        WholeNumber(1),
+        "Decode context parallelism (DCP): so many of a layer's GPUs hold different tokens instead of copies.",
+        decides=MEMORY,
+        default=1,
+        short="dcp",
     )
     data_parallel_size: int = argument(
         WholeNumber(1),
@@ -285,12 +291,8 @@ class EngineArgs(AdapterArgs):
         check_kv_store(self.kv_store_size, self.kv_store_rate, transfer, size)
         has_store = self.kv_store_size is not None
         check_kv_offloading(size, self.kv_offloading_backend, transfer, self.vllm_version, has_store=has_store)
-        has_ngrams = self.speculation is not None and self.speculation.method == "ngram"
-        if self.async_scheduling and has_ngrams and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(self.vllm_version):
-            raise HeadcountError(
-                f"async_scheduling: vLLM refuses it with n-gram drafting before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
-                "leave --async-scheduling out, or use eagle or a draft model"
-            )
+        if self.async_scheduling and self.speculation is not None:
+            check_async_drafting(self.speculation, self.vllm_version)
 
     def _read_kv_transfer(self) -> None:
         """A size that stands in `kv_transfer_config` is that of host memory, unless that is given too, as in vLLM."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from files.documents import Json, parse_json
 from files.errors import HeadcountError
 from files.schema import AtLeastOne, Share, Strict, typed
+from kvcache.releases import ASYNC_SCHEDULING_WITH_NGRAM
 from simulator.engines.vllm.acceptance import MAX_SPECULATIVE_TOKENS, with_acceptance_rate
 
 SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
@@ -112,6 +113,15 @@ class Speculation:
             return 0
         extra = self.num_speculative_tokens if self.parallel_drafting else 1
         return extra - 1 if self.method == "eagle" else extra
+
+
+def check_async_drafting(speculation: Speculation, vllm_version: str) -> None:
+    """Raise HeadcountError for drafts that a release refuses together with asynchronous scheduling."""
+    if speculation.method == "ngram" and not ASYNC_SCHEDULING_WITH_NGRAM.holds_in(vllm_version):
+        raise HeadcountError(
+            f"async_scheduling: vLLM refuses it with n-gram drafting before {ASYNC_SCHEDULING_WITH_NGRAM.first}; "
+            "leave --async-scheduling out, or use eagle or a draft model"
+        )
 
 
 _BY_NAME = {  # parts of a drafter's name; of Gemma 4's assistants vLLM takes the method from the config

@@ -125,7 +125,7 @@ def _log_errors(
     is_like_runs = arch.state_space is None and not arch.is_sparse and served.args.pipeline_parallel_size == 1
     is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
     has_adapters = served.args.lora is not None
-    is_unlike = served.args.speculation is not None or has_adapters
+    is_unlike = served.args.speculation is not None or has_adapters or served.args.decode_context_parallel_size > 1
     of_tpot = [KERNELS_ONLY_TPOT] if not is_fitted or is_unlike else []
     of_ttft = [] if is_fitted and not has_adapters else [KERNELS_ONLY_TTFT]
     if engine_of(served.args) == SGLANG:
@@ -337,6 +337,9 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
             "exists"
         )
         rows.append(("pipeline stages", f"{rank.stages}: not measured in a server", why))
+    if (context_ranks := rank.args.decode_context_parallel_size) > 1:
+        why = "collectives of queries and results over the link; one public run each way agrees"
+        rows.append(("decode context parallelism", f"{context_ranks} ranks: not measured in a server", why))
     kernel = kernel_of(rank)
     row = None if kernel is None else kernel.assumption()
     rows += [] if row is None else [row]

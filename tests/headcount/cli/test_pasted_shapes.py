@@ -228,7 +228,8 @@ def test_kv_bytes_are_those_of_each_gpu(headcount: Run) -> None:
         ("--kv-cache-memory-bytes 70G", "kv_cache_memory_bytes is 70.0 GiB, and weights with activations take"),
         ("--cpu-offload-gb 10 --enable-dbo", "offloading of weights to CPU memory is not simulated; leave "
          "--cpu-offload-gb out; two-batch overlap is not simulated; leave --enable-dbo out"),
-        ("-dcp 2", "context parallelism is not simulated; leave -dcp out, or give --tensor-parallel-size"),
+        ("-dcp 2", "decode_context_parallel_size 2 does not divide tensor_parallel_size 1"),
+        ("-pcp 2", "prefill context parallelism is not simulated; leave -pcp out, or give --tensor-parallel-size"),
         ("""--hf-overrides '{"num_hidden_layers": 4}'""", "'num_hidden_layers' changes the model"),
         ("--num-gpus 4 --usp 4 --vae-use-tiling", "vLLM-Omni, another server, is not simulated; leave --num-gpus"),
         ("""--speculative-config '{"model": "x/gemma-4-31B-it-assistant", "num_speculative_tokens": 4}'""",
