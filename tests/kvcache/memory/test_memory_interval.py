@@ -155,6 +155,17 @@ def test_what_no_term_explains_lies_within_it() -> None:
     assert b.num_gpu_blocks_high > 8192 / 16 * 2
 
 
+@pytest.mark.parametrize(("tp", "dp", "logged"), [(8, 1, 20.43), (1, 8, 19.62)])
+def test_compressed_attention_counts_one_batch_in_flight_before_0_26(tp: int, dp: int, logged: float) -> None:
+    """DeepSeek-V4-Flash on eight B200 under 0.25.0: maximum concurrency at 1,048,576 tokens (vLLM issue 51454)."""
+    given = {"tensor_parallel_size": tp, "data_parallel_size": dp, "max_num_batched_tokens": 8192, "max_num_seqs": 256}
+    b = budget(
+        "deepseek-v4-flash", "b200-sxm", vllm_version="0.25.0", max_model_len=1_048_576, enable_expert_parallel=True,
+        kv_cache_dtype="fp8", gpu_memory_utilization=0.95, **given,
+    )  # fmt: skip
+    assert b.max_concurrency == pytest.approx(logged, rel=0.03)
+
+
 def test_every_spread_has_a_source_and_unknown_conditions_are_refused() -> None:
     shipped = shipped_residuals()
     assert all(spread.source.strip() for spread in (shipped.measured, *shipped.beyond.values()))
