@@ -7,7 +7,7 @@ from typing import Any, Final
 from headcount.inputs.disaggregation import PoolSizesAsked
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.routing import BETTER_ROUTER, ROUTERS, router_field
-from simulator.engines.values import COUNT, ROUTER, IntegerList, Listed, Share, Switch, Text, WholeNumber
+from simulator.engines.values import COUNT, ROUTER, IntegerList, Listed, Number, Share, Switch, Text, WholeNumber
 from simulator.fleet.pool_sizes import PoolChoices
 from simulator.fleet.router import RouterFactory
 from simulator.study.capacity import PRECISION
@@ -57,6 +57,10 @@ class CapacitySearch(Inputs, heading="Search"):
         default_text="the SLO holds over the whole run",
     )
     suggest: bool = given(Switch(has_opposite=False), _MORE_GAIN, default=False)
+    carbon_intensity: float | None = given(
+        Number("grams of CO2 per kWh, such as 400", "GRAMS"),
+        "CO2 equivalent of a kWh of your grid: adds the energy and the carbon of the GPUs to the answer.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from headcount.inputs.search import CapacitySearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_adapters
+from headcount.queries.energy import Energy, check_carbon_intensity, energy
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.study import Study
@@ -89,6 +90,8 @@ class CapacityResult(Result):
     """The best row's GPUs for the model alone; None without LoRA adapters."""
     changed: tuple[str, ...] = ()
     """What differs from the workload's own traffic, such as `system-prompt`."""
+    carbon_intensity: float | None = None
+    """Grams of CO2 equivalent per kWh of the grid; None: not asked."""
 
     @property
     def best(self) -> CapacityRow:
@@ -162,7 +165,17 @@ class CapacityResult(Result):
         }
 
     def rows(self) -> list[Json]:
-        return [row.to_json() | self._month(row) for row in self.capacity]
+        return [row.to_json() | self._month(row) | self._energy_json(row) for row in self.capacity]
+
+    def energy(self, row: CapacityRow) -> Energy | None:
+        """What a row's GPUs take under the users at 95 % confidence; None without them, or without a TDP."""
+        if row.plan is None or row.safe_point is None:
+            return None
+        return energy(row.plan, row.safe_point, row.gpus, self.carbon_intensity)
+
+    def _energy_json(self, row: CapacityRow) -> Json:
+        found = self.energy(row)
+        return {"energy": None if found is None else found.to_json()}
 
     def _month(self, row: CapacityRow) -> dict[str, float | None]:
         """A month's cost, and its part per user at 95 % confidence."""
@@ -200,6 +213,7 @@ def capacity(
     diagnostic.
     """
     check_counts("gpus", search.gpus)
+    check_carbon_intensity(search.carbon_intensity)
     if routing.router is not None:
         check_router(routing.router)
     run.check()
@@ -238,6 +252,7 @@ def capacity(
             capacity=rows,
             workload=traffic.named(workload),
             changed=tuple(traffic.changes),
+            carbon_intensity=search.carbon_intensity,
         )
 
     with run.simulations() as simulations:

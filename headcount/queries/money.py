@@ -1,4 +1,4 @@
-"""What GPUs cost: per month, user and token; beside an API; the energy they take."""
+"""What GPUs cost: per month, user and token; beside an API."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -12,9 +12,6 @@ from kvcache.gpus.gpu import GIVEN_PRICE, GPU
 
 HOURS_PER_MONTH: Final = 730.0  # 8,760 hours of a year / 12
 SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600
-IDLE_SHARE_OF_TDP: Final = 0.15
-"""Where no idle power is published, by judgement: an idle H200 draws 74 W of 700 (conservemode.com/case-studies, read
-2026-11), and a CUDA context adds 26 to 66 W (arXiv 2605.23918, 2026-04)."""
 _MOST_USD: Final = 1e6  # per GPU and hour, or per million tokens
 
 
@@ -205,29 +202,6 @@ def money_of(api_input: float | None, api_output: float | None, utilization: flo
     nobody = Traffic(users=0, input_tokens_per_s=0, output_tokens_per_s=0, utilization=found.utilization)
     found.beside_api(None, nobody)  # checks the prices before any work
     return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Energy:
-    """An estimate for the GPU boards alone; servers and cooling come on top."""
-
-    watts: float
-    kwh_per_month: float
-    idle_is_assumed: bool
-
-    def to_json(self) -> Json:
-        return asdict(self)
-
-
-def energy(gpu: GPU, gpus: int, busy_share: float) -> Energy | None:
-    """Idle power plus the rest up to the TDP for the share of time that steps run; None without a published TDP."""
-    _check("the busy share", busy_share, 0, 1)
-    if gpu.tdp_watts is None:
-        return None
-    idle = gpu.idle_watts if gpu.idle_watts is not None else IDLE_SHARE_OF_TDP * gpu.tdp_watts
-    watts = gpus * (idle + (gpu.tdp_watts - idle) * busy_share)
-    kwh = watts * HOURS_PER_MONTH / 1000
-    return Energy(watts=watts, kwh_per_month=kwh, idle_is_assumed=gpu.idle_watts is None)
 
 
 def _per(usd: float | None, count: float) -> float | None:

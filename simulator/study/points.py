@@ -120,6 +120,12 @@ class Point:
         totals = np.concatenate([replication.totals for replication in self.replications])
         return average_step(totals) if totals["steps"].sum() else None
 
+    @property
+    def busy_engines(self) -> float:
+        """With steps in flight, on average over time."""
+        found = [float(each.totals["busy_s"].sum()) / (each.horizon_s - each.warmup_s) for each in self.replications]
+        return self.copies * sum(found) / len(found)
+
     def blocked_share(self, reason: int) -> float:
         return sum(r.blocked_shares[reason] for r in self.replications) / len(self.replications)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from headcount.queries.adapters import adapter_lines
 from headcount.queries.capacity import CapacityResult
+from headcount.queries.energy import Energy, energy
 from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of
@@ -67,6 +68,16 @@ def _latency(name: str, quantile: str) -> Callable[[CapacityRow], str]:
     return _at_safe(lambda point: latency_text(name, latency_summary(point, name)[quantile]))
 
 
+def _energy(shown: Callable[[Energy], str]) -> Callable[[CapacityRow], str]:
+    """A figure of the energy under the users at 95 % confidence; a dash where it is not known."""
+
+    def text(row: CapacityRow) -> str:
+        found = energy(row.plan, row.safe_point, row.gpus) if row.plan and row.safe_point else None
+        return "–" if found is None else shown(found)
+
+    return text
+
+
 _GPUS = Column[CapacityRow]("GPUs", lambda row: f"{row.gpus}", is_text=True)
 _SERVED = (
     Column[CapacityRow](SAFE, lambda row: f"{row.users_low:,}", is_bold=True),
@@ -88,6 +99,8 @@ COLUMNS: tuple[Column[CapacityRow], ...] = (
     Column("TPOT p50", _latency("tpot_s", "p50")),
     _P95[1],
     _PER_HOUR,
+    Column("kW", _energy(lambda found: f"{found.watts / 1000:,.1f}")),
+    Column("J/token", _energy(lambda found: found.joules_text)),
     Column("$/M tokens", lambda row: _at_safe(lambda point: dollars(row.usd_per_million_at(point)))(row)),
     Column("bottleneck", lambda row: row.binding or "", is_text=True),
 )
@@ -119,6 +132,8 @@ def head(answer: CapacityResult) -> list[Block]:
     if best.safe_point is not None:
         ttft, tpot = cells(_P95, best)
         lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
+    if answer.carbon_intensity is not None and (found := answer.energy(best)) is not None:
+        lines.append(Line(f"energy at {counted(best.users_low, 'user')}: {found.text}"))
     if answer.adapters is not None:
         month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
         lines += [Line(text) for text in adapter_lines(answer.adapters, month, best.users)]
@@ -239,8 +254,9 @@ def _legend(answer: CapacityResult) -> Iterator[str]:
     yield (
         f"{safe_meaning(_covered(answer.capacity))} {BEST}: the mean. {UPPER}: the upper end of the 90 % interval; 5 % "
         "of such fleets can serve more. A user is an active session, thinking or waiting. Load (in flight, req/s, "
-        f"tokens/s), latencies and $/M tokens are simulated with the number of users {AT_CONFIDENCE} and the expected "
-        "step times. On a slower server, or with more users, latencies are closer to the limits."
+        f"tokens/s), latencies, kW, J/token (output) and $/M tokens are simulated with the number of users "
+        f"{AT_CONFIDENCE} and the expected step times. On a slower server, or with more users, latencies are closer to "
+        "the limits."
     )
     of_trace = "; a trace without sessions has λ (Z + R) users" if isinstance(asked.workload, Trace) else ""
     yield f"think time: {asked.think_time_s:.0f} s on average{of_trace}"

@@ -15,7 +15,6 @@ from headcount.queries.money import (
     Traffic,
     break_even,
     costs,
-    energy,
     usd_per_month,
     usd_per_user_month,
 )
@@ -109,23 +108,6 @@ def test_break_even_beyond_the_load_is_told_in_users_too_and_a_free_api_has_none
     assert (free.load_share, free.users) == (None, None)
 
 
-@given(busy=st.floats(0, 1))
-def test_energy_lies_between_idle_and_tdp_and_says_what_is_assumed(busy: float) -> None:
-    gpu = find_gpu("h100-sxm")
-    found = energy(gpu, 2, busy)
-    assert found is not None
-    assert found.idle_is_assumed
-    assert 2 * 0.15 * 700 - 1e-9 <= found.watts <= 2 * 700 + 1e-9
-    assert found.kwh_per_month == pytest.approx(found.watts * HOURS_PER_MONTH / 1000)
-    measured = energy(replace(gpu, idle_watts=70.0, source={**gpu.source, "idle_watts": "a log"}), 1, 0.5)
-    assert measured is not None
-    assert (measured.watts, measured.idle_is_assumed) == (70 + 630 / 2, False)
-
-
-def test_a_gpu_without_a_tdp_has_no_energy_estimate() -> None:
-    assert energy(replace(find_gpu("h100-sxm"), tdp_watts=None), 1, 0.5) is None
-
-
 @pytest.mark.parametrize("name", gpu_names())
 def test_optional_figures_of_a_gpu_have_sources_and_are_plausible(name: str) -> None:
     gpu = find_gpu(name)
@@ -144,7 +126,6 @@ def test_optional_figures_of_a_gpu_have_sources_and_are_plausible(name: str) -> 
         (lambda: replace(LOAD, utilization=0), "utilization is 0; it must be above 0, at most 1"),
         (lambda: replace(LOAD, utilization=1.2), r"utilization is 1.2"),
         (lambda: replace(LOAD, users=-1), "users is -1; it must be from 0"),
-        (lambda: energy(find_gpu("l4"), 1, 1.5), "the busy share is 1.5"),
         (
             lambda: break_even(1.0, LOAD, api_usd_per_million_input_tokens=-1, api_usd_per_million_output_tokens=1),
             "the API's price of input tokens is -1; it must be from 0",
