@@ -18,7 +18,7 @@ IDLE_SHARE_OF_TDP: Final = 0.15
 """Where no idle power is published, by judgement: an idle H200 draws 74 W of 700 (conservemode.com/case-studies, read
 2026-11), and a CUDA context adds 26 to 66 W (arXiv 2605.23918, 2026-04)."""
 _DIRTIEST: Final = 2_000  # grams of CO2 per kWh; coal has some 1,000
-_MEMORY, _COMPUTE, _REST = 0.80, 1.11, 0.63
+_MEMORY, _COMPUTE, _REST = 0.84, 1.32, 0.48
 SHARES_OF_TDP: Final[Mapping[str, float]] = MappingProxyType(
     dict.fromkeys((causes.WEIGHTS_READ, causes.KV_READ, causes.ACTIVATIONS), _MEMORY)
     | dict.fromkeys((causes.COMPUTE, causes.ADAPTERS), _COMPUTE)
