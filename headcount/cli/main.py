@@ -29,6 +29,7 @@ COMMANDS = {
     "models": "List the models known by name, with sources.",
     "gpus": "List the GPUs known by name, with prices and sources.",
     "web": "Serve the web page: the same questions in the browser, with progress, sliders and history.",
+    "mcp": "Serve the questions as tools to an agent (Model Context Protocol).",
     "emulate": "Serve OpenAI's API at simulated speed, to test gateways, autoscalers and dashboards without a GPU.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
     "report": "Write a report of a saved answer: HTML, Markdown, PDF, CSV.",

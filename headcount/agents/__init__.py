@@ -1,0 +1,1 @@
+"""Headcount as the tools of an agent."""
