@@ -44,6 +44,14 @@ def _replications(heading: str = "") -> Any:
     )  # fmt: skip
 
 
+def _carbon_intensity(heading: str = "") -> Any:
+    return given(
+        Number("grams of CO2 per kWh, such as 400", "GRAMS"),
+        "CO2 equivalent of a kWh of your grid: adds the energy and the carbon of the GPUs to the answer.",
+        heading=heading,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CapacitySearch(Inputs, heading="Search"):
     """GPU counts to answer for, and how exactly."""
@@ -57,10 +65,7 @@ class CapacitySearch(Inputs, heading="Search"):
         default_text="the SLO holds over the whole run",
     )
     suggest: bool = given(Switch(has_opposite=False), _MORE_GAIN, default=False)
-    carbon_intensity: float | None = given(
-        Number("grams of CO2 per kWh, such as 400", "GRAMS"),
-        "CO2 equivalent of a kWh of your grid: adds the energy and the carbon of the GPUs to the answer.",
-    )
+    carbon_intensity: float | None = _carbon_intensity()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,3 +185,4 @@ class PlanSearch(Inputs, heading="Choice"):
         PRECISION, "Half-width of the simulation-noise interval of the best fleet's users.", "Search"
     )
     replications: int | None = _replications("Search")
+    carbon_intensity: float | None = _carbon_intensity("Search")

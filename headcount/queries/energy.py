@@ -83,15 +83,17 @@ def check_carbon_intensity(grams_per_kwh: float | None) -> None:
         )
 
 
-def energy(plan: Deployment, point: Point, gpus: int, grams_per_kwh: float | None = None) -> Energy | None:
-    """Of so many GPUs under a load that was simulated; None without a published TDP."""
+def energy(
+    plan: Deployment, point: Point, gpus: int, grams_per_kwh: float | None = None, *, scale: float = 1.0
+) -> Energy | None:
+    """Of so many GPUs under `scale` times a load that was simulated; None without a published TDP."""
     tdp = plan.gpu.tdp_watts
     if tdp is None:
         return None
-    busy = min(point.busy_engines * plan.gpus / plan.data_parallel_size, gpus)
+    busy = min(scale * point.busy_engines * plan.gpus / plan.data_parallel_size, gpus)
     idle_watts = IDLE_SHARE_OF_TDP * tdp if plan.gpu.idle_watts is None else plan.gpu.idle_watts
     watts = busy * busy_share_of_tdp(plan, point) * tdp + (gpus - busy) * idle_watts
-    tokens_per_s = point.mean("output_tokens_per_s")
+    tokens_per_s = scale * point.mean("output_tokens_per_s")
     return Energy(
         watts=watts,
         share_of_tdp=watts / (gpus * tdp),

@@ -21,6 +21,7 @@ from headcount.inputs.traffic import TrafficInput
 from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_adapters
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.deployable import DeployableResult
+from headcount.queries.energy import Energy, check_carbon_intensity, energy
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.queries.plan_rows import (
@@ -76,6 +77,8 @@ class PlanResult(DeployableResult):
     workload: str
     money: Money
     traffic: TrafficEffects | None = None
+    carbon_intensity: float | None = None
+    """Grams of CO2 equivalent per kWh of the grid; None: not asked."""
     nearest: tuple[Nearest, ...] = ()
     """Changes under which a fleet serves the users where none does, or for less."""
     without_adapters: CapacityRow | None = None
@@ -99,6 +102,15 @@ class PlanResult(DeployableResult):
         """Requests that clients of the cheapest fleet cancel; None where they wait for ever."""
         best = self.race.best
         return best.row.point.cancelled if best is not None and best.row.point else None
+
+    @property
+    def energy(self) -> Energy | None:
+        """What the cheapest fleet takes under the users to serve; None of two pools, or without a TDP."""
+        best = self.race.best
+        if best is None or best.served is None or best.layout.disaggregated is not None:
+            return None
+        grown = best.scale * best.each
+        return energy(best.layout.plan, best.served, best.gpus, self.carbon_intensity, scale=grown)
 
     @cached_property
     def fleets(self) -> tuple[FleetRow, ...]:
@@ -191,6 +203,7 @@ class PlanResult(DeployableResult):
             "nearest": [{"change": each.change, "fleet": sized_row(each.sized).to_json()} for each in self.nearest],
             "longer_ttft": [asdict(each) for each in self.longer_ttft],
             "costs": asdict(costs(best.gpus or 0, best.usd_per_gpu_hour, self.peak)) if best and self.peak else None,
+            "energy": self.energy.to_json() if self.energy else None,
             "utilization": self.money.utilization,
             "utilization_assumed": self.money.utilization_is_assumed,
             "utilization_of_mean_day": self.money.utilization_of_mean_day,
@@ -255,6 +268,7 @@ def plan(
     """
     if search.router is not None:
         check_router(search.router)
+    check_carbon_intensity(search.carbon_intensity)
     run.check()
     people.check()
     progress = run.progress
@@ -296,6 +310,7 @@ def plan(
         find_diagnostics(_facts(asked, [layout.plan for layout in searched]), strict=True)
     made = partial(
         PlanResult, demand=chain, people=people, request=request, workload=traffic.named(workload), money=money,
+        carbon_intensity=search.carbon_intensity,
     )  # fmt: skip
     planning = _Planning(question=asked, made=made)
     with run.simulations() as simulations:

@@ -43,7 +43,7 @@ _FORMATS = ("quantization", "kv_cache_dtype")  # which are chosen
 @scheduler_options(inputs(PlanSearch, "router"))
 @inputs(PlanSearch, "pools")
 @inputs(LinkInput)
-@inputs(PlanSearch, "precision", "replications")
+@inputs(PlanSearch, "precision", "replications", "carbon_intensity")
 @running_options
 @manifest_options
 @answer_options

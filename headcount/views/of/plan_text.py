@@ -94,6 +94,8 @@ def head(answer: PlanResult) -> list[Block]:
         lines += [*map(Line, bottleneck_lines(answer)), *(Line(nearest_text(each)) for each in answer.nearest)]
     if answer.adapters is not None and answer.best is not None:
         lines += map(Line, adapter_lines(answer.adapters, answer.best.usd_per_month))
+    if answer.carbon_intensity is not None and answer.energy is not None:
+        lines.append(Line(f"energy at the peak: {answer.energy.text}"))
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]

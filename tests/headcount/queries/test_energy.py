@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import headcount as hc
 from headcount.queries.capacity import CapacityResult
-from headcount.queries.energy import IDLE_SHARE_OF_TDP, SHARES_OF_TDP, energy, share_of_tdp
+from headcount.queries.energy import IDLE_SHARE_OF_TDP, SHARES_OF_TDP, Energy, energy, share_of_tdp
 from simulator.latency.model import COMPUTE, HOST, KV_READ
 from simulator.study.capacity_row import CapacityRow
 from tests.headcount.queries.test_tenants import Run
@@ -77,6 +77,19 @@ def test_carbon_is_energy_times_the_grid_s_intensity() -> None:
     assert "energy at" in str(found)
     assert "energy at" not in str(answer())
     assert found.figures()["capacity"][0]["energy"]["co2_kg_per_month"] == taken.co2_kg_per_month
+
+
+def test_a_plan_tells_the_energy_of_the_fleet_it_buys_spare_servers_idle() -> None:
+    def planned(**people: int) -> Energy:
+        found = hc.plan("llama-3.1-8b", gpu="h100-sxm", carbon_intensity=400, users=900, replications=4, **people)
+        assert found.energy is not None and found.figures()["energy"] == found.energy.to_json()
+        assert "energy at the peak" in str(found)
+        return found.energy
+
+    found, spare = planned(), planned(spare=1)
+    assert spare.watts - found.watts == pytest.approx(IDLE_SHARE_OF_TDP * TDP)
+    assert found.joules_per_output_token is not None
+    assert found.co2_kg_per_month == pytest.approx(0.4 * found.kwh_per_month)
 
 
 @pytest.mark.parametrize("grams", ["-1", "2001", "nan"])

@@ -32,6 +32,7 @@ class Served:
         return {"requests_per_s": 2.0, "in_flight": 12.0}.get(name, 0.5)
 
     mean_step = None
+    busy_engines = 0.5
     cancelled = None
 
     def times(self, name: str) -> Any:
