@@ -56,10 +56,10 @@ def _check_ranks(arch: Architecture, settings: MemorySettings) -> None:
     if ranks > copies or queries % ranks:
         fitting = [str(size) for size in range(2, copies + 1) if tp % size == 0 and queries % size == 0]
         take = f"take {' or '.join(fitting)}" if fitting else "leave it out, or raise tensor_parallel_size"
-        held = f"each on {copies} ranks" if copies > 1 else "none of them on several ranks"
+        held = f"is on {copies} ranks" if copies > 1 else "is on one rank alone"
         raise SplitError(
-            f"{_OPTION} {ranks}: tensor_parallel_size {tp} has {arch.num_key_value_heads} KV heads, {held}, of "
-            f"{queries} query heads each; {take}"
+            f"{_OPTION} {ranks}: with tensor_parallel_size {tp}, each of the {arch.num_key_value_heads} KV heads "
+            f"{held}, for {queries} query heads; {take}"
         )
 
 

@@ -49,9 +49,9 @@ def test_a_model_with_kv_heads_is_split_over_the_copies_of_a_head() -> None:
 @pytest.mark.parametrize(
     ("model", "settings", "message"),
     [
-        ("qwen3-30b-a3b", {"decode_context_parallel_size": 4}, "4 KV heads, each on 2 ranks.*take 2"),
-        ("llama-3.1-8b", {"decode_context_parallel_size": 2}, "none of them on several ranks.*leave it out"),
-        ("llama-3.1-8b", {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}, "on several ranks"),
+        ("qwen3-30b-a3b", {"decode_context_parallel_size": 4}, "each of the 4 KV heads is on 2 ranks.*take 2"),
+        ("llama-3.1-8b", {"decode_context_parallel_size": 2}, "is on one rank alone.*leave it out"),
+        ("llama-3.1-8b", {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}, "is on one rank alone"),
         ("deepseek-v2-lite", {"decode_context_parallel_size": 3}, "3 does not divide tensor_parallel_size 8"),
     ],
 )  # fmt: skip
