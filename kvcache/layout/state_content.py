@@ -23,7 +23,8 @@ def state_bytes(space: StateSpace, model_dtype: str, tp: int = 1, num_speculativ
 
     Raises `ValueError` where the tensor-parallel size does not divide a width, as vLLM does.
     """
-    conv = _share(_conv_width(space, tp), tp, space) * _conv_rows(space, num_speculative_tokens)
+    rows = _conv_rows(space, num_speculative_tokens)
+    conv = _share(_conv_width(space, tp), tp, space) * rows if rows else 0
     recurrent = prod(_recurrent_shape(space, tp))
     return conv * _bytes_of(model_dtype) + recurrent * _bytes_of(_recurrent_dtype(space, model_dtype))
 
@@ -41,7 +42,7 @@ def checkpoint_alignment(space: StateSpace, gpu: GPU | None, vllm_version: str) 
     family = "hopper" if gpu is None else gpu.family
     if space.kind == "mamba2":
         return _MAMBA2_ALIGNMENT
-    if space.kind == "kimi_delta" and space.full_rank_gate:
+    if space.kind == "kimi_delta" and space.full_rank_gate and not space.full_rank_decay:
         has_kernel = family in ("hopper", "blackwell") and space.head_dim == _EXPORTING_HEAD_DIM
         return _FLASHKDA_ALIGNMENT if has_kernel else None
     if space.kind == "gated_delta_net" and GATED_DELTA_NET_CHECKPOINTS.holds_in(vllm_version):
@@ -75,6 +76,8 @@ def _conv_width(space: StateSpace, tp: int) -> int:
 
 
 def _conv_rows(space: StateSpace, num_speculative_tokens: int) -> int:
+    if space.kind == "lightning":  # its state alone
+        return 0
     return space.conv_kernel - 1 + (0 if space.kind == "mamba1" else num_speculative_tokens)
 
 
@@ -86,7 +89,7 @@ def _recurrent_shape(space: StateSpace, tp: int) -> tuple[int, ...]:
             return _share(space.num_heads, tp, space), space.head_dim, space.state_size
         case "gated_delta_net":
             return _share(space.num_heads, tp, space), space.head_dim, space.key_head_dim
-        case "kimi_delta":
+        case "kimi_delta" | "lightning":
             return _share(space.num_heads, tp, space), space.head_dim, space.head_dim
         case "short_conv":
             return (0,)
@@ -94,6 +97,8 @@ def _recurrent_shape(space: StateSpace, tp: int) -> tuple[int, ...]:
 
 
 def _recurrent_dtype(space: StateSpace, model_dtype: str) -> str:
+    if space.kind == "lightning":  # whatever is asked of others
+        return model_dtype
     default = "float32" if space.kind == "kimi_delta" else model_dtype
     return default if space.state_dtype == "auto" else space.state_dtype
 

@@ -60,6 +60,7 @@ class Architecture:
     router_bias: bool = False
     router_fp32: bool = False  # whatever the model's dtype
     shared_expert_gate: bool = False
+    pads_shared_experts: bool = False  # in blocks of FP8, until every rank has whole ones (Ling 3.0)
     shared_experts_always_split: bool = False  # vLLM's model code has no sequence-parallel form of them
     residual_streams: int = 1  # copies of the hidden state that layers mix (DeepSeek-V4's hyper-connections)
     extra_tensors: tuple[ExtraTensor, ...] = ()
@@ -184,6 +185,9 @@ def with_dtype(architecture: Architecture, dtype: str) -> Architecture:
     return architecture if asked in (None, architecture.dtype) else replace(architecture, dtype=asked)
 
 
+_OF_MODEL = ("short_conv", "lightning")  # states in the model's dtype, whatever is asked
+
+
 def with_state_dtype(architecture: Architecture, dtype: str) -> Architecture:
     """The model with its recurrent states kept in that dtype; `auto` is the model's choice.
 
@@ -192,11 +196,12 @@ def with_state_dtype(architecture: Architecture, dtype: str) -> Architecture:
     if dtype not in STATE_DTYPES:
         raise HeadcountError(f"no mamba_ssm_cache_dtype {dtype[:40]!r}; allowed: {', '.join(STATE_DTYPES)}")
     state = architecture.state_space
-    if dtype == "auto" or state is None or state.kind == "short_conv" or state.state_dtype == dtype:
+    if dtype == "auto" or state is None or state.kind in _OF_MODEL or state.state_dtype == dtype:
         return architecture
-    if state.kind == "kimi_delta" and not (state.full_rank_gate and dtype == "bfloat16"):
+    is_of_k3 = state.full_rank_gate and not state.full_rank_decay
+    if state.kind == "kimi_delta" and not (is_of_k3 and dtype == "bfloat16"):
         # vLLM 0.33: `kda_state_dtype` knows these two, and Kimi-K3's model alone hands it the option.
-        allowed = "float32 or bfloat16" if state.full_rank_gate else "float32 alone"
+        allowed = "float32 or bfloat16" if is_of_k3 else "float32 alone"
         raise HeadcountError(
             f"the recurrent state of {architecture.name} is {allowed}; leave --mamba-ssm-cache-dtype out"
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 CHOSEN_RATIO, SUMMED_RATIO = 4, 128  # tokens in an entry of DeepSeek-V4 (vLLM 0.33 models/deepseek_v4)
-KINDS = ("mamba1", "mamba2", "gated_delta_net", "kimi_delta", "short_conv")
+KINDS = ("mamba1", "mamba2", "gated_delta_net", "kimi_delta", "lightning", "short_conv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +126,12 @@ class StateSpace:
 
     `mamba1`: `intermediate_size`, `state_size`, `dt_rank`. `mamba2`: `num_heads` of `head_dim`, `num_groups`,
     `state_size`. `gated_delta_net` (Qwen3-Next): `num_heads` value heads of `head_dim`, `num_key_heads` of
-    `key_head_dim`. `kimi_delta`: `num_heads` of `head_dim`. `short_conv` (LFM2): `intermediate_size`.
+    `key_head_dim`. `kimi_delta`: `num_heads` of `head_dim`. `lightning` (Ling 2.6): the same, without a convolution,
+    normed in `num_groups`. `short_conv` (LFM2): `intermediate_size`.
     """
 
     kind: str  # one of KINDS
-    conv_kernel: int
+    conv_kernel: int = 0
     num_heads: int = 0
     head_dim: int = 0
     num_key_heads: int = 0
@@ -139,13 +140,16 @@ class StateSpace:
     state_size: int = 0
     intermediate_size: int = 0
     full_rank_gate: bool = False  # of the output, as wide as the heads, not through a narrow rank (Kimi-K3)
+    full_rank_decay: bool = False  # so is what says how much is forgotten (Ling 3.0)
     state_dtype: str = "auto"  # of the recurrent state, vLLM's mamba_ssm_cache_dtype; auto: the model's dtype
     # What only the count of weights needs.
     dt_rank: int = 0
     conv_bias: bool = False
     projection_bias: bool = False  # into the layer
     output_bias: bool = False
-    norm: bool = False  # weights of the norm before the output (mamba2), of dt, B and C (mamba1)
+    norm: bool = (
+        False  # weights of the norm before the output (mamba2), of dt, B and C (mamba1), of q and k (lightning)
+    )
 
     @property
     def problems(self) -> list[str]:
@@ -153,18 +157,21 @@ class StateSpace:
         if self.kind not in KINDS:
             return [f"state-space kind {self.kind!r} is not modelled; known: {', '.join(KINDS)}"]
         needed = {
-            "mamba1": ("intermediate_size", "state_size", "dt_rank"),
-            "mamba2": ("num_heads", "head_dim", "num_groups", "state_size"),
-            "gated_delta_net": ("num_heads", "head_dim", "num_key_heads", "key_head_dim"),
-            "kimi_delta": ("num_heads", "head_dim"),
-            "short_conv": ("intermediate_size",),
+            "mamba1": ("conv_kernel", "intermediate_size", "state_size", "dt_rank"),
+            "mamba2": ("conv_kernel", "num_heads", "head_dim", "num_groups", "state_size"),
+            "gated_delta_net": ("conv_kernel", "num_heads", "head_dim", "num_key_heads", "key_head_dim"),
+            "kimi_delta": ("conv_kernel", "num_heads", "head_dim"),
+            "lightning": ("num_heads", "head_dim", "num_groups"),
+            "short_conv": ("conv_kernel", "intermediate_size"),
         }[self.kind]
         found = [
             f"{key} of its state-space layers is {getattr(self, key)}, must be positive"
-            for key in ("conv_kernel", *needed)
+            for key in needed
             if getattr(self, key) <= 0
         ]
-        shared_by = {"mamba2": "num_groups", "gated_delta_net": "num_key_heads"}.get(self.kind)
+        shared_by = {"mamba2": "num_groups", "lightning": "num_groups", "gated_delta_net": "num_key_heads"}.get(
+            self.kind
+        )
         if not found and shared_by and self.num_heads % getattr(self, shared_by):
             found.append(
                 f"the {self.num_heads} heads of its state-space layers are not a multiple of "

@@ -25,6 +25,8 @@ COMPONENTS = (
     "vision",
 )
 
+_FP8_BLOCK = 128  # rows and columns that share a scale
+
 
 def layer_tensors(arch: Architecture, parallelism: Parallelism, layer: Layer) -> Iterator[Tensor]:
     """What one rank holds of one of the model's layers."""
@@ -177,6 +179,8 @@ def _latent_attention(
     if arch.attention_output_gate:
         gated = split(attention.num_heads, parallelism, "attention heads") * latent.v_head_dim
         yield Tensor("attention", gated, arch.hidden_size, quantizable=True, part="gate")
+    if arch.attention_head_gate:
+        yield Tensor("attention", split(attention.num_heads, parallelism, "attention heads"), arch.hidden_size)
     if attention.indexer is not None:
         yield from _indexer(arch, attention.indexer, latent.q_lora_rank or 0)
 
@@ -239,7 +243,10 @@ def _experts(arch: Architecture, experts: Experts, parallelism: Parallelism) -> 
     if experts.shared_expert_intermediate_size:
         whole = parallelism.sequence_parallel_moe and not arch.shared_experts_always_split
         ways = 1 if whole else None
-        shared = split(experts.shared_expert_intermediate_size, parallelism, "shared expert width", ways=ways)
+        width = experts.shared_expert_intermediate_size
+        if arch.pads_shared_experts and arch.native_quantization == "fp8-block":
+            width = _up_to(width, _FP8_BLOCK * (ways or parallelism.tensor_parallel_size))
+        shared = split(width, parallelism, "shared expert width", ways=ways)
         yield from _mlp(arch, "shared_experts", shared, biased=arch.mlp_bias)
     if arch.shared_expert_gate:
         yield Tensor("shared_experts", 1, arch.hidden_size)

@@ -15,7 +15,8 @@ def state_space_tensors(state: StateSpace, hidden_size: int, parallelism: Parall
     """One rank's share of one layer's mixer, without the norm before it.
 
     Sources: vLLM 0.32 model_executor/layers/mamba (mamba_mixer, mamba_mixer2, short_conv, gdn/qwen_gdn_linear_attn,
-    gdn/kimi_gdn_linear_attn). Convolutions, decay rates and whole mamba1 mixers get no quantization config there.
+    gdn/kimi_gdn_linear_attn), 0.33 (linear/bailing_linear_attn). Convolutions, decay rates and whole mamba1 mixers get
+    no quantization config there.
     """
     yield from _MIXERS[state.kind](state, hidden_size, parallelism)
 
@@ -99,10 +100,10 @@ def _kimi_delta(state: StateSpace, hidden_size: int, parallelism: Parallelism) -
     heads = split(state.num_heads, parallelism, "linear-attention heads")
     width, rank = heads * state.head_dim, state.head_dim
     gate = width if state.full_rank_gate else 0
-    yield _linear(
-        3 * width + gate + heads + rank, hidden_size
-    )  # q, k, v, beta, then the forget gate's first half, whole
-    yield _linear(width, rank)
+    decay = width if state.full_rank_decay else rank
+    yield _linear(3 * width + gate + heads + decay, hidden_size)  # q, k, v, beta, the forget gate: a half of it whole
+    if not state.full_rank_decay:
+        yield _linear(width, rank)
     if not gate:
         yield _linear(rank, hidden_size)  # the output gate's halves
         yield _linear(width, rank)
@@ -110,6 +111,21 @@ def _kimi_delta(state: StateSpace, hidden_size: int, parallelism: Parallelism) -
     yield Tensor(COMPONENT, 3 * width, state.conv_kernel, element_bytes=_FP32)
     yield _vector(width + heads, _FP32)  # the bias of dt, A
     yield _vector(state.head_dim)  # norm
+
+
+def _lightning(state: StateSpace, hidden_size: int, parallelism: Parallelism) -> Iterator[Tensor]:
+    ranks = parallelism.tensor_parallel_size
+    if state.num_groups % ranks:
+        raise SplitError(
+            f"tensor_parallel_size {ranks} does not divide the {state.num_groups} groups that linear attention is "
+            "normed in; take one that does"
+        )
+    width = split(state.num_heads, parallelism, "linear-attention heads") * state.head_dim
+    yield _linear(4 * width, hidden_size)  # q, k, v, output gate
+    yield _linear(hidden_size, width, "out")
+    yield _vector(width)  # norm
+    if state.norm:
+        yield _vector(2 * state.head_dim)
 
 
 def _short_conv(state: StateSpace, hidden_size: int, parallelism: Parallelism) -> Iterator[Tensor]:
@@ -127,5 +143,6 @@ _MIXERS: Mapping[str, Callable[[StateSpace, int, Parallelism], Iterator[Tensor]]
     "mamba2": _mamba2,
     "gated_delta_net": _gated_delta_net,
     "kimi_delta": _kimi_delta,
+    "lightning": _lightning,
     "short_conv": _short_conv,
 }

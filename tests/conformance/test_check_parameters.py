@@ -50,6 +50,10 @@ WITHOUT_CLASS = {
     "deepseek-ai/DeepSeek-OCR": "no model_type 'deepseek_vl_v2'",
     "deepseek-ai/DeepSeek-OCR-2": "no model_type 'deepseek_vl_v2'",
     "inclusionAI/Ring-1T": "no model_type 'bailing_moe'",
+    "inclusionAI/Ling-2.6-flash": "no model_type 'bailing_hybrid'",
+    "inclusionAI/Ling-2.6-1T": "no model_type 'bailing_hybrid'",
+    "inclusionAI/Ring-2.6-1T": "no model_type 'bailing_hybrid'",
+    "inclusionAI/Ling-3.0-flash": "no model_type 'bailing_hybrid'",
     "stepfun-ai/Step-3.5-Flash": "for this kind of AutoModel",  # the text of Step-3.7-Flash
 }
 
@@ -80,7 +84,8 @@ def test_every_known_family_has_random_configs_that_we_read_without_assumptions(
     # transformers' text model has a name of its own; its encoder is not counted here.
     not_built |= {"minimax_m3", "minimax_m3_vl"}
     not_built |= {"step3p5", "step3p7"}  # the catalog's are compared whole
-    not_built |= {"bailing_moe", "deepseek_vl_v2", "intern_s2_preview"}  # config classes of their checkpoints
+    # Config classes of their checkpoints.
+    not_built |= {"bailing_moe", "bailing_hybrid", "bailing_moe_v3", "deepseek_vl_v2", "intern_s2_preview"}
     not_built |= {"ernie4_5_moe_vl", "ernie4_5_vl_moe_text"}  # small heads have no room for its positions
     assert set(known_families()) - not_built - set(TEXT_LIKE) <= set(model_types())
     assert len(model_types()) >= 60

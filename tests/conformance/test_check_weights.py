@@ -54,5 +54,5 @@ def test_a_split_that_both_refuse_is_agreement_and_one_alone_is_not() -> None:
 def test_every_split_has_vllm_s_weights_to_the_last_byte(vllm_python: Path) -> None:
     found = check_weights(vllm_python, weight_cases())
     assert (found.num_different, found.differences, found.refused_by_us, found.refused_by_vllm) == (0, {}, {}, {})
-    assert found.refused_by_both == [FALCON.name]
+    assert found.refused_by_both == [FALCON.name, "bailing_hybrid 2.6 TP 4"]
     assert len(found.equal) >= 80

@@ -305,7 +305,8 @@ def random_state_space(rng: Random) -> StateSpace:
         intermediate_size=rng.choice((2048, 4096, 8192)),
         dt_rank=64,
         state_dtype=rng.choice(dtypes),
-        full_rank_gate=rng.random() < 0.5,
+        full_rank_gate=(gated := rng.random() < 0.5),
+        full_rank_decay=gated and rng.random() < 0.5,
     )
 
 

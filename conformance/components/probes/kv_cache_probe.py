@@ -32,6 +32,7 @@ import vllm
 from each_case import print_each
 from gpu_stand_ins import PLATFORM, Kernels, LatentKernels, as_on_a_gpu, play_rank, set_kernels, without_kernels
 from made_layers import NUM_LAYERS, lay_out_layers, number_of
+from published_configs import register_published
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from vllm.config import CacheConfig, VllmConfig, set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
@@ -127,7 +128,11 @@ def with_architecture(fields):
     # A checkpoint's weight format is of no account to its cache, and its quantization might want a GPU.
     fields = {key: value for key, value in fields.items() if key != "quantization_config"}
     fields["model_type"] = TEXT_MODELS.get(fields["model_type"], fields["model_type"])
-    known = {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "kimi_k2": "DeepseekV3ForCausalLM", "step3p5": "Step3p5ForCausalLM"}
+    ling = "BailingMoeV3ForCausalLM" if fields.get("no_kda_lora") else "BailingMoeV2_5ForCausalLM"
+    known = {
+        **MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "kimi_k2": "DeepseekV3ForCausalLM", "step3p5": "Step3p5ForCausalLM",
+        "bailing_hybrid": ling,
+    }  # fmt: skip
     return {**ASSUMED.get(fields["model_type"], {}), "architectures": [known[fields["model_type"]]], **fields}
 
 
@@ -267,5 +272,6 @@ def whole_layer(quantization, cache, is_latent):
 
 
 if __name__ == "__main__":
+    register_published()
     as_on_a_gpu()
     print_each(measure)

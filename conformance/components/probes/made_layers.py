@@ -11,6 +11,7 @@ from vllm.model_executor.layers.attention.chunked_local_attention import Chunked
 from vllm.model_executor.layers.attention.mla_attention import MLAAttention
 from vllm.model_executor.layers.mamba.abstract import MambaBase
 from vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn import QwenGatedDeltaNetAttention
+from vllm.model_executor.layers.mamba.linear.base import LinearAttention
 from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.model_executor.layers.mamba.mamba_utils import MambaStateDtypeCalculator, MambaStateShapeCalculator
 from vllm.model_executor.models import ModelRegistry
@@ -70,6 +71,10 @@ def state_shapes(state, tp, spec):
         return calculator.kda_state_shape(
             tp, state["num_heads"], state["head_dim"], conv_kernel_size=state["conv_kernel"], num_spec=spec
         )
+    if kind == "lightning":
+        return calculator.linear_attention_state_shape(
+            num_heads=state["num_heads"], tp_size=tp, head_dim=state["head_dim"]
+        )
     return calculator.short_conv_state_shape(
         tp_world_size=tp, intermediate_size=state["intermediate_size"], conv_kernel=state["conv_kernel"], num_spec=spec
     )
@@ -80,6 +85,8 @@ def state_dtypes(state, dtype):
     kind, calculator = state["kind"], MambaStateDtypeCalculator
     if kind == "kimi_delta":
         return calculator.kda_state_dtype(dtype, "auto", state["state_dtype"])
+    if kind == "lightning":
+        return calculator.linear_attention_state_dtype(dtype, "auto")
     if kind == "short_conv":
         return calculator.short_conv_state_dtype(dtype, "auto")
     return getattr(calculator, f"{kind}_state_dtype")(dtype, "auto", state["state_dtype"])
@@ -87,8 +94,12 @@ def state_dtypes(state, dtype):
 
 def class_of(state):
     """vLLM's layer of this kind, where it has its own word on its cache."""
+    if state["kind"] == "kimi_delta" and state["full_rank_decay"]:
+        return without_kernels("vllm.model_executor.models.bailing_moe_v3").BailingMoeV3KimiDeltaAttention
     if state["kind"] == "kimi_delta" and state["full_rank_gate"]:
         return without_kernels("vllm.models.kimi_k3.nvidia.kda").KimiK3DeltaAttention
+    if state["kind"] == "lightning":
+        return LinearAttention
     return {"mamba2": MambaMixer2, "gated_delta_net": QwenGatedDeltaNetAttention}.get(state["kind"], MambaBase)
 
 

@@ -26,6 +26,7 @@ import torch
 import vllm
 import vllm.distributed.parallel_state as ranks
 from each_case import print_each
+from published_configs import register_published
 from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.model_loader.utils import initialize_model
@@ -69,6 +70,7 @@ def build(case, folder):
         dtype="bfloat16",
         enforce_eager=True,
         block_size=32,
+        enable_prefix_caching=False,  # a CPU has none for latent attention beside states
         max_model_len=256,
     ).create_engine_config()
     parallel = config.parallel_config
@@ -98,4 +100,5 @@ def measure(case):
 
 
 if __name__ == "__main__":
+    register_published()
     print_each(measure)

@@ -40,6 +40,7 @@ class Family:
     router_bias: bool = False
     shared_expert_gate: bool = False
     shared_experts_always_split: bool = False
+    pads_shared_experts: bool = False
     router_fp32: bool = False
     attention_output_gate: bool = False
     attention_head_gate: bool = False

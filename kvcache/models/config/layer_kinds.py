@@ -125,6 +125,15 @@ def _interval(fields: Fields, num_layers: int) -> list[str]:
     return _states((layer + 1) % interval == 0 for layer in range(num_layers))
 
 
+def _groups(fields: Fields, num_layers: int) -> list[str]:
+    """Ling: the last layer of each group attends; in 3.0 so does every layer behind the last whole group."""
+    size = fields.integer("layer_group_size")
+    if not size:
+        raise fields.error("layer_group_size is 0, must be positive")
+    whole = num_layers // size * size if fields.model_type == "bailing_moe_v3" else num_layers
+    return _states((layer + 1) % size == 0 or layer >= whole for layer in range(num_layers))
+
+
 def _kimi(fields: Fields, num_layers: int) -> list[str]:
     full = fields.value(Numbers, "linear_attn_config.full_attn_layers")
     state = fields.value(Numbers, "linear_attn_config.kda_layers")
@@ -153,6 +162,7 @@ def _indices(fields: Fields, num_layers: int) -> list[str]:
 _RULES: Mapping[str, Callable[[Fields, int], list[str]]] = {
     "windows": _windows,
     "interval": _interval,
+    "groups": _groups,
     "kimi": _kimi,
     "indices": _indices,
     "period": lambda fields, num_layers: _states(periodic(fields, "attn", num_layers)),

@@ -27,6 +27,7 @@ from kvcache.shape.layer import Layer
 Assumption = tuple[str, str, str]
 Part = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
 _SAME_LAYERS = {"gemma4_unified_text": "gemma4_text"}  # vLLM 0.33 models/gemma4_unified.py
+_GRANULARITY = "gated_attention_proj_granularity_type"  # Ling 3.0
 Dtype: Any = Literal[
     "auto", "float32", "float", "float16", "half", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2"
 ]
@@ -41,7 +42,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     nested = outer.value(Table, "text_config", "llm_config")
     text = {**config, **(nested or {})}
     text |= _first(text)
-    text["model_type"] = _SAME_LAYERS.get(str(text.get("model_type")), text.get("model_type"))
+    text["model_type"] = _layers_of(text)
     fields = Fields(text, name, family_of(Fields(text, name, FALLBACK).model_type))
     refuse_unread(fields, outer.model_type)
     layers = read_layers(fields)
@@ -76,6 +77,14 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     )
 
 
+def _layers_of(text: Json) -> object:
+    """The type whose layers a model has: Ling 2.6 and 3.0 call theirs alike, of which the latter has KDA."""
+    given = text.get("model_type")
+    if given == "bailing_hybrid" and text.get("no_kda_lora") is True:
+        return "bailing_moe_v3"
+    return _SAME_LAYERS.get(str(given), given)
+
+
 def _first(text: Json) -> Json:
     """ERNIE 4.5 VL lists what its experts of words have, then what those of images have."""
     listed = {key: value for key, value in text.items() if key.startswith("moe_") and isinstance(value, list) and value}
@@ -97,10 +106,14 @@ def _attention_traits(fields: Fields) -> Json:
         "qk_norm": family.qk_norm_weights and fields.flag("use_qk_norm", default=family.qk_norm),
         "qk_norm_whole_projection": family.qk_norm_whole_projection,
         "attention_output_gate": fields.flag("mla_use_output_gate")
+        or fields.raw(_GRANULARITY) == "element_wise"
         or (family.attention_output_gate and fields.flag("attn_output_gate", default=True)),
-        "attention_head_gate": family.attention_head_gate
-        and fields.raw("gating") in (None, True, "per-head")
-        and fields.flag("use_head_wise_attn_gate", default=True),
+        "attention_head_gate": fields.raw(_GRANULARITY) == "head_wise"
+        or (
+            family.attention_head_gate
+            and fields.raw("gating") in (None, True, "per-head")
+            and fields.flag("use_head_wise_attn_gate", default=True)
+        ),
         "attention_element_gate": family.attention_element_gate
         or (family.attention_head_gate and fields.raw("gating") == "per-element"),
         "attention_sinks": family.attention_sinks,
@@ -122,6 +135,7 @@ def _mlp_traits(fields: Fields) -> Json:
         "router_bias": family.router_bias or balanced,
         "router_fp32": family.router_fp32,
         "shared_expert_gate": family.shared_expert_gate,
+        "pads_shared_experts": family.pads_shared_experts,
         "shared_experts_always_split": family.shared_experts_always_split,
         "lm_head_bias": family.lm_head_bias or fields.flag("lm_head_bias"),
     }

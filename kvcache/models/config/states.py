@@ -7,7 +7,7 @@ from kvcache.models.config.families import state_keys
 from kvcache.models.config.fields import Fields, Word
 from kvcache.shape.layer import StateSpace
 
-_FLAGS = ("conv_bias", "projection_bias", "output_bias", "norm", "full_rank_gate")
+_FLAGS = ("conv_bias", "projection_bias", "output_bias", "norm", "full_rank_gate", "full_rank_decay")
 _EXPANSIONS = ("mamba_expand", "expand")  # widths in hidden sizes
 
 

@@ -170,6 +170,8 @@ def test_a_method_that_says_nothing_that_is_known_is_refused_rather_than_counted
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", 32.7), ("nvidia/NVIDIA-Nemotron-3-Nano-4B-FP8", 4.92 * 1.0737),
         ("google/gemma-4-31B-it-qat-w4a16-ct", 20.45), ("MiniMaxAI/MiniMax-M3-MXFP8", 444 - 2),
         ("mistralai/Mistral-Large-3-675B-Instruct-2512-NVFP4", 403.2 - 5.1), ("amd/Kimi-K2.5-MXFP4", 557),
+        # Its routers are held in 32 bits.
+        ("inclusionAI/Ling-3.0-flash-fp8", 128.443 - 3.101 + 0.105),
         ("mistralai/Mistral-Small-4-119B-2603-NVFP4", 70.8 - 0.83),
     ],
 )  # fmt: skip
