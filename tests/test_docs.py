@@ -122,7 +122,8 @@ def test_the_index_lists_every_page(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_page_is_long_nor_points_outside(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert page.name == "CHANGELOG.md" or text.count("\n") <= LONGEST_PAGE
+    written = re.sub(r"<!-- generated.*?<!-- end -->", "", text, flags=re.DOTALL)  # lists are as long as what they list
+    assert page.name == "CHANGELOG.md" or written.count("\n") <= LONGEST_PAGE
     assert "../shared" not in text
     assert not re.search(r"(?<![\w.~])/(?:home|root|tmp|work)/", text)
 

@@ -70,6 +70,7 @@ class Architecture:
     encoder_pass_split_bytes: int = 0  # the same, of what tensor parallelism splits with the encoder
     modalities: tuple[str, ...] = ()  # that the encoder reads, as vLLM limits them per prompt
     vision_split: bool = True  # False: whole on every tensor-parallel rank
+    vision_whole: int = 0  # of its parameters, those that are whole on every rank even so
     num_rotary_tables: int = 1
     rotary_width: int = 0  # columns of each; 0: as wide as a head
     longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds

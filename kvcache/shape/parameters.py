@@ -75,8 +75,8 @@ def stage_tensors(
     if first and arch.learned_positions:
         yield Tensor("embedding", arch.learned_positions, arch.hidden_size)
     if first and arch.vision_parameters:
-        whole = arch.vision_parameters
-        yield Tensor("vision", split(whole, parallelism, "vision", exact=False) if arch.vision_split else whole)
+        whole = arch.vision_whole if arch.vision_split else arch.vision_parameters
+        yield Tensor("vision", whole + split(arch.vision_parameters - whole, parallelism, "vision", exact=False))
     yield from _extra(arch, parallelism, {"every"} | ({"first"} if first else set()) | ({"last"} if last else set()))
     if together:
         for layer, count in kinds_of_layers(arch, parallelism, stage).items():

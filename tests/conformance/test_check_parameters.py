@@ -34,6 +34,7 @@ NOT_IN_TRANSFORMERS = {
     "XiaomiMiMo/MiMo-7B-Base": "no model_type 'mimo'",
     "internlm/Intern-S2-Preview": "no model_type 'intern_s2_preview'",
     "OpenGVLab/InternVL3_5-8B": "no model_type 'internvl_chat'",
+    "internlm/Intern-S1": "no model_type 'interns1'",
 }
 CLASS_OF = {"kimi_k2": "deepseek_v3", "minimax_m3": "minimax_m3_vl_text", "mimo": "qwen2"}
 # vLLM reads their params.json as a router without a bias for balance (configs/mistral.py); the class always has one.

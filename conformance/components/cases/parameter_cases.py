@@ -19,7 +19,7 @@ _NO_DEFAULT_KV_HEADS = ("nemotron",)  # … without which transformers cannot bu
 TEXT_LIKE = {
     "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe", "glm4v_text": "qwen2",
     "glm4v_moe_text": "glm4v_moe_text", "glm_ocr_text": "glm_ocr_text", "paddleocr_vl_text": "paddleocr_vl_text",
-    "muse_glimmer_text": "muse_glimmer_text",
+    "muse_glimmer_text": "muse_glimmer_text", "hunyuan_vl_text": "hunyuan_vl_text",
 }  # fmt: skip
 
 

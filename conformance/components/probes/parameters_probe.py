@@ -22,7 +22,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 # The first that matches a tensor's name is its component: most are told by the module that holds them.
 COMPONENTS = (
     ("vision_head", r"vision\w*\.head\."),
-    ("vision", r"vision|projector|visual|audio|image_newline|resampler"),
+    ("vision", r"vision|projector|visual|audio|image_newline|resampler|model\.merger\."),
     ("residual", r"altup|laurel|per_layer_(input|projection|model)|layer_scalar|\b(attn_|ffn_)?hc(_head)?\."),
     ("lm_head", r"lm_head|embed_out"),
     ("embedding", r"embed(?!ding_norm)|\bwte\b|\bwpe\b"),

@@ -24,6 +24,7 @@ _PER_TOKEN = (
     "top_k_experts",
     "moe_k",
     "moe_top_k",
+    "moe_topk",
 )
 Mlp = tuple[int, Experts | None]  # width of the MLP, 0 without one; the experts
 

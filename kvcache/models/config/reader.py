@@ -20,13 +20,21 @@ from kvcache.models.config.fields import Factor, Fields, Table, Word
 from kvcache.models.config.layers import read_layers
 from kvcache.models.config.module_formats import module_formats
 from kvcache.models.config.refusals import refuse_unread
-from kvcache.models.config.vision import encoder_pass, knows_encoder, modalities, vision_parameters
+from kvcache.models.config.vision import (
+    encoder_pass,
+    knows_encoder,
+    modalities,
+    vision_parameters,
+    whole_parameters,
+)
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.layer import Layer
 
 Assumption = tuple[str, str, str]
 Part = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
 _SAME_LAYERS = {"gemma4_unified_text": "gemma4_text"}  # vLLM 0.33 models/gemma4_unified.py
+# Named for Qwen3.5's own classes alone (vLLM 0.33 MODELS_CONFIG_MAP), so that states of these have the model's dtype.
+_STATE_DTYPE, _WITHOUT_STATE_DTYPE = "mamba_ssm_dtype", ("intern_s2_preview", "minicpmv4_6")
 _GRANULARITY = "gated_attention_proj_granularity_type"  # Ling 3.0
 Dtype: Any = Literal[
     "auto", "float32", "float", "float16", "half", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2"
@@ -41,6 +49,8 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     outer = Fields(config, name, FALLBACK)
     nested = outer.value(Table, "text_config", "llm_config")
     text = {**config, **(nested or {})}
+    if outer.model_type in _WITHOUT_STATE_DTYPE:
+        text.pop(_STATE_DTYPE, None)
     text |= _first(text)
     text["model_type"] = _layers_of(text)
     fields = Fields(text, name, family_of(Fields(text, name, FALLBACK).model_type))
@@ -70,6 +80,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         unquantized=formats.unquantized,
         lm_head_format=formats.lm_head,
         vision_parameters=vision_parameters(config),
+        vision_whole=whole_parameters(config),
         **encoder_pass(config),
         modalities=modalities(config),
         vision_split=family_of(outer.model_type).vision_split,
@@ -86,11 +97,19 @@ def _layers_of(text: Json) -> object:
 
 
 def _first(text: Json) -> Json:
-    """ERNIE 4.5 VL lists what its experts of words have, then what those of images have."""
+    """ERNIE 4.5 VL lists what its experts of words have, then what those of images have; Hunyuan, every layer's."""
+    if text.get("model_type") == "hunyuan_v1_moe":
+        return _alike(text)
     listed = {key: value for key, value in text.items() if key.startswith("moe_") and isinstance(value, list) and value}
     is_such = str(text.get("model_type")) in ("ernie4_5_moe_vl", "ernie4_5_vl_moe_text")
     seen = {f"vision_{key}": value[-1] for key, value in listed.items()}
     return {key: value[0] for key, value in listed.items()} | seen if is_such else {}
+
+
+def _alike(text: Json) -> Json:
+    """The number that is listed for every layer; transformers reads none for its experts' widths but the dense one."""
+    every = {key: value for key, value in text.items() if isinstance(value, list) and len(set(map(str, value))) == 1}
+    return {key: value[0] for key, value in every.items()} | {"moe_intermediate_size": text.get("intermediate_size")}
 
 
 def _attention_traits(fields: Fields) -> Json:

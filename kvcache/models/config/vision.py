@@ -1,19 +1,15 @@
 """How many parameters a multimodal model's image encoder has."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated
 
-from msgspec import Meta
-
-from files.documents import Json, ReadJson
+from files.documents import Json
 from files.schema import Lenient, typed
+from kvcache.models.config.encoder import Config, Encoder
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
+from kvcache.models.config.joining_encoders import hunyuan_vl, minicpmv4_6
 
-Config = ReadJson
 _LARGEST_IMAGE_TOKENS = 16_384
-Ratio = Annotated[float, Meta(ge=0, le=1000, description="a number from 0 to 1,000")]
-Sides = Annotated[list[Positive], Meta(min_length=2, max_length=2, description="two whole numbers from 1")]
 
 
 def vision_parameters(config: Config) -> int:
@@ -28,9 +24,18 @@ def vision_parameters(config: Config) -> int:
     if not knows_encoder(config):
         widths = ("hidden_size", "num_hidden_layers", "intermediate_size")
         given = [typed(vision[key], Size | None, "vision_config", key) for key in widths if key in vision]  # type: ignore[arg-type]
-        return _siglip(_Encoder(config, vision)) if len(given) == len(widths) else 0
+        return _siglip(Encoder(config, vision)) if len(given) == len(widths) else 0
     model_type = str(config.get("model_type"))
-    return _ENCODERS[model_type](_Encoder(config, {**entries("encoders.toml")[model_type], **vision}))
+    return _ENCODERS[model_type](Encoder(config, {**entries("encoders.toml")[model_type], **vision}))
+
+
+def whole_parameters(config: Config) -> int:
+    """Of them, what every rank holds whole though it splits the rest: all but the MLPs (vLLM 0.33 interns1_vit.py)."""
+    model_type = str(config.get("model_type"))
+    if model_type != "interns1" or not vision_parameters(config):
+        return 0
+    encoder = Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
+    return vision_parameters(config) - encoder.depth * (2 * encoder.width + 1) * encoder.inner
 
 
 def encoder_pass(config: Config) -> Json:
@@ -43,7 +48,7 @@ def encoder_pass(config: Config) -> Json:
     model_type = str(config.get("model_type"))
     if _ENCODERS.get(model_type) is not _qwen3_vl or not vision_parameters(config):
         return {}
-    encoder = _Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
+    encoder = Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
     pieces = _LARGEST_IMAGE_TOKENS * encoder.size("spatial_merge_size") ** 2
     outputs = _LARGEST_IMAGE_TOKENS * encoder.size("out_hidden_size")
     whole = pieces * (_frame_pixels(encoder) + 2 * encoder.width) + outputs
@@ -64,57 +69,7 @@ def knows_encoder(config: Config) -> bool:
     return str(config.get("model_type")) in _ENCODERS
 
 
-class _Encoder:
-    """Widths of one encoder, looked up under each of their spellings."""
-
-    def __init__(self, config: Config, vision: Config) -> None:
-        self.config, self.vision = config, vision
-        text = config.get("text_config", config.get("llm_config"))
-        self.text: Config = text if isinstance(text, Mapping) else {}
-        self.width = self.size("hidden_size", "vt_hidden_size", "width")
-        ratio = typed(vision.get("mlp_ratio", 0.0), Ratio, "vision_config", "mlp_ratio")
-        by_ratio = int(self.width * ratio) if ratio else None
-        self.inner = self.size("intermediate_size", "vt_intermediate_size", default=by_ratio)
-        self.depth = self.size("num_hidden_layers", "vt_num_hidden_layers", "depth", "layers")
-        self.patch = self.size("patch_size", default=14)
-
-    def size(self, *keys: str, default: int | None = None) -> int:
-        """A width or count of the encoder."""
-        value = next((self.vision[key] for key in keys if self.vision.get(key) is not None), default)
-        kind = Positive if keys[0] == "patch_size" else Size
-        width: int = typed(value, kind, "vision_config", keys[0])
-        return width
-
-    @property
-    def text_width(self) -> int:
-        """The text model's hidden size, which the projector ends in."""
-        width = self.text.get("hidden_size", self.config.get("hidden_size", 0))
-        return typed(width, Size, "text_config", "hidden_size")
-
-    @property
-    def patches(self) -> int:
-        """Pieces of one image of the configured size."""
-        return (self.size("image_size", default=224) // self.patch) ** 2
-
-    @property
-    def patch_pixels(self) -> int:
-        """Values in one piece: three colours."""
-        return self.size("num_channels", default=3) * self.patch**2
-
-    @property
-    def layers(self) -> int:
-        """Transformer layers with biases, a plain MLP, two LayerNorms."""
-        attention = 4 * (self.width * self.width + self.width)
-        mlp = 2 * self.width * self.inner + self.inner + self.width
-        return self.depth * (attention + mlp + 4 * self.width)
-
-    def merged_patches(self, kernel: object) -> int:
-        """Width of neighbouring pieces side by side."""
-        height, width = typed([kernel] * 2 if isinstance(kernel, int) else kernel, Sides, "vision_config", "merge size")
-        return self.width * height * width
-
-
-def _siglip(encoder: _Encoder) -> int:
+def _siglip(encoder: Encoder) -> int:
     # vLLM leaves SigLIP's pooling head out (models/siglip.py, use_head), whatever `vision_use_head` says.
     width = encoder.width
     embedding = encoder.patch_pixels * width + width + encoder.patches * width
@@ -122,7 +77,7 @@ def _siglip(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 2 * width + projector
 
 
-def _llama4(encoder: _Encoder) -> int:
+def _llama4(encoder: Encoder) -> int:
     width = encoder.width
     embedding = encoder.patch_pixels * width + width + (encoder.patches + 1) * width
     joined = encoder.size("projector_output_dim")
@@ -131,7 +86,7 @@ def _llama4(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 4 * width + adapter + projector
 
 
-def _pixtral(encoder: _Encoder) -> int:
+def _pixtral(encoder: Encoder) -> int:
     width, hidden = encoder.width, encoder.text_width
     layers = encoder.depth * (4 * width * width + 3 * width * encoder.inner + 2 * width)
     merger = encoder.merged_patches(encoder.config.get("spatial_merge_size", 2)) * width
@@ -140,7 +95,7 @@ def _pixtral(encoder: _Encoder) -> int:
     return encoder.patch_pixels * width + width + layers + projector
 
 
-def _moonvit(encoder: _Encoder) -> int:
+def _moonvit(encoder: Encoder) -> int:
     width = encoder.width
     height, breadth = (encoder.size(f"init_pos_emb_{side}", f"pos_emb_{side}") for side in ("height", "width"))
     embedding = encoder.patch_pixels * width + width + height * breadth * width
@@ -149,7 +104,7 @@ def _moonvit(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 2 * width + projector
 
 
-def _kimi_k3(encoder: _Encoder) -> int:
+def _kimi_k3(encoder: Encoder) -> int:
     """Without biases; heads wider than the hidden state (vLLM 0.33 kimi_k25_vit.py, KimiK25MultiModalProjector)."""
     width, heads = encoder.width, encoder.size("qkv_hidden_size", "vt_hidden_size")
     height, breadth = (encoder.size(f"init_pos_emb_{side}") for side in ("height", "width"))
@@ -159,7 +114,7 @@ def _kimi_k3(encoder: _Encoder) -> int:
     return encoder.patch_pixels * width + height * breadth * width + encoder.depth * layer + width + projector
 
 
-def _clip(encoder: _Encoder) -> int:
+def _clip(encoder: Encoder) -> int:
     # vLLM leaves out the layers behind `vision_feature_layer`, 25 MB of LLaVA-1.5's; the checkpoint holds them.
     width, hidden = encoder.width, encoder.text_width
     embedding = encoder.patch_pixels * width + (encoder.patches + 2) * width
@@ -168,7 +123,7 @@ def _clip(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 4 * width + projector + biases
 
 
-def _llava_next(encoder: _Encoder) -> int:
+def _llava_next(encoder: Encoder) -> int:
     """CLIP, or SigLIP (Granite Vision); the outputs of several layers side by side go into the projector."""
     width, hidden, config = encoder.width, encoder.text_width, encoder.config
     listed = config.get("vision_feature_layer")
@@ -181,18 +136,18 @@ def _llava_next(encoder: _Encoder) -> int:
     return embedding + encoder.layers + norms + projector
 
 
-def _merger(encoder: _Encoder) -> int:
+def _merger(encoder: Encoder) -> int:
     """Neighbouring pieces side by side, through two layers, to the text model's width."""
     merged = encoder.merged_patches(encoder.size("spatial_merge_size"))
     return merged * merged + merged + merged * encoder.size("out_hidden_size") + encoder.size("out_hidden_size")
 
 
-def _frame_pixels(encoder: _Encoder) -> int:
+def _frame_pixels(encoder: Encoder) -> int:
     """Values in one piece of as many frames as are read at once."""
     return encoder.size("in_channels", "in_chans", default=3) * encoder.patch**2 * encoder.size("temporal_patch_size")
 
 
-def _qwen2_5_vl(encoder: _Encoder) -> int:
+def _qwen2_5_vl(encoder: Encoder) -> int:
     width, inner = encoder.width, encoder.inner
     attention = 4 * (width * width + width)
     mlp = 3 * width * inner + 2 * inner + width
@@ -200,7 +155,7 @@ def _qwen2_5_vl(encoder: _Encoder) -> int:
     return _frame_pixels(encoder) * width + encoder.depth * (attention + mlp) + norms + _merger(encoder)
 
 
-def _qwen3_vl(encoder: _Encoder) -> int:
+def _qwen3_vl(encoder: Encoder) -> int:
     width = encoder.width
     merged = encoder.merged_patches(encoder.size("spatial_merge_size"))
     embedding = (_frame_pixels(encoder) + 1) * width + encoder.size("num_position_embeddings") * width
@@ -209,7 +164,7 @@ def _qwen3_vl(encoder: _Encoder) -> int:
     return embedding + encoder.layers + _merger(encoder) + 2 * width + deepstack
 
 
-def _glm4v(encoder: _Encoder) -> int:
+def _glm4v(encoder: Encoder) -> int:
     """No biases in its layers; neighbouring pieces are joined by a convolution, then a gated MLP follows."""
     width, out = encoder.width, encoder.size("out_hidden_size")
     layer = 4 * width * width + 3 * width * out + 2 * width
@@ -219,7 +174,7 @@ def _glm4v(encoder: _Encoder) -> int:
     return embedding + encoder.depth * layer + 2 * width + joined + merger
 
 
-def _glm_ocr(encoder: _Encoder) -> int:
+def _glm_ocr(encoder: Encoder) -> int:
     """As GLM-4V's, with biases and norms of queries and keys; the merger is three times as wide as what it gives."""
     width, inner, out = encoder.width, encoder.inner, encoder.size("out_hidden_size")
     attention = 4 * (width * width + width) + 2 * width // encoder.size("num_heads")
@@ -229,14 +184,14 @@ def _glm_ocr(encoder: _Encoder) -> int:
     return (_frame_pixels(encoder) + 1) * width + encoder.depth * layer + width + joined + merger
 
 
-def _paddleocr_vl(encoder: _Encoder) -> int:
+def _paddleocr_vl(encoder: Encoder) -> int:
     width, merged = encoder.width, encoder.merged_patches(encoder.size("spatial_merge_size"))
     embedding = encoder.patch_pixels * width + width + encoder.patches * width
     projector = 2 * width + merged * merged + merged + merged * encoder.text_width + encoder.text_width
     return embedding + encoder.layers + 2 * width + projector
 
 
-def _muse_glimmer(encoder: _Encoder) -> int:
+def _muse_glimmer(encoder: Encoder) -> int:
     width, config = encoder.width, encoder.config
     positions = encoder.size("pos_emb_height") * encoder.size("pos_emb_width")
     embedding = (encoder.patch_pixels * encoder.size("patch_temporal") + positions) * width + 4 * width
@@ -245,7 +200,7 @@ def _muse_glimmer(encoder: _Encoder) -> int:
     return embedding + encoder.layers + (joined + hidden + encoder.text_width) * hidden
 
 
-def _ernie_vl(encoder: _Encoder) -> int:
+def _ernie_vl(encoder: Encoder) -> int:
     """Neighbouring pieces, then neighbouring frames, each through two layers and a norm."""
     width, text = encoder.width, encoder.text_width
     joined = encoder.merged_patches(encoder.size("spatial_merge_size"))
@@ -254,12 +209,12 @@ def _ernie_vl(encoder: _Encoder) -> int:
     return encoder.patch_pixels * width + encoder.layers + 2 * width + resampler
 
 
-def _internvl(encoder: _Encoder) -> int:
+def _internvl(encoder: Encoder) -> int:
     """InternViT: scales behind attention and MLP; four pieces through a norm and two layers."""
     width, text, vision = encoder.width, encoder.text_width, encoder.vision
-    biases = 3 * width if vision.get("qkv_bias") else 0
+    biases = 3 * width if vision.get("qkv_bias", vision.get("attention_bias")) else 0
     norms = 2 * width if vision.get("norm_type") == "rms_norm" else 4 * width
-    normed = 2 * width if vision.get("qk_normalization") else 0
+    normed = 2 * width if vision.get("qk_normalization", vision.get("use_qk_norm")) else 0
     mlp = 2 * width * encoder.inner + encoder.inner + width
     layer = 4 * width * width + width + biases + normed + mlp + norms + 2 * width
     embedding = encoder.patch_pixels * width + width + (encoder.patches + 2) * width
@@ -267,7 +222,7 @@ def _internvl(encoder: _Encoder) -> int:
     return embedding + encoder.depth * layer + projector
 
 
-def _lfm2_vl(encoder: _Encoder) -> int:
+def _lfm2_vl(encoder: Encoder) -> int:
     width, config = encoder.width, encoder.config
     hidden = typed(config.get("projector_hidden_size", 2560), Size, "config.json", "projector_hidden_size")
     joined = encoder.merged_patches(config.get("downsample_factor", 2))
@@ -277,7 +232,7 @@ def _lfm2_vl(encoder: _Encoder) -> int:
     return embedding + encoder.layers + 2 * width + projector
 
 
-def _deepencoder(encoder: _Encoder) -> int:
+def _deepencoder(encoder: Encoder) -> int:
     """SAM-ViT-B with its neck and two convolutions, and behind them CLIP-L, or Qwen2-0.5B with 400 queries."""
     sam = 3 * 16**2 * 768 + 768 + 64**2 * 768
     positions = 8 * 2 * (2 * 14 - 1) * 64 + 4 * 2 * (2 * 64 - 1) * 64  # of windows, of layers that see everything
@@ -292,7 +247,7 @@ def _deepencoder(encoder: _Encoder) -> int:
     return sam + 9 * 512 * 1024 + clip + 2048 * text + 3 * text
 
 
-def _step3p7(encoder: _Encoder) -> int:
+def _step3p7(encoder: Encoder) -> int:
     """Scales behind attention and MLP; two convolutions of 3 × 3 that double the width lead into the projector."""
     width = encoder.width
     embedding = encoder.patch_pixels * width + encoder.patches * width + 2 * width
@@ -302,7 +257,7 @@ def _step3p7(encoder: _Encoder) -> int:
     return embedding + encoder.layers + scales + convolutions + 4 * width * encoder.text_width + biases
 
 
-def _gemma4(encoder: _Encoder) -> int:
+def _gemma4(encoder: Encoder) -> int:
     width, inner = encoder.width, encoder.inner
     head_dim, clipped = encoder.size("head_dim"), 4 * bool(encoder.vision.get("use_clipped_linears"))
     q_width = encoder.size("num_attention_heads") * head_dim
@@ -317,7 +272,7 @@ def _gemma4(encoder: _Encoder) -> int:
     return embedding + encoder.depth * layer + standard + width * encoder.text_width + heard
 
 
-def _gemma4_unified(encoder: _Encoder) -> int:
+def _gemma4_unified(encoder: Encoder) -> int:
     """A projection between two norms, learned positions of rows and columns, and the way into the text model."""
     piece = 3 * (encoder.patch * encoder.size("pooling_kernel_size")) ** 2
     width = encoder.size("mm_embed_dim")
@@ -350,7 +305,7 @@ def _gemma4_audio(audio: Config, text_width: int) -> int:
     return sampled + layers + width * out + out + out * text_width
 
 
-def _gemma3n(encoder: _Encoder) -> int:
+def _gemma3n(encoder: Encoder) -> int:
     # MobileNetV5 with the audio conformer and both projectors, into the text width of 2,048 that both sizes have:
     # 7,849,978,192 (E4B), 5,439,438,272 (E2B) parameters in the published safetensors, less the text model with the
     # unused keys and values of its shared layers, leave the same number for both.
@@ -358,7 +313,7 @@ def _gemma3n(encoder: _Encoder) -> int:
     return 983_281_504
 
 
-_ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
+_ENCODERS: Mapping[str, Callable[[Encoder], int]] = {
     "deepseek_vl_v2": _deepencoder,
     "ernie4_5_moe_vl": _ernie_vl,
     "ernie4_5_vl_moe": _ernie_vl,
@@ -372,7 +327,10 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "glm4v": _glm4v,
     "glm4v_moe": _glm4v,
     "glm_ocr": _glm_ocr,
+    "glmga": _glm4v,
+    "hunyuan_vl": hunyuan_vl,
     "intern_s2_preview": _qwen3_vl,
+    "interns1": _internvl,
     "internvl_chat": _internvl,
     "kimi_k25": _moonvit,
     "kimi_k3": _kimi_k3,
@@ -380,6 +338,7 @@ _ENCODERS: Mapping[str, Callable[[_Encoder], int]] = {
     "llama4": _llama4,
     "llava": _clip,
     "llava_next": _llava_next,
+    "minicpmv4_6": minicpmv4_6,
     "mistral3": _pixtral,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_5": _qwen3_vl,

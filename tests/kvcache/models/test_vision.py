@@ -8,7 +8,8 @@ import pytest
 from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
 from kvcache.models.config.vision import vision_parameters
-from kvcache.shape.parameters import active_parameters, total_parameters
+from kvcache.parallelism import Parallelism
+from kvcache.shape.parameters import active_parameters, stage_tensors, total_parameters
 
 TEXT: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -39,6 +40,11 @@ SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "p
         ("zai-org/GLM-OCR", 434_120_192),
         ("PaddlePaddle/PaddleOCR-VL", 412_987_248 + 25_960_192),
         ("meta-models/Muse-Glimmer-30B", 1_921_845_760),
+        ("tencent/HunyuanOCR", 457_198_064),
+        ("openbmb/MiniCPM-V-4.6", 522_299_312 + 25_967_104),
+        ("zai-org/GLM-GA", 892_498_432),
+        # InternViT-6B-448px with its projector.
+        ("internlm/Intern-S1", 5_536_473_600 + 69_262_208),
         ("baidu/ERNIE-4.5-VL-28B-A3B-PT", 630_433_280 + 144_225_280),
         # vLLM 0.32, SiglipVisionModel, then the projector of Gemma 3: 1152 × 5376 with one norm.
         ("gemma-3-27b", 416_866_032 + 1152 * 5376 + 1152),
@@ -47,6 +53,34 @@ SIGLIP = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "p
 )
 def test_the_catalog_s_encoders_have_their_known_size(name: str, parameters: int) -> None:
     assert load_model(name).vision_parameters == parameters
+
+
+def test_the_attention_of_intern_s1_s_encoder_is_whole_on_every_rank() -> None:
+    model = load_model("internlm/Intern-S1")
+    of_ranks = [
+        sum(tensor.parameters for tensor in stage_tensors(model, Parallelism(tensor_parallel_size=ranks), 0)
+            if tensor.component == "vision")
+        for ranks in (1, 8)
+    ]  # fmt: skip
+    mlps = 45 * (2 * 3200 * 12800 + 12800)
+    assert of_ranks == [model.vision_parameters, model.vision_parameters - mlps * 7 // 8]
+    assert total_parameters(model) / 1e9 == pytest.approx(241, abs=0.5)  # its card
+
+
+def test_a_side_of_a_piece_may_be_written_twice() -> None:
+    text = {**TEXT, "hidden_size": 64}
+    sides = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "patch_size": [4, 4], "image_size": 16}
+    counts = [
+        vision_parameters(
+            {"model_type": "interns1", "text_config": text, "vision_config": {**sides, "patch_size": size}}
+        )
+        for size in ([4, 4], 4)
+    ]
+    assert counts[0] == counts[1]
+    with pytest.raises(ValueError, match="patch_size"):
+        vision_parameters(
+            {"model_type": "interns1", "text_config": text, "vision_config": {**sides, "patch_size": [4, 2]}}
+        )
 
 
 def test_ernie_s_lists_are_its_experts_of_words_then_of_images() -> None:
@@ -106,3 +140,11 @@ def test_an_encoder_without_the_width_of_its_mlps_is_refused() -> None:
     config = {"model_type": "gemma3", "text_config": TEXT, "vision_config": {**SIGLIP, "intermediate_size": None}}
     with pytest.raises(ValueError, match="vision_config: intermediate_size"):
         vision_parameters(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("Qwen/Qwen3.5-0.8B", "float32"), ("openbmb/MiniCPM-V-4.6", "auto"), ("internlm/Intern-S2-Preview", "auto")],
+)
+def test_only_qwen_3_5_s_own_classes_read_the_dtype_of_its_states(name: str, dtype: str) -> None:
+    assert {layer.state.state_dtype for layer in load_model(name).layers if layer.state} == {dtype}

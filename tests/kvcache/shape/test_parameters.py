@@ -68,6 +68,11 @@ PUBLISHED = {
     "lfm2-350m": 354_483_968,
     "lfm2.5-230m": 229_693_184,
     "glm-4.5v": 107_710_933_120,
+    "tencent/Hunyuan-A13B-Instruct": 80_393_183_232,
+    "tencent/HunyuanOCR": 996_208_112,
+    "openbmb/MiniCPM-V-4.6": 1_300_659_440,
+    "LiquidAI/LFM2.5-VL-450M": 448_718_848,
+    "zai-org/GLM-GA": 10_292_777_472,
     "tencent/Hy3": 298_786_155_776 - 3_752_612_288,  # without its draft layer
     "qwen3.5-0.8b": 873_438_784 - 20_452_864,  # without their draft layers
     "qwen3.5-2b": 2_274_069_824 - 60_828_160,
