@@ -1,6 +1,11 @@
-"""How many parameters the encoders have that join pieces on the way, of models that read pages."""
+"""How many parameters the encoders have that join pieces on the way, or hear as well."""
 
 from kvcache.models.config.encoder import Encoder
+
+# vLLM 0.33's AudioEmbedding and Phi4MMImageEncoder, whose widths are in the code, on torch's meta device, with the
+# published `audio_processor`: a conformer of 24 layers, and 26 of SigLIP's 27 layers without its pooling head.
+_HEARD, _SEEN = 466_416_416, 411_069_856
+PHI4MM_WHOLE = _HEARD + 15_022_464  # the rest is split, as two ranks' 213,046,160 each say
 
 
 def hunyuan_vl(encoder: Encoder) -> int:
@@ -23,3 +28,9 @@ def minicpmv4_6(encoder: Encoder) -> int:
     merger = 2 * joined + joined * inner + inner + inner * width + width
     projector = 2 * joined + joined * joined + joined + joined * text + text
     return embedding + encoder.layers + 2 * width + attention + merger + projector
+
+
+def phi4mm(encoder: Encoder) -> int:
+    """Images and sound, each with a projector of its own and sound with a second one beside images."""
+    del encoder
+    return _SEEN + _HEARD

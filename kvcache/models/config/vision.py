@@ -7,7 +7,7 @@ from files.schema import Lenient, typed
 from kvcache.models.config.encoder import Config, Encoder
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
-from kvcache.models.config.joining_encoders import hunyuan_vl, minicpmv4_6
+from kvcache.models.config.joining_encoders import PHI4MM_WHOLE, hunyuan_vl, minicpmv4_6, phi4mm
 
 _LARGEST_IMAGE_TOKENS = 16_384
 
@@ -18,7 +18,8 @@ def vision_parameters(config: Config) -> int:
     An encoder of an unknown kind is counted like SigLIP (see `knows_encoder`). Raises `ValueError` on a width that is
     no whole number.
     """
-    vision = typed(config.get("vision_config"), Table | None, "config.json", "vision_config")  # type: ignore[arg-type]
+    given_as = "embd_layer" if config.get("model_type") == "phi4mm" else "vision_config"
+    vision = typed(config.get(given_as), Table | None, "config.json", given_as)  # type: ignore[arg-type]
     if vision is None:
         return 0
     if not knows_encoder(config):
@@ -32,6 +33,8 @@ def vision_parameters(config: Config) -> int:
 def whole_parameters(config: Config) -> int:
     """Of them, what every rank holds whole though it splits the rest: all but the MLPs (vLLM 0.33 interns1_vit.py)."""
     model_type = str(config.get("model_type"))
+    if model_type == "phi4mm":
+        return PHI4MM_WHOLE if vision_parameters(config) else 0
     if model_type != "interns1" or not vision_parameters(config):
         return 0
     encoder = Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
@@ -340,6 +343,7 @@ _ENCODERS: Mapping[str, Callable[[Encoder], int]] = {
     "llava_next": _llava_next,
     "minicpmv4_6": minicpmv4_6,
     "mistral3": _pixtral,
+    "phi4mm": phi4mm,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_5": _qwen3_vl,
     "qwen3_5_moe": _qwen3_vl,

@@ -67,6 +67,22 @@ def test_the_attention_of_intern_s1_s_encoder_is_whole_on_every_rank() -> None:
     assert total_parameters(model) / 1e9 == pytest.approx(241, abs=0.5)  # its card
 
 
+def test_phi_4_s_conformer_is_whole_on_every_rank_and_its_adapters_are_no_part_of_it() -> None:
+    model = load_model("microsoft/Phi-4-multimodal-instruct")
+    seen, heard = 213_046_160, 466_416_416  # vLLM 0.33 on the meta device: of one of two ranks
+    split = next(
+        tensor
+        for tensor in stage_tensors(model, Parallelism(tensor_parallel_size=2), 0)
+        if tensor.component == "vision"
+    )
+    assert split.parameters == seen + heard
+    widths = (3072, 5120), (3072, 3072), (3072, 2 * 8192), (8192, 3072)
+    adapters = 32 * (256 + 320) * sum(inputs + outputs for inputs, outputs in widths)
+    not_loaded = 441_550_016 - 411_069_856  # SigLIP's last layer and its head
+    assert total_parameters(model) + adapters + not_loaded == 5_574_460_384  # its checkpoint
+    assert model.modalities == ("image", "audio")
+
+
 def test_a_side_of_a_piece_may_be_written_twice() -> None:
     text = {**TEXT, "hidden_size": 64}
     sides = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "patch_size": [4, 4], "image_size": 16}
