@@ -1,6 +1,8 @@
 """How many parameters the encoders have that join pieces on the way, or hear as well."""
 
+from files.schema import typed
 from kvcache.models.config.encoder import Encoder
+from kvcache.models.config.fields import Size
 
 # vLLM 0.33's AudioEmbedding and Phi4MMImageEncoder, whose widths are in the code, on torch's meta device, with the
 # published `audio_processor`: a conformer of 24 layers, and 26 of SigLIP's 27 layers without its pooling head.
@@ -34,3 +36,23 @@ def phi4mm(encoder: Encoder) -> int:
     """Images and sound, each with a projector of its own and sound with a second one beside images."""
     del encoder
     return _SEEN + _HEARD
+
+
+def nemotron_nano_vl(encoder: Encoder) -> int:
+    """RADIO with scales behind attention and MLP, ten tokens beside the pieces (vLLM 0.33 radio.py), its projector."""
+    return encoder.layers + 2 * encoder.width * encoder.depth + _beside_radio(encoder)
+
+
+def nemotron_nano_vl_whole(encoder: Encoder) -> int:
+    """All but the matrices and the biases of their outputs."""
+    return _beside_radio(encoder) + encoder.depth * (2 + 4 + 2) * encoder.width
+
+
+def _beside_radio(encoder: Encoder) -> int:
+    """Pieces, positions, tokens, and a norm with two matrices into the text model's width."""
+    width, beside = encoder.width, encoder.config.get("projector_hidden_size", 20_480)
+    hidden = typed(beside, Size, "config.json", "projector_hidden_size")
+    positions = (encoder.size("max_resolution") // encoder.patch) ** 2
+    joined = 4 * width
+    projector = joined + (joined + encoder.text_width) * hidden
+    return encoder.patch_pixels * width + (positions + encoder.size("num_tokens")) * width + projector

@@ -7,7 +7,14 @@ from files.schema import Lenient, typed
 from kvcache.models.config.encoder import Config, Encoder
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
-from kvcache.models.config.joining_encoders import PHI4MM_WHOLE, hunyuan_vl, minicpmv4_6, phi4mm
+from kvcache.models.config.joining_encoders import (
+    PHI4MM_WHOLE,
+    hunyuan_vl,
+    minicpmv4_6,
+    nemotron_nano_vl,
+    nemotron_nano_vl_whole,
+    phi4mm,
+)
 
 _LARGEST_IMAGE_TOKENS = 16_384
 
@@ -31,13 +38,18 @@ def vision_parameters(config: Config) -> int:
 
 
 def whole_parameters(config: Config) -> int:
-    """Of them, what every rank holds whole though it splits the rest: all but the MLPs (vLLM 0.33 interns1_vit.py)."""
+    """Of them, what every rank holds whole though it splits the rest.
+
+    Of Intern-S1's all but the MLPs (vLLM 0.33 interns1_vit.py); of the others, see their own functions.
+    """
     model_type = str(config.get("model_type"))
-    if model_type == "phi4mm":
-        return PHI4MM_WHOLE if vision_parameters(config) else 0
-    if model_type != "interns1" or not vision_parameters(config):
+    if model_type not in ("interns1", "phi4mm", "NemotronH_Nano_VL_V2") or not vision_parameters(config):
         return 0
+    if model_type == "phi4mm":
+        return PHI4MM_WHOLE
     encoder = Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
+    if model_type == "NemotronH_Nano_VL_V2":
+        return nemotron_nano_vl_whole(encoder)
     return vision_parameters(config) - encoder.depth * (2 * encoder.width + 1) * encoder.inner
 
 
@@ -317,6 +329,7 @@ def _gemma3n(encoder: Encoder) -> int:
 
 
 _ENCODERS: Mapping[str, Callable[[Encoder], int]] = {
+    "NemotronH_Nano_VL_V2": nemotron_nano_vl,
     "deepseek_vl_v2": _deepencoder,
     "ernie4_5_moe_vl": _ernie_vl,
     "ernie4_5_vl_moe": _ernie_vl,

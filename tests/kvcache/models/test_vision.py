@@ -83,6 +83,20 @@ def test_phi_4_s_conformer_is_whole_on_every_rank_and_its_adapters_are_no_part_o
     assert model.modalities == ("image", "audio")
 
 
+def test_radio_s_positions_and_the_projector_are_whole_on_every_rank() -> None:
+    model = load_model("nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL-BF16")
+    of_ranks = [
+        next(tensor.parameters for tensor in stage_tensors(model, Parallelism(tensor_parallel_size=ranks), 0)
+             if tensor.component == "vision")
+        for ranks in (1, 2)
+    ]  # fmt: skip
+    projector, tokens = 5120 + 20480 * (5120 + 5120), 9 * 1280
+    # vLLM 0.33's RadioModel on the meta device, which had one token there.
+    assert of_ranks == [651_715_840 + tokens + projector, 336_999_680 + tokens + projector]
+    assert total_parameters(model) - model.vision_parameters == 12_310_001_152
+    assert {layer.state.state_dtype for layer in model.layers if layer.state} == {"float32"}
+
+
 def test_a_side_of_a_piece_may_be_written_twice() -> None:
     text = {**TEXT, "hidden_size": 64}
     sides = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "patch_size": [4, 4], "image_size": 16}
