@@ -37,6 +37,7 @@ NOT_IN_TRANSFORMERS = {
     "internlm/Intern-S1": "no model_type 'interns1'",
     "microsoft/Phi-4-multimodal-instruct": "no model_type 'phi4mm'",
     "nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL-BF16": "no model_type 'NemotronH_Nano_VL_V2'",
+    "nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16": "no model_type 'NemotronH_Nano_Omni_Reasoning_V3'",
 }
 CLASS_OF = {"kimi_k2": "deepseek_v3", "minimax_m3": "minimax_m3_vl_text", "mimo": "qwen2", "phi4mm": "phi3"}
 # vLLM reads their params.json as a router without a bias for balance (configs/mistral.py); the class always has one.

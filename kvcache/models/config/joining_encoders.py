@@ -1,5 +1,7 @@
 """How many parameters the encoders have that join pieces on the way, or hear as well."""
 
+from collections.abc import Mapping
+
 from files.schema import typed
 from kvcache.models.config.encoder import Encoder
 from kvcache.models.config.fields import Size
@@ -7,6 +9,8 @@ from kvcache.models.config.fields import Size
 # vLLM 0.33's AudioEmbedding and Phi4MMImageEncoder, whose widths are in the code, on torch's meta device, with the
 # published `audio_processor`: a conformer of 24 layers, and 26 of SigLIP's 27 layers without its pooling head.
 _HEARD, _SEEN = 466_416_416, 411_069_856
+# The same of its Parakeet: 24 layers of 1,024, of which nothing is split.
+_PARAKEET = 608_977_920
 PHI4MM_WHOLE = _HEARD + 15_022_464  # the rest is split, as two ranks' 213,046,160 each say
 
 
@@ -38,21 +42,29 @@ def phi4mm(encoder: Encoder) -> int:
     return _SEEN + _HEARD
 
 
-def nemotron_nano_vl(encoder: Encoder) -> int:
-    """RADIO with scales behind attention and MLP, ten tokens beside the pieces (vLLM 0.33 radio.py), its projector."""
+def radio(encoder: Encoder) -> int:
+    """RADIO with scales behind attention and MLP, tokens beside the pieces (vLLM 0.33 radio.py); what follows it."""
     return encoder.layers + 2 * encoder.width * encoder.depth + _beside_radio(encoder)
 
 
-def nemotron_nano_vl_whole(encoder: Encoder) -> int:
+def radio_whole(encoder: Encoder) -> int:
     """All but the matrices and the biases of their outputs."""
     return _beside_radio(encoder) + encoder.depth * (2 + 4 + 2) * encoder.width
 
 
 def _beside_radio(encoder: Encoder) -> int:
-    """Pieces, positions, tokens, and a norm with two matrices into the text model's width."""
-    width, beside = encoder.width, encoder.config.get("projector_hidden_size", 20_480)
-    hidden = typed(beside, Size, "config.json", "projector_hidden_size")
+    """Pieces, of images and of as many frames, positions, tokens; the ways into the text model of what is seen, heard.
+
+    A norm and two matrices are each such way.
+    """
+    width, config = encoder.width, encoder.config
     positions = (encoder.size("max_resolution") // encoder.patch) ** 2
-    joined = 4 * width
-    projector = joined + (joined + encoder.text_width) * hidden
-    return encoder.patch_pixels * width + (positions + encoder.size("num_tokens")) * width + projector
+    frames = encoder.size("video_temporal_patch_size", default=1)
+    pieces = encoder.patch_pixels * (1 + (frames if frames > 1 else 0))
+    hidden = typed(config.get("projector_hidden_size", 20_480), Size, "config.json", "projector_hidden_size")
+    seen = 4 * width + (4 * width + encoder.text_width) * hidden
+    sound, heard = config.get("sound_config"), 0
+    if isinstance(sound, Mapping):
+        hidden = typed(sound.get("projection_hidden_size", 4096), Size, "sound_config", "projection_hidden_size")
+        heard = _PARAKEET + 1024 + (1024 + encoder.text_width) * hidden
+    return (pieces + positions + encoder.size("num_tokens")) * width + seen + heard

@@ -33,8 +33,9 @@ from kvcache.shape.layer import Layer
 Assumption = tuple[str, str, str]
 Part = Annotated[float, Meta(gt=0, le=1, description="a number above 0, at most 1")]
 _SAME_LAYERS = {"gemma4_unified_text": "gemma4_text"}  # vLLM 0.33 models/gemma4_unified.py
-# Named for Qwen3.5's own classes alone (vLLM 0.33 MODELS_CONFIG_MAP), so that states of these have the model's dtype.
-_STATE_DTYPE, _WITHOUT_STATE_DTYPE = "mamba_ssm_dtype", ("intern_s2_preview", "minicpmv4_6")
+# Read for the classes of vLLM 0.33's MODELS_CONFIG_MAP alone, so that states of these have the model's dtype.
+_STATE_DTYPES = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
+_WITHOUT_STATE_DTYPE = ("intern_s2_preview", "minicpmv4_6", "NemotronH_Nano_Omni_Reasoning_V3")
 _GRANULARITY = "gated_attention_proj_granularity_type"  # Ling 3.0
 Dtype: Any = Literal[
     "auto", "float32", "float", "float16", "half", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2"
@@ -50,7 +51,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     nested = outer.value(Table, "text_config", "llm_config")
     text = {**config, **(nested or {})}
     if outer.model_type in _WITHOUT_STATE_DTYPE:
-        text.pop(_STATE_DTYPE, None)
+        text |= dict.fromkeys(_STATE_DTYPES, "auto")
     text |= _first(text)
     text["model_type"] = _layers_of(text)
     fields = Fields(text, name, family_of(Fields(text, name, FALLBACK).model_type))

@@ -11,12 +11,13 @@ from kvcache.models.config.joining_encoders import (
     PHI4MM_WHOLE,
     hunyuan_vl,
     minicpmv4_6,
-    nemotron_nano_vl,
-    nemotron_nano_vl_whole,
     phi4mm,
+    radio,
+    radio_whole,
 )
 
 _LARGEST_IMAGE_TOKENS = 16_384
+_RADIO = ("NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2")
 
 
 def vision_parameters(config: Config) -> int:
@@ -43,13 +44,13 @@ def whole_parameters(config: Config) -> int:
     Of Intern-S1's all but the MLPs (vLLM 0.33 interns1_vit.py); of the others, see their own functions.
     """
     model_type = str(config.get("model_type"))
-    if model_type not in ("interns1", "phi4mm", "NemotronH_Nano_VL_V2") or not vision_parameters(config):
+    if model_type not in ("interns1", "phi4mm", *_RADIO) or not vision_parameters(config):
         return 0
     if model_type == "phi4mm":
         return PHI4MM_WHOLE
     encoder = Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
-    if model_type == "NemotronH_Nano_VL_V2":
-        return nemotron_nano_vl_whole(encoder)
+    if model_type in _RADIO:
+        return radio_whole(encoder)
     return vision_parameters(config) - encoder.depth * (2 * encoder.width + 1) * encoder.inner
 
 
@@ -75,7 +76,7 @@ def modalities(config: Config) -> tuple[str, ...]:
     if not vision_parameters(config):
         return ()
     known = entries("encoders.toml").get(str(config.get("model_type")), {})
-    heard = ("audio",) if isinstance(config.get("audio_config"), Mapping) else ()
+    heard = ("audio",) if isinstance(config.get("audio_config", config.get("sound_config")), Mapping) else ()
     return (*known.get("modalities", ("image", "video")), *heard)
 
 
@@ -329,7 +330,8 @@ def _gemma3n(encoder: Encoder) -> int:
 
 
 _ENCODERS: Mapping[str, Callable[[Encoder], int]] = {
-    "NemotronH_Nano_VL_V2": nemotron_nano_vl,
+    "NemotronH_Nano_Omni_Reasoning_V3": radio,
+    "NemotronH_Nano_VL_V2": radio,
     "deepseek_vl_v2": _deepencoder,
     "ernie4_5_moe_vl": _ernie_vl,
     "ernie4_5_vl_moe": _ernie_vl,

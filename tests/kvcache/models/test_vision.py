@@ -97,6 +97,17 @@ def test_radio_s_positions_and_the_projector_are_whole_on_every_rank() -> None:
     assert {layer.state.state_dtype for layer in model.layers if layer.state} == {"float32"}
 
 
+def test_what_nemotron_3_nano_omni_sees_and_hears_with() -> None:
+    model = load_model("nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16")
+    # vLLM 0.33's RadioModel for two frames a piece, its ProjectedParakeet, on the meta device.
+    radio, parakeet = 653_681_920 + 9 * 1280, 624_183_296
+    assert model.vision_parameters == radio + parakeet + 5120 + 20480 * (5120 + 2688)
+    text = load_model("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    assert total_parameters(model) == total_parameters(text) + model.vision_parameters
+    assert total_parameters(model) * 2 / 1e9 == pytest.approx(66, abs=0.5)  # its files
+    assert model.modalities == ("image", "video", "audio")
+
+
 def test_a_side_of_a_piece_may_be_written_twice() -> None:
     text = {**TEXT, "hidden_size": 64}
     sides = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "patch_size": [4, 4], "image_size": 16}
@@ -174,7 +185,13 @@ def test_an_encoder_without_the_width_of_its_mlps_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("Qwen/Qwen3.5-0.8B", "float32"), ("openbmb/MiniCPM-V-4.6", "auto"), ("internlm/Intern-S2-Preview", "auto")],
+    [
+        ("Qwen/Qwen3.5-0.8B", "float32"),
+        ("openbmb/MiniCPM-V-4.6", "auto"),
+        ("internlm/Intern-S2-Preview", "auto"),
+        ("nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-BF16", "auto"),
+        ("nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL-BF16", "float32"),
+    ],
 )
-def test_only_qwen_3_5_s_own_classes_read_the_dtype_of_its_states(name: str, dtype: str) -> None:
+def test_only_some_classes_read_the_dtype_of_their_states(name: str, dtype: str) -> None:
     assert {layer.state.state_dtype for layer in load_model(name).layers if layer.state} == {dtype}
