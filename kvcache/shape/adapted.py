@@ -24,10 +24,8 @@ _EMBEDDED_ALONE = (
 _WITHOUT = (
     "bloom", "cohere2_moe", "dbrx", "falcon", "gpt2", "gptj", "mimo_v2_flash", "stablelm",
 )  # fmt: skip
-_ONE_PAIR = (
-    "phi3",
-    "phi4mm",
-)  # one A and B for queries, keys and values, and one for gate and up (`packed_modules_mapping`)
+# One A and B for queries, keys and values, and one for gate and up (`packed_modules_mapping`).
+_ONE_PAIR = ("phi3", "phi4mm")
 _FUSED_EXPERTS = ("gpt_oss",)  # adapters of gate and up projections are one pair: `is_3d_moe_weight` in the same files
 LARGEST_VOCABULARY = 258_048  # of a head with adapters (vLLM 0.33 lora/layers/logits_processor.py)
 

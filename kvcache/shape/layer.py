@@ -147,9 +147,7 @@ class StateSpace:
     conv_bias: bool = False
     projection_bias: bool = False  # into the layer
     output_bias: bool = False
-    norm: bool = (
-        False  # weights of the norm before the output (mamba2), of dt, B and C (mamba1), of q and k (lightning)
-    )
+    norm: bool = False  # weights of the norm before the output (mamba2), of dt, B, C (mamba1), of q, k (lightning)
 
     @property
     def problems(self) -> list[str]:
