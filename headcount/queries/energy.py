@@ -103,6 +103,11 @@ def energy(
     )
 
 
+def energy_asked(found: Energy | None) -> list[tuple[str, str]]:
+    """Its name and text, where a carbon intensity asks for it."""
+    return [] if found is None or found.grams_per_kwh is None else [("energy", found.text)]
+
+
 def busy_share_of_tdp(plan: Deployment, point: Point) -> float:
     """What a GPU draws while a step runs, as a share of its TDP; none where nothing ran."""
     step = point.mean_step

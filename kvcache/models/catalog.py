@@ -186,7 +186,7 @@ def _catalog_file(name: str) -> tuple[Path, Build | None]:
     ]
     is_open = "--" not in slug and len(named) > 1 and not named[0][1].models
     if not named or is_open:
-        raise _unknown(name, slug, named, (*model_names(), *aliases))
+        raise _unknown(name, slug, named, (*model_names(), *(each.replace("--", "/") for each in aliases)))
     return named[0]
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from headcount.queries.adapters import adapter_lines
 from headcount.queries.capacity import CapacityResult
-from headcount.queries.energy import Energy, energy
+from headcount.queries.energy import Energy, energy, energy_asked
 from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of
@@ -132,8 +132,8 @@ def head(answer: CapacityResult) -> list[Block]:
     if best.safe_point is not None:
         ttft, tpot = cells(_P95, best)
         lines.append(Line(f"latency at {counted(best.users_low, 'user')}: TTFT p95 {ttft}, TPOT p95 {tpot}"))
-    if answer.carbon_intensity is not None and (found := answer.energy(best)) is not None:
-        lines.append(Line(f"energy at {counted(best.users_low, 'user')}: {found.text}"))
+    taken = energy_asked(answer.energy(best))
+    lines += [Line(f"{name} at {counted(best.users_low, 'user')}: {text}") for name, text in taken]
     if answer.adapters is not None:
         month = usd_per_month(best.gpus, asked.gpu.usd_per_hour)
         lines += [Line(text) for text in adapter_lines(answer.adapters, month, best.users)]
@@ -316,7 +316,7 @@ def summary(answer: CapacityResult) -> Summary:
         answer,
         question,
         _said(answer),
-        figures=(*bought.figures, *_reached(answer)),
+        figures=(*bought.figures, *_reached(answer), *energy_asked(answer.energy(best))),
         priced=bought.priced,
         load=asked.workload,
         slo=asked.slo,

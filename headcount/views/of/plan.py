@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from files.documents import Json
+from headcount.queries.energy import energy_asked
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import SCREENED, FleetRow, nearest_text, sized_row
@@ -59,7 +60,7 @@ def summary(answer: PlanResult) -> Summary:
         answer,
         question,
         f"Use {bought} for {named}{_api_said(answer)}",
-        figures=(*bought.figures, *_spare_figures(answer), *_fp8_figures(answer), *api),
+        figures=(*bought.figures, *_spare_figures(answer), *_fp8_figures(answer), *api, *energy_asked(answer.energy)),
         priced=bought.priced,
         serves=("for", _at_the_peak(answer)),
         load=asked.workload,

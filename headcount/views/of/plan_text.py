@@ -6,6 +6,7 @@ from typing import Final
 
 from files.names import readable
 from headcount.queries.adapters import adapter_lines
+from headcount.queries.energy import energy_asked
 from headcount.queries.money import BreakEven, price_lines, usd_per_month, vendors_of
 from headcount.queries.plan import PlanResult
 from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, gpus_text, nearest_text
@@ -94,8 +95,7 @@ def head(answer: PlanResult) -> list[Block]:
         lines += [*map(Line, bottleneck_lines(answer)), *(Line(nearest_text(each)) for each in answer.nearest)]
     if answer.adapters is not None and answer.best is not None:
         lines += map(Line, adapter_lines(answer.adapters, answer.best.usd_per_month))
-    if answer.carbon_intensity is not None and answer.energy is not None:
-        lines.append(Line(f"energy at the peak: {answer.energy.text}"))
+    lines += [Line(f"{name} at the peak: {text}") for name, text in energy_asked(answer.energy)]
     lines += [Line(api_text(answer))] if answer.break_even else []
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]

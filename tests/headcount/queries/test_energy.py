@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import headcount as hc
 from headcount.queries.capacity import CapacityResult
 from headcount.queries.energy import IDLE_SHARE_OF_TDP, SHARES_OF_TDP, Energy, energy, share_of_tdp
+from headcount.views.of.plan import summary
 from simulator.latency.model import COMPUTE, HOST, KV_READ
 from simulator.study.capacity_row import CapacityRow
 from tests.headcount.queries.test_tenants import Run
@@ -84,6 +85,7 @@ def test_a_plan_tells_the_energy_of_the_fleet_it_buys_spare_servers_idle() -> No
         found = hc.plan("llama-3.1-8b", gpu="h100-sxm", carbon_intensity=400, users=900, replications=4, **people)
         assert found.energy is not None and found.figures()["energy"] == found.energy.to_json()
         assert "energy at the peak" in str(found)
+        assert ("energy", found.energy.text) in summary(found.complete()).figures
         return found.energy
 
     found, spare = planned(), planned(spare=1)
