@@ -18,7 +18,7 @@ from simulator.core.state import Arrays
 from simulator.core.vllm.adapter_arrays import adapter_arrays, fill_slots, of_requests
 from simulator.core.vllm.disaggregation.arrays import disaggregated_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
-from simulator.core.vllm.layout import BLOCK, GROUP, KIND, SEGMENT
+from simulator.core.vllm.layout import BLOCK, GROUP, KIND, MAX_LANES, SEGMENT
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.engines.vllm.speculation import acceptance_limit
@@ -241,7 +241,16 @@ def _groups(pool: _Sizes) -> NDArray[np.void]:
             values[place]["cap"] = most
         values[place]["tail"] = 0 if group.chunked else math.ceil((group.window - 1) / block_size)
     values["is_like_last"][1:] = values[1:] == values[:-1]
+    values["lanes"] = _lanes(values["is_like_last"]) if pool.in_segments else 1
     return values
+
+
+def _lanes(is_like_last: NDArray[np.int32]) -> NDArray[np.int32]:
+    """By group, how many there are from it on that are alike."""
+    lanes = np.ones(len(is_like_last), np.int32)
+    for place in reversed(range(len(lanes) - 1)):
+        lanes[place] += lanes[place + 1] * (is_like_last[place + 1] and lanes[place + 1] < MAX_LANES)
+    return lanes
 
 
 def _kinds(pools: list[_Sizes]) -> NDArray[np.void]:

@@ -67,6 +67,10 @@ class RouterParameters(Record):
     """A compiled router's parameters by their names."""
 
 
+class Segment(Record):
+    """A row of `Arrays.segments`, a run of blocks: `vllm.layout.SEGMENT`."""
+
+
 class SGLangPool(Record):
     """A row of `SGLangArrays.pools`: `sglang.layout.POOL`."""
 

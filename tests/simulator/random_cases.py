@@ -45,6 +45,7 @@ class Case:
 GROUPS = (
     (KVGroup(None), KVGroup(20)),
     (KVGroup(9), KVGroup(9), KVGroup(None)),
+    (*(KVGroup(9),) * 4, KVGroup(None)),
     (KVGroup(24, chunked=True), KVGroup(None)),
     (KVGroup(13), KVGroup(40), KVGroup(None)),
     (KVGroup(30),),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simulator.core import layout
 from simulator.core.state import Arrays
+from simulator.core.vllm.layout import GOES_ON
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import StepTimes, constant_step_times
@@ -92,19 +93,22 @@ def check_blocks(simulation: Simulation) -> None:
 def check_segments(arrays: Arrays, number: int) -> None:
     """An engine's list of free segments is all that nobody holds, its buckets all there are; each hold is a request's.
 
-    With what is held without a hash, all blocks are there; a row's segments follow each other without a gap.
+    With what is held without a hash, all blocks are there; a row's segments follow each other without a gap, lane by
+    lane. What goes on a bundle of the list is of the same band as what is before it.
     """
     engine, free = arrays.replicas[number], []
     segment, before = int(engine["queue_head"]), layout.NONE
     while segment != layout.NONE:
         assert arrays.segments["before"][segment] == before
+        if arrays.segments["bundle"][segment] == GOES_ON:
+            assert group_of(arrays, number, free[-1]) == group_of(arrays, number, segment)
         free.append(segment)
         segment, before = int(arrays.segments["after"][segment]), segment
     assert before == engine["queue_tail"]
     cached = cached_segments(arrays, number)
     assert len(set(cached)) == len(cached)
     of = arrays.segments[cached]
-    lengths = of["end"] - of["first"]
+    lengths = (of["end"] - of["first"]) * (of["end_lane"] - of["lane"])
     assert (lengths > 0).all()
     assert set(free) == set(np.array(cached, np.int64)[of["holders"] == 0].tolist())
     assert lengths[of["holders"] == 0].sum() == engine["num_cached_free_blocks"]
@@ -112,8 +116,7 @@ def check_segments(arrays: Arrays, number: int) -> None:
     for request in arrays.requests:
         if request["row"] >= 0 and request["replica"] == number:
             held, unhashed = held_segments(arrays, request)
-            assert len(set(held)) == len(held)
-            np.add.at(holders, held, 1)
+            np.add.at(holders, list(held), 1)
             num_unhashed += unhashed
     np.testing.assert_array_equal(holders[cached], of["holders"])
     unheld = engine["num_usable_blocks"] - num_unhashed - lengths[of["holders"] > 0].sum()
@@ -131,29 +134,56 @@ def cached_segments(arrays: Arrays, engine: int) -> list[int]:
     return cached
 
 
-def held_segments(arrays: Arrays, request: Any) -> tuple[list[int], int]:
-    """What a request holds, group by group, from its last block to its first; and how many blocks without a hash."""
+def group_of(arrays: Arrays, engine: int, segment: int) -> int:
+    """The first group of a segment's band."""
+    pool = arrays.pools[arrays.replicas["pool"][engine]]
+    return int(arrays.segments["key"][segment] % pool["num_groups"])
+
+
+def held_segments(arrays: Arrays, request: Any) -> tuple[set[int], int]:
+    """What a request holds, and how many blocks without a hash."""
     pool = arrays.pools[arrays.replicas["pool"][request["replica"]]]
-    held, num_unhashed = [], 0
-    for group in range(int(pool["num_groups"])):
-        start = int(arrays.table_starts[request["row"], group])
-        row = arrays.tables[request["row"], group * (2 + 2 * int(pool["row_blocks"])) :]
-        end = int(request["num_blocks"])
-        for place in range(2 * int(row[0]), 2 * int(row[1]), -2):
-            num_unhashed += end - int(row[place + 1])
-            begin, segment = max(int(row[place - 1]), start) if place > 2 + 2 * int(row[1]) else start, int(row[place])
-            end = int(row[place + 1])
-            if segment == layout.NONE:
-                num_unhashed += end - begin
-                end = begin
-            while end > begin:
-                of = arrays.segments[segment]
-                assert of["end"] == end and of["key"] % pool["num_groups"] == group
-                held.append(segment)
-                segment, end = int(of["below"]), int(of["first"])
-            assert end == begin
-        num_unhashed += end - start
+    held: set[int] = set()
+    group = num_unhashed = 0
+    while group < pool["num_groups"]:
+        lanes = int(arrays.groups["lanes"][pool["first_group"] + group])
+        for lane in range(lanes):
+            of_lane, unhashed = held_of_lane(arrays, request, group, lane)
+            assert len(set(of_lane)) == len(of_lane)
+            held.update(of_lane)
+            num_unhashed += unhashed
+        group += lanes
     return held, num_unhashed
+
+
+def held_of_lane(arrays: Arrays, request: Any, group: int, lane: int) -> tuple[list[int], int]:
+    """What a request holds in a lane of a band, from its last block to its first; and how many without a hash."""
+    pool = arrays.pools[arrays.replicas["pool"][request["replica"]]]
+    row = arrays.tables[request["row"], group * (2 + 2 * int(pool["row_blocks"])) :]
+    places = row[2 + 2 * int(row[1]) : 2 + 2 * int(row[0])].reshape(-1, 2).tolist()
+    places = [(segment, end) for segment, end in places if segment == layout.NONE or has_lane(arrays, segment, lane)]
+    start, end = int(arrays.table_starts[request["row"], group]), int(request["num_blocks"])
+    held, num_unhashed = [], 0
+    for number in range(len(places) - 1, -1, -1):
+        segment, place_end = places[number]
+        num_unhashed += end - place_end
+        begin, end = places[number - 1][1] if number else start, place_end
+        if segment == layout.NONE:
+            num_unhashed += end - begin
+            end = begin
+        while end > begin:
+            of = arrays.segments[segment]
+            assert of["end"] == end and of["key"] % pool["num_groups"] == group
+            assert has_lane(arrays, segment, lane)
+            held.append(segment)
+            segment, end = int(of["before"]), int(of["first"])
+        assert end == begin
+    return held, num_unhashed + end - start
+
+
+def has_lane(arrays: Arrays, segment: int, lane: int) -> bool:
+    of = arrays.segments[segment]
+    return bool(of["lane"] <= lane < of["end_lane"])
 
 
 def held_blocks(arrays: Arrays, request: Any) -> NDArray[np.int32]:

@@ -8,6 +8,7 @@ when the first such fleet is simulated.
 
 from simulator.core.layout import SERVE, SGLANG, VLLM
 from simulator.core.state import Arrays
+from simulator.core.vllm.layout import ALONE
 
 _PLAIN_SERVING = {"ranks": 1, "role": SERVE, "connector": 0, "has_clients": 0, "log_steps": 0}
 _PLAIN_VLLM = {
@@ -24,7 +25,8 @@ _PLAIN_VLLM = {
 }
 _WITHOUT_ADAPTERS = {"max_loras": 0}
 _EQUAL_BLOCKS = {"num_states": 0, "block_ratio": 1, "cache_unit": 1, "is_state": 0, "in_segments": 1}
-_FULL_ATTENTION = {**_EQUAL_BLOCKS, "num_groups": 1, "num_kinds": 1, "num_windows": 0}
+_ONE_LANE = {"lanes": 1, "lane": 0, "end_lane": 1, "bundle": ALONE, "in_chunks": 0}
+_FULL_ATTENTION = {**_EQUAL_BLOCKS, **_ONE_LANE, "num_groups": 1, "num_kinds": 1, "num_windows": 0}
 _COUNTING_ROUTER = {
     "sees_metrics": 0,
     "sees_tokens": 0,
@@ -37,7 +39,7 @@ FORMS: dict[str, dict[str, int]] = {
     "plain": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_FULL_ATTENTION, **_COUNTING_ROUTER},
     "routed": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_FULL_ATTENTION},
     "windowed": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
-    "layered": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, "in_segments": 0},
+    "layered": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, "in_segments": 0, "lanes": 1},
     "adapters": {**_PLAIN_VLLM, **_EQUAL_BLOCKS},
     "sglang": {**_PLAIN_SERVING, **_WITHOUT_ADAPTERS, "engine": SGLANG},
     "whole": {},

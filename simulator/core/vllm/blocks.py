@@ -4,7 +4,7 @@ from simulator.core.jit import kernel, prefetch_in_row
 from simulator.core.layout import NONE
 from simulator.core.state import Arrays
 from simulator.core.types import Groups, Pool, Request
-from simulator.core.vllm import ends, pool, segments, states
+from simulator.core.vllm import ends, pool, segment_store, segments, states
 
 
 @kernel
@@ -49,8 +49,7 @@ def release(a: Arrays, replica: int, request: int) -> None:
     p = a.pools[state.pool]
     req = a.requests[request]
     if p.in_segments == 1:
-        for group in range(p.num_groups):
-            segments.release(a, replica, req.row, group, req.num_blocks)
+        release_segments(a, replica, p, req)
     else:
         release_blocks(a, replica, req)
     ends.note_released(a, replica, req.row)
@@ -59,6 +58,16 @@ def release(a: Arrays, replica: int, request: int) -> None:
     req.row = NONE
     req.num_blocks = 0
     req.cached_blocks = 0
+
+
+@kernel
+def release_segments(a: Arrays, replica: int, p: Pool, req: Request) -> None:
+    group = 0
+    while group < p.num_groups:
+        segments.release(a, replica, req.row, group, req.num_blocks)
+        group += segment_store.lanes_of(a, p, group)
+    if p.num_groups > 1:
+        a.skip_at[req.row] = NONE  # nobody has this row
 
 
 @kernel
@@ -83,14 +92,17 @@ def free_skipped(a: Arrays, replica: int, request: int, processed: int) -> None:
     req = a.requests[request]
     if processed < a.skip_at[req.row]:
         return
-    skip_at, skipped = p.max_model_len, 0
-    for group in range(p.num_groups):
+    skip_at, skipped, band = p.max_model_len, 0, 0
+    while band < p.num_groups:
+        group = band
+        band += segment_store.lanes_of(a, p, group)
         if a.groups[p.first_group + group].window == 0:
             continue
-        if a.groups[p.first_group + group].is_like_last == 0:  # divisions are slow
-            skip_at = min(skip_at, next_skip(a.groups, p, group, processed))
-            skipped = min(skipped_blocks(a.groups, p, group, processed), blocks_in(a.groups, p, group, req.num_blocks))
         start = a.table_starts[req.row, group]
+        if a.groups[p.first_group + group].is_like_last == 0 or p.in_segments == 1:  # divisions are slow
+            skipped, following = skips(a.groups, p, group, start, processed)
+            skip_at = min(skip_at, following)
+            skipped = min(skipped, blocks_in(a.groups, p, group, req.num_blocks))
         if skipped > start and p.in_segments == 1:
             segments.skip(a, replica, req, group, skipped)
         elif skipped > start:
@@ -106,8 +118,21 @@ def free_skipped(a: Arrays, replica: int, request: int, processed: int) -> None:
 
 
 @kernel
+def skips(groups: Groups, p: Pool, group: int, start: int, tokens: int) -> tuple[int, int]:
+    """`skipped_blocks` and `next_skip`; without a division where a window has passed just the table's first block."""
+    of = groups[p.first_group + group]
+    block_size = p.block_size * of.block_ratio
+    following = (start + 2) * block_size + of.window - 1
+    if of.chunked == 0 and following - block_size <= tokens < following:
+        return start + 1, following
+    return skipped_blocks(groups, p, group, tokens), next_skip(groups, p, group, tokens)
+
+
+@kernel
 def num_missing(a: Arrays, p: Pool, request: int, num_blocks: int) -> int:
     """New blocks over all groups, until the request has up to `num_blocks` of the smallest per group."""
+    if p.in_segments == 1:
+        return int(p.num_groups * (num_blocks - a.requests[request].num_blocks))
     count = 0
     for group in range(p.num_groups):
         count += blocks_in(a.groups, p, group, num_blocks) - blocks_in(
@@ -175,24 +200,26 @@ def cache_segments(a: Arrays, replica: int, req: Request, num_full: int) -> None
     if p.num_windows == 0:
         cache_run(a, replica, p, req, 0, req.cached_blocks, num_full)
         return
-    first = first_end = NONE
-    for group in range(p.num_groups):
-        if a.groups[p.first_group + group].is_like_last == 0:  # divisions are slow
-            first = max(req.cached_blocks, a.table_starts[req.row, group])
-            first, first_end = next_retained(a, p, req, group, first, num_full)
-        begin, end = first, first_end
-        while begin < num_full:
-            cache_run(a, replica, p, req, group, begin, end)
+    group = 0
+    while group < p.num_groups:
+        begin = max(req.cached_blocks, a.table_starts[req.row, group])
+        end = begin
+        while not is_rest_unhashed(a, p, req, group, end):
             begin, end = next_retained(a, p, req, group, end, num_full)
+            if begin >= num_full:
+                break
+            cache_run(a, replica, p, req, group, begin, end)
+        group += segment_store.lanes_of(a, p, group)
 
 
 @kernel
 def cache_run(a: Arrays, replica: int, p: Pool, req: Request, group: int, begin: int, num_full: int) -> None:
-    """Cache a group's blocks [begin, num_full), content by content."""
+    """Cache a band's blocks [begin, num_full), content by content."""
     span = req.span_start
     while begin < num_full:
-        end = min((a.spans[span].end - p.hash_lookahead_tokens) // p.block_size, num_full)
-        if end > begin:
+        last = a.spans[span].end - p.hash_lookahead_tokens
+        if last >= (begin + 1) * p.block_size:
+            end = num_full if last >= num_full * p.block_size else last // p.block_size  # divisions are slow
             segments.cache(a, replica, req.row, group, a.spans[span].content, begin, end)
             begin = end
         span += 1
@@ -281,6 +308,14 @@ def retained_until(a: Arrays, p: Pool, req: Request, group: int, index: int) -> 
 
 
 @kernel
+def is_rest_unhashed(a: Arrays, p: Pool, req: Request, group: int, index: int) -> bool:
+    """Whether no block from `index` on is retained for sure, as in most of an answer: divisions are slow."""
+    if p.retention_interval != 0 or a.groups[p.first_group + group].tail == 0:
+        return False
+    return bool(index * p.block_size >= max(req.prompt - 1, req.shared_prefix_boundary))
+
+
+@kernel
 def next_retained(a: Arrays, p: Pool, req: Request, group: int, index: int, limit: int) -> tuple[int, int]:
     """The next run of retained blocks in [index, limit); it begins at `limit` where there is none."""
     of = a.groups[p.first_group + group]
@@ -317,5 +352,5 @@ def retained_ends(a: Arrays, p: Pool, req: Request, group: int) -> tuple[int, in
 def is_cached(a: Arrays, replica: int, content: int, index: int) -> bool:
     p = a.pools[a.replicas[replica].pool]
     if p.in_segments == 1:
-        return bool(segments.find(a, replica, segments.key_of(p, content, 0), index) != NONE)
+        return bool(segments.find(a, replica, segment_store.key_of(p, content, 0), index) != NONE)
     return bool(pool.find_cached(a.blocks, a.buckets, replica, content, index, p.bucket_mask) != NONE)

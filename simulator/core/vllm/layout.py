@@ -12,19 +12,26 @@ BLOCK = record(
     ]
 )
 
-# A run of blocks: [first, end) of a content in a group of layers.
+# A run of blocks: [first, end) of a content in a band of groups of layers, or in some of its lanes.
 SEGMENT = record(
     [
-        ("key", "i4"),  # content and group in one
+        ("key", "i4"),  # content and the band's first group in one
         ("first", "i4"),
         ("end", "i4"),
         ("holders", "i4"),  # requests, 0: free
-        ("below", "i4"),  # while it is held: what was cut off before `first`
+        ("before", "i4"),  # in the list of free segments; while it is held, what was cut off before `first`
+        ("after", "i4"),  # in that list, or in the one of segments without use
         ("next_in_bucket", "i4"),  # oldest first
-        ("before", "i4"),  # in the list of free segments
-        ("after", "i4"),  # there, or of those without use
+        ("lane", "i1"),  # the first lane, counted in the band
+        ("end_lane", "i1"),
+        ("bundle", "i1"),  # while it is free, as below
+        ("in_chunks", "i1"),  # 1: of a window
     ]
 )
+
+# Of a bundle, what a request let go of at once of a band with several lanes, or of a band with one.
+GOES_ON, OPENS, ALONE = 0, 1, 2
+MAX_LANES = 127  # as many as `lane` can count
 
 # Layers that share a block table. Groups of a kind are looked up in the prefix cache together.
 GROUP = record(
@@ -36,6 +43,7 @@ GROUP = record(
         ("block_ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
         ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
         ("is_like_last", "i4"),  # 1: all the above is as in the group before, so their tables begin and end alike
+        ("lanes", "i4"),  # groups from this one on whose blocks are kept as one, a band: like ones, in segments alone
     ]
 )
 # Of an engine, a LoRA adapter; where it is, each place a part of the one before.

@@ -24,6 +24,7 @@ def lay_out(a: Arrays, replica: int) -> None:
         a.buckets[replica, bucket] = NONE
     for index in range(num_rows):
         a.free_rows[replica, index] = (replica + 1) * num_rows - 1 - index
+        a.skip_at[replica * num_rows + index] = NONE  # nobody has this row
     if a.pools[state.pool].in_segments == 1:
         state.queue_head = state.queue_tail = state.spare_segment = NONE
     else:

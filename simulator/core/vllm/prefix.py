@@ -4,7 +4,7 @@ from simulator.core.jit import kernel, prefetch, rare_kernel
 from simulator.core.layout import NONE
 from simulator.core.state import Arrays
 from simulator.core.types import Pool
-from simulator.core.vllm import blocks, pool, segment_hits, segments, states
+from simulator.core.vllm import blocks, pool, segment_hits, segment_store, segments, states
 
 
 @kernel
@@ -26,8 +26,11 @@ def cached_in_kind(a: Arrays, replica: int, row: int, kind: int, mix: int, conte
 def begin_at(a: Arrays, p: Pool, row: int, kind: int, start: int) -> None:
     """Let the tables of a kind begin at block `start`."""
     first = a.kinds[p.first_kind + kind].first
-    for position in range(first, first + a.kinds[p.first_kind + kind].count):
-        a.table_starts[row, a.group_order[position]] = start
+    position = first
+    while position < first + a.kinds[p.first_kind + kind].count:
+        group = a.group_order[position]
+        a.table_starts[row, group] = start
+        position += segment_store.lanes_of(a, p, group)
 
 
 @kernel
@@ -153,8 +156,10 @@ def find_hit(a: Arrays, replica: int, request: int, row: int, max_tokens: int) -
     if p.num_groups == 1 and hits > 0 and p.drops_last_hit == 1:
         hits -= 1
     if p.in_segments == 1 and p.num_windows > 0 and hits > 0:
-        for group in range(p.num_groups):
+        group = 0
+        while group < p.num_groups:
             segment_hits.enter_hit(a, replica, request, row, group, first_held(a, p, row, group, hits), hits)
+            group += segment_store.lanes_of(a, p, group)
     return hits
 
 
@@ -221,8 +226,10 @@ def deficit(a: Arrays, replica: int, request: int, row: int, hits: int, full_tok
         blocks.num_blocks_of(full_tokens, p.block_size),
         blocks.num_blocks_of(num_tokens, p.block_size),
     )
-    full, chunk = 0, 0
-    for group in range(p.num_groups):
+    full, chunk, band = 0, 0, 0
+    while band < p.num_groups:
+        group, lanes = band, segment_store.lanes_of(a, p, band)
+        band += lanes
         held = max(blocks.skipped_blocks(a.groups, p, group, hits * p.block_size), own_blocks(a, p, group, hits))
         cap = a.groups[p.first_group + group].cap
         full_group = blocks.blocks_in(a.groups, p, group, full_blocks)
@@ -231,14 +238,17 @@ def deficit(a: Arrays, replica: int, request: int, row: int, hits: int, full_tok
             full += min(max(full_group - held, 0), most)
             chunk += min(chunk_blocks - held, 1 + a.requests[request].checkpoint)
             continue
-        full += max((min(full_group, cap) if cap > 0 else full_group) - held, 0)
-        chunk += max(blocks.blocks_in(a.groups, p, group, chunk_blocks) - held, 0)
+        full += lanes * max((min(full_group, cap) if cap > 0 else full_group) - held, 0)
+        chunk += lanes * max(blocks.blocks_in(a.groups, p, group, chunk_blocks) - held, 0)
     missing = max(full, chunk) - a.replicas[replica].num_free_blocks
     if a.replicas[replica].num_running > 0:
         missing += p.watermark_blocks
     if missing + hits * p.num_groups <= 0:
         return missing  # it fits even if every hit uses up a free block
-    for group in range(p.num_groups):
+    band = 0
+    while band < p.num_groups:
+        group = band
+        band += segment_store.lanes_of(a, p, group)
         own, first = own_blocks(a, p, group, hits), first_held(a, p, row, group, hits)
         if p.in_segments == 1:
             missing += segment_hits.num_held_free(a, p, row, group, first, own)
@@ -264,10 +274,12 @@ def hold_hits(a: Arrays, replica: int, request: int, row: int, hits: int) -> Non
 
 @kernel
 def hold_segments(a: Arrays, replica: int, p: Pool, row: int, hits: int) -> None:
-    for group in range(p.num_groups):
+    group = 0
+    while group < p.num_groups:
         start = first_held(a, p, row, group, hits) if hits > 0 and p.num_windows > 0 else 0
         a.table_starts[row, group] = start
         segments.hold(a, replica, row, group, start, hits)
+        group += segment_store.lanes_of(a, p, group)
 
 
 @kernel

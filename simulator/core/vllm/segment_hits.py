@@ -4,7 +4,17 @@ from simulator.core.jit import kernel
 from simulator.core.layout import NONE
 from simulator.core.state import Arrays
 from simulator.core.types import Pool
-from simulator.core.vllm import segments
+from simulator.core.vllm import mixed_hits
+from simulator.core.vllm import segment_store as store
+
+
+@kernel
+def span_end(a: Arrays, p: Pool, span: int, begin: int, limit: int) -> int:
+    """The block up to which a span has those in [begin, limit); `begin` where it has none: divisions are slow."""
+    last = a.spans[span].end - p.hash_lookahead_tokens
+    if last < (begin + 1) * p.block_size:
+        return begin
+    return limit if last >= limit * p.block_size else int(last // p.block_size)
 
 
 @kernel
@@ -13,15 +23,43 @@ def run_from(a: Arrays, replica: int, request: int, kind: int, start: int, limit
     p = a.pools[a.replicas[replica].pool]
     span, index = a.requests[request].span_start, start
     while index < limit:
-        end = min((a.spans[span].end - p.hash_lookahead_tokens) // p.block_size, limit)
+        end = span_end(a, p, span, index, limit)
         if end <= index:
             span += 1
             continue
-        _, end, _ = around(a, replica, p, kind, a.spans[span].content, index, end)
+        end = end_of_run(a, replica, p, kind, a.spans[span].content, index, end)
         if end == index:
             return index
         index = end
     return max(start, limit)
+
+
+@kernel
+def end_of_run(a: Arrays, replica: int, p: Pool, kind: int, content: int, index: int, limit: int) -> int:
+    """Up to where all groups of a kind have the blocks from `index` on in one segment each; `index` if one has not."""
+    end = limit
+    place = a.kinds[p.first_kind + kind].first
+    behind = place + a.kinds[p.first_kind + kind].count
+    while place < behind:
+        group = a.group_order[place]
+        lanes = store.lanes_of(a, p, group)
+        place += lanes
+        key = store.key_of(p, content, group)
+        segment, is_part = a.buckets[replica, store.bucket_of(a, p, key, group, index)], False
+        while segment != NONE:
+            of = a.segments[segment]
+            if of.key == key and of.first <= index < of.end:
+                if store.num_lanes(of) == lanes:
+                    break
+                is_part = True
+            segment = of.next_in_bucket
+        if segment != NONE:
+            end = min(end, a.segments[segment].end)
+        elif is_part and mixed_hits.are_cached(a, replica, key, group, index):
+            end = index + 1
+        else:
+            return index
+    return end
 
 
 @kernel
@@ -37,57 +75,61 @@ def last_window(a: Arrays, replica: int, request: int, kind: int, limit: int) ->
     while index >= 0:
         while span > start and a.spans[span - 1].end >= (index + 1) * p.block_size:
             span -= 1
-        first, above, below = around(a, replica, p, kind, a.spans[span].content, index, index + 1)
-        if above == index:  # it is not cached, nor is any after `below`
-            content_start = a.spans[span - 1].end // p.block_size if span > start else 0
-            end = max(below, content_start)
-            index = end - 1
-            continue
-        if end - first >= tail:
-            return end - tail, end
-        index = first - 1
+        chunk = index >> store.CHUNK_BITS << store.CHUNK_BITS
+        low, found = chunk, cached_in_chunk(a, replica, p, kind, a.spans[span].content, chunk)
+        if span > start and a.spans[span - 1].end > chunk * p.block_size:
+            low = a.spans[span - 1].end // p.block_size
+        while index >= low:
+            if (found >> (index - chunk)) & 1 == 0:
+                end = index
+            elif end - index >= tail:
+                return index, end
+            index -= 1
     return 0, end
 
 
 @kernel
-def around(a: Arrays, replica: int, p: Pool, kind: int, content: int, index: int, limit: int) -> tuple[int, int, int]:
-    """The blocks [first, end) around `index` that all groups of a kind have cached, up to `limit`.
-
-    Where one has not, `end` is `index`, and this content has none cached between the third and `index`.
-    """
-    first, end = 0, limit
-    position = a.kinds[p.first_kind + kind].first
-    for place in range(position, position + a.kinds[p.first_kind + kind].count):
+def cached_in_chunk(a: Arrays, replica: int, p: Pool, kind: int, content: int, chunk: int) -> int:
+    """Which blocks from `chunk` on all groups of a sliding window's kind have cached: a bit for each of the chunk."""
+    found = store.ALL_BLOCKS
+    place = a.kinds[p.first_kind + kind].first
+    behind = place + a.kinds[p.first_kind + kind].count
+    while place < behind and found > 0:
         group = a.group_order[place]
-        key = segments.key_of(p, content, group)
-        segment, below = a.buckets[replica, segments.bucket_of(a, p, key, group, index)], 0
-        if segments.is_in_chunks(a, p, group):
-            below = index >> segments.CHUNK_BITS << segments.CHUNK_BITS
+        lanes = store.lanes_of(a, p, group)
+        place += lanes
+        key = store.key_of(p, content, group)
+        segment, whole, parts = a.buckets[replica, store.bucket_of(a, p, key, group, chunk)], 0, 0
         while segment != NONE:
             of = a.segments[segment]
-            if of.key == key:
-                if of.first <= index < of.end:
-                    break
-                if of.end <= index:
-                    below = max(below, of.end)
+            if of.key == key and chunk <= of.first < chunk + store.CHUNK_BLOCKS:
+                bits = (1 << (of.end - chunk)) - (1 << (of.first - chunk))
+                if store.num_lanes(of) == lanes:
+                    whole |= bits
+                else:
+                    parts |= bits
             segment = of.next_in_bucket
-        if segment == NONE:
-            return index, index, below
-        first, end = max(first, a.segments[segment].first), min(end, a.segments[segment].end)
-    return first, end, index
+        if parts > 0:
+            whole |= mixed_hits.cached_in_chunk(a, replica, key, group, chunk, parts & found & ~whole)
+        found &= whole
+    return found
 
 
 @kernel
-def find_oldest(a: Arrays, replica: int, content: int, group: int, begin: int, end: int) -> tuple[int, int]:
-    """The segment that a hit takes block `begin` of, or NONE, and how far it is the oldest, up to `end`."""
+def find_oldest(a: Arrays, replica: int, key: int, group: int, begin: int, end: int) -> tuple[int, int]:
+    """The segment that a hit takes block `begin` of, or NONE, and how far it is the oldest, up to `end`.
+
+    Where it does not have all lanes, `mixed_hits.MIXED`.
+    """
     p = a.pools[a.replicas[replica].pool]
-    key = segments.key_of(p, content, group)
-    end = min(end, segments.longest_end(a, p, group, begin))
-    segment = a.buckets[replica, segments.bucket_of(a, p, key, group, begin)]
+    end = min(end, store.longest_end(a, p, group, begin))
+    segment = a.buckets[replica, store.bucket_of(a, p, key, group, begin)]
     while segment != NONE:
         of = a.segments[segment]
         if of.key == key and of.end > begin:
             if of.first <= begin:
+                if store.num_lanes(of) < store.lanes_of(a, p, group):
+                    return mixed_hits.MIXED, end
                 return segment, min(end, of.end)
             end = min(end, of.first)
         segment = of.next_in_bucket
@@ -99,16 +141,21 @@ def enter_hit(a: Arrays, replica: int, request: int, row: int, group: int, begin
     """Enter what is cached of [begin, limit) in a row into the table `row`, which nobody holds yet; returns its end."""
     p = a.pools[a.replicas[replica].pool]
     span = a.requests[request].span_start
-    start = segments.place_of(p, group)
+    start = store.place_of(p, group)
     place = start
     while begin < limit:
-        end = min((a.spans[span].end - p.hash_lookahead_tokens) // p.block_size, limit)
+        end = span_end(a, p, span, begin, limit)
         if end <= begin:
             span += 1
             continue
-        segment, end = find_oldest(a, replica, a.spans[span].content, group, begin, end)
+        key = store.key_of(p, a.spans[span].content, group)
+        segment, end = find_oldest(a, replica, key, group, begin, end)
         if segment == NONE:
             break
+        if segment == mixed_hits.MIXED:
+            begin = mixed_hits.enter(a, replica, row, place + 2, key, group, begin, end)
+            place += 2 * store.lanes_of(a, p, group)
+            continue
         a.tables[row, place + 2] = segment
         a.tables[row, place + 3] = begin = end
         place += 2
@@ -119,12 +166,16 @@ def enter_hit(a: Arrays, replica: int, request: int, row: int, group: int, begin
 
 @kernel
 def num_held_free(a: Arrays, p: Pool, row: int, group: int, begin: int, hits: int) -> int:
-    """How many of a group's blocks [begin, hits) in a table that `enter_hit` made are free."""
-    count, place = 0, segments.place_of(p, group) + 2
+    """How many of a band's blocks [begin, hits) in a table that `enter_hit` made are free."""
+    count, place, lanes = 0, store.place_of(p, group) + 2, store.lanes_of(a, p, group)
     while begin < hits:
-        end = min(a.tables[row, place + 1], hits)
-        if a.segments[a.tables[row, place]].holders == 0:
-            count += end - begin
+        segment, end = a.tables[row, place], min(a.tables[row, place + 1], hits)
+        if segment < NONE:
+            count += (end - begin) * mixed_hits.num_free(a, row, place, lanes)
+            place += 2 * lanes
+        else:
+            if a.segments[segment].holders == 0:
+                count += (end - begin) * lanes
+            place += 2
         begin = end
-        place += 2
     return count
