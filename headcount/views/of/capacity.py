@@ -99,7 +99,6 @@ COLUMNS: tuple[Column[CapacityRow], ...] = (
     Column("TPOT p50", _latency("tpot_s", "p50")),
     _P95[1],
     _PER_HOUR,
-    Column("kW", _energy(lambda found: f"{found.watts / 1000:,.1f}")),
     Column("J/token", _energy(lambda found: found.joules_text)),
     Column("$/M tokens", lambda row: _at_safe(lambda point: dollars(row.usd_per_million_at(point)))(row)),
     Column("bottleneck", lambda row: row.binding or "", is_text=True),
@@ -254,7 +253,7 @@ def _legend(answer: CapacityResult) -> Iterator[str]:
     yield (
         f"{safe_meaning(_covered(answer.capacity))} {BEST}: the mean. {UPPER}: the upper end of the 90 % interval; 5 % "
         "of such fleets can serve more. A user is an active session, thinking or waiting. Load (in flight, req/s, "
-        f"tokens/s), latencies, kW, J/token (output) and $/M tokens are simulated with the number of users "
+        f"tokens/s), latencies, J/token (output) and $/M tokens are simulated with the number of users "
         f"{AT_CONFIDENCE} and the expected step times. On a slower server, or with more users, latencies are closer to "
         "the limits."
     )
