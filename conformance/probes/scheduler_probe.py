@@ -22,8 +22,8 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import torch
 import vllm
+from case_caches import pool_of
 from engine_loop import VOCABULARY, Load, Pipeline, Recorder, name_of, row_of, run_with_transfers, token_of
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.config.lora import LoRAConfig
@@ -31,20 +31,10 @@ from vllm.config.speculative import SpeculativeConfig
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.kv_cache_interface import (
-    ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-    MLAAttentionSpec,
-    SlidingWindowSpec,
-    UniformTypeKVCacheSpecs,
-)
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
@@ -93,7 +83,7 @@ class Engine:
         scheduler_class = AsyncScheduler if self.asynchronous else Scheduler
         self.scheduler = scheduler_class(
             vllm_config=self.config,
-            kv_cache_config=self._pool(engine, case["has_latent_attention"], case["context_ranks"]),
+            kv_cache_config=pool_of(engine, case["has_latent_attention"], case["context_ranks"]),
             block_size=math.lcm(*engine["group_block_sizes"]),
             **({"hash_block_size": engine["block_size"]} if engine["cache_unit"] > 1 else {}),
             log_stats=False,
@@ -106,45 +96,6 @@ class Engine:
         lookahead = getattr(self.config, "num_hash_lookahead_tokens", 0)  # releases before 0.33: hashes of blocks alone
         arguments = (engine["block_size"], sha256, *([lookahead] if lookahead else []))
         self.hasher = get_request_block_hasher(*arguments) if engine["enable_prefix_caching"] else None
-
-    @staticmethod
-    def _pool(engine, has_latent_attention, context_ranks):
-        groups = []
-        sizes = [size // context_ranks for size in engine["group_block_sizes"]]
-        states = {}
-        if engine["caches_states"]:
-            states["mamba_cache_mode"] = "align"
-        if engine["keeps_state_checkpoints"]:
-            states |= {"num_prefill_checkpoint_blocks": 1, "prefill_checkpoint_alignment": 1}
-        for number, (group, block_size) in enumerate(zip(engine["kv_groups"], sizes, strict=True)):
-            shape = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
-            if group["is_state"]:
-                spec = MambaSpec(block_size=block_size, shapes=((1,),), dtypes=(torch.float32,), **states)
-            elif group["window"] is None and group["page_bytes"]:  # caches of unequal sizes: an indexer's, latents
-                shapes = (
-                    {**shape, "head_size": page // block_size, "dtype": torch.uint8} for page in group["page_bytes"]
-                )
-                caches = {f"layer{place}": MLAAttentionSpec(**each) for place, each in enumerate(shapes)}
-                spec = UniformTypeKVCacheSpecs.from_specs(caches)
-            elif group["window"] is None:
-                spec = MLAAttentionSpec(**shape) if has_latent_attention else FullAttentionSpec(**shape)
-            elif group["chunked"]:
-                spec = ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group["window"])
-            else:
-                spec = SlidingWindowSpec(**shape, sliding_window=group["window"])
-            groups.append(KVCacheGroupSpec([f"layer{number}"], spec))
-        interval = engine["prefix_cache_retention_interval"]
-        settings = {}
-        if "prefix_cache_retention_interval" in KVCacheConfig.__dataclass_fields__:
-            settings["prefix_cache_retention_interval"] = interval
-        os.environ.pop("VLLM_PREFIX_CACHE_RETENTION_INTERVAL", None)
-        slides = any(group["window"] is not None and not group["chunked"] for group in engine["kv_groups"])
-        if not settings and interval is not None and slides:  # releases before 0.30; they refuse it without a window
-            os.environ["VLLM_PREFIX_CACHE_RETENTION_INTERVAL"] = str(interval)
-        of_worker = KVCacheConfig(
-            num_blocks=engine["num_gpu_blocks"], kv_cache_tensors=[], kv_cache_groups=groups, **settings
-        )
-        return generate_scheduler_kv_cache_config([of_worker])
 
     @staticmethod
     def _config(model_folder, engine, context_ranks):

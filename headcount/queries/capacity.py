@@ -20,7 +20,7 @@ from headcount.inputs.search import CapacitySearch
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
 from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_adapters
-from headcount.queries.energy import Energy, check_carbon_intensity, energy
+from headcount.queries.energy import Energy, check_carbon_intensity, energy_of
 from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import usd_per_month, usd_per_user_month
 from headcount.queries.report_data.study import Study
@@ -168,10 +168,8 @@ class CapacityResult(Result):
         return [row.to_json() | self._month(row) | self._energy_json(row) for row in self.capacity]
 
     def energy(self, row: CapacityRow) -> Energy | None:
-        """What a row's GPUs take under the users at 95 % confidence; None without them, or without a TDP."""
-        if row.plan is None or row.safe_point is None:
-            return None
-        return energy(row.plan, row.safe_point, row.gpus, self.carbon_intensity)
+        """What a row's GPUs take, see `energy_of`."""
+        return energy_of(row, self.carbon_intensity)
 
     def _energy_json(self, row: CapacityRow) -> Json:
         found = self.energy(row)

@@ -12,12 +12,15 @@ from headcount.text.units import percent
 from simulator.deployment import Deployment
 from simulator.latency import model as causes
 from simulator.latency.model import breakdown
+from simulator.study.capacity_row import CapacityRow
 from simulator.study.points import Point
 
 IDLE_SHARE_OF_TDP: Final = 0.15
 """Where no idle power is published, by judgement: an idle H200 draws 74 W of 700 (conservemode.com/case-studies, read
 2026-11), and a CUDA context adds 26 to 66 W (arXiv 2605.23918, 2026-04)."""
-_DIRTIEST: Final = 2_000  # grams of CO2 per kWh; coal has some 1,000
+_DIRTIEST: Final = 2_000  # grams of CO2 per kWh; coal in the United States, 1,048 (eia.gov/tools/faqs, id 74, 2023)
+ERROR: Final = "±25 % on H100 and B200, other GPUs not compared"
+"""Of the power: the worst model that was left out of the fit; 90 % of runs are within −19 % to +24 %."""
 _MEMORY, _COMPUTE, _REST = 0.84, 1.32, 0.48
 SHARES_OF_TDP: Final[Mapping[str, float]] = MappingProxyType(
     dict.fromkeys((causes.WEIGHTS_READ, causes.KV_READ, causes.ACTIVATIONS), _MEMORY)
@@ -37,7 +40,7 @@ class Energy:
     share_of_tdp: float
     joules_per_output_token: float | None  # None where none is made
     idle_is_assumed: bool
-    grams_per_kwh: float | None = None  # CO2 equivalent of the grid
+    carbon_intensity: float | None = None  # of the grid, in grams of CO2 equivalent per kWh
 
     @property
     def kwh_per_month(self) -> float:
@@ -46,7 +49,7 @@ class Energy:
 
     @property
     def co2_kg_per_month(self) -> float | None:
-        return None if self.grams_per_kwh is None else self.kwh_per_month * self.grams_per_kwh / 1000
+        return None if self.carbon_intensity is None else self.kwh_per_month * self.carbon_intensity / 1000
 
     @property
     def joules_text(self) -> str:
@@ -57,11 +60,11 @@ class Energy:
     def text(self) -> str:
         """Power, energy and carbon in one line."""
         carbon = ""
-        if self.co2_kg_per_month is not None and self.grams_per_kwh is not None:
-            carbon = f", {self.co2_kg_per_month:,.0f} kg of CO2 at {self.grams_per_kwh:g} g/kWh"
+        if self.co2_kg_per_month is not None and self.carbon_intensity is not None:
+            carbon = f", {self.co2_kg_per_month:,.0f} kg of CO2 at {self.carbon_intensity:g} g/kWh"
         return (
             f"{self.watts / 1000:,.1f} kW ({percent(self.share_of_tdp)} of TDP), {self.joules_text} J per output "
-            f"token, {self.kwh_per_month:,.0f} kWh a month{carbon}; ±20 %, GPU boards alone"
+            f"token, {self.kwh_per_month:,.0f} kWh a month{carbon}; GPU boards alone, {ERROR}"
         )
 
     def to_json(self) -> Json:
@@ -71,20 +74,28 @@ class Energy:
             "kwh_per_month": self.kwh_per_month,
             "joules_per_output_token": self.joules_per_output_token,
             "co2_kg_per_month": self.co2_kg_per_month,
+            "carbon_intensity": self.carbon_intensity,
             "idle_is_assumed": self.idle_is_assumed,
         }
 
 
-def check_carbon_intensity(grams_per_kwh: float | None) -> None:
+def check_carbon_intensity(carbon_intensity: float | None) -> None:
     """Raise HeadcountError for one that no grid has."""
-    if grams_per_kwh is not None and not 0 <= grams_per_kwh <= _DIRTIEST:
+    if carbon_intensity is not None and not 0 <= carbon_intensity <= _DIRTIEST:
         raise HeadcountError(
-            f"carbon_intensity is {grams_per_kwh:g} grams of CO2 per kWh; give from 0 to {_DIRTIEST:,}, such as 400"
+            f"carbon_intensity is {carbon_intensity:g} grams of CO2 per kWh; give from 0 to {_DIRTIEST:,}, such as 400"
         )
 
 
+def energy_of(row: CapacityRow, carbon_intensity: float | None = None) -> Energy | None:
+    """Of a row's GPUs under the users at 95 % confidence; None where nobody is served, or without a published TDP."""
+    if row.plan is None or row.safe_point is None:
+        return None
+    return energy(row.plan, row.safe_point, row.gpus, carbon_intensity)
+
+
 def energy(
-    plan: Deployment, point: Point, gpus: int, grams_per_kwh: float | None = None, *, scale: float = 1.0
+    plan: Deployment, point: Point, gpus: int, carbon_intensity: float | None = None, *, scale: float = 1.0
 ) -> Energy | None:
     """Of so many GPUs under `scale` times a load that was simulated; None without a published TDP."""
     tdp = plan.gpu.tdp_watts
@@ -99,13 +110,13 @@ def energy(
         share_of_tdp=watts / (gpus * tdp),
         joules_per_output_token=watts / tokens_per_s if tokens_per_s else None,
         idle_is_assumed=plan.gpu.idle_watts is None,
-        grams_per_kwh=grams_per_kwh,
+        carbon_intensity=carbon_intensity,
     )
 
 
 def energy_asked(found: Energy | None) -> list[tuple[str, str]]:
     """Its name and text, where a carbon intensity asks for it."""
-    return [] if found is None or found.grams_per_kwh is None else [("energy", found.text)]
+    return [] if found is None or found.carbon_intensity is None else [("energy", found.text)]
 
 
 def busy_share_of_tdp(plan: Deployment, point: Point) -> float:

@@ -1,15 +1,14 @@
 """Which GPUs, and how many, do these people need, and what does it cost?"""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any, Final
 
 from files.documents import Json
-from headcount.diagnostics import Facts, find_diagnostics
+from headcount.diagnostics import find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_choices
 from headcount.inputs.engine import EngineInput
-from headcount.inputs.load import effects_on, length_facts, trace_notes
+from headcount.inputs.load import effects_on
 from headcount.inputs.people import PeopleInput
 from headcount.inputs.prices import PriceInput, names_of, read_offers
 from headcount.inputs.question import question
@@ -22,8 +21,8 @@ from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_ad
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.deployable import DeployableResult
 from headcount.queries.energy import Energy, check_carbon_intensity, energy
-from headcount.queries.front_end import api_server_facts
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
+from headcount.queries.plan_facts import facts, facts_of
 from headcount.queries.plan_rows import (
     FleetRow,
     every_row,
@@ -32,13 +31,12 @@ from headcount.queries.plan_rows import (
     rows_of,
     server_text,
     sized_row,
-    why_missed,
 )
 from headcount.queries.report_data.demand import think_time_link, tokens_link
 from headcount.queries.report_data.sensitivity import swings_disaggregated
 from headcount.queries.report_data.study import Study
 from headcount.queries.result import SCREENING, Progress, Verdict, Watch
-from headcount.text.units import assumptions_json, counted
+from headcount.text.units import assumptions_json
 from headcount.text.words import load_text
 from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
@@ -60,8 +58,6 @@ from simulator.study.running.simulations import Simulations
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects
 from workloads.traces.trace_file import Source
-
-AMPLE: Final = 2.0  # times the users to serve: where a fleet serves so many, noise decides nothing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -307,7 +303,7 @@ def plan(
     asked = replace(asked, users=chain.users * people.factor)
     if run.strict:
         searched, _ = every_layout(asked)
-        find_diagnostics(_facts(asked, [layout.plan for layout in searched]), strict=True)
+        find_diagnostics(facts(asked, [layout.plan for layout in searched]), strict=True)
     made = partial(
         PlanResult, demand=chain, people=people, request=request, workload=traffic.named(workload), money=money,
         carbon_intensity=search.carbon_intensity,
@@ -328,7 +324,7 @@ class _Planning:
         load, best = self.question.workload, race.best
         plans = best.layout.plans if best else ()
         traffic = effects_on(load, [plan.engine for plan in plans]) if plans else None
-        diagnostics = find_diagnostics(_facts_of(race, traffic))
+        diagnostics = find_diagnostics(facts_of(race, traffic))
         return self.made(diagnostics=diagnostics, verdict=_verdict(race), race=race, traffic=traffic, nearest=nearest)
 
     def searched(self, progress: Watch, simulations: Simulations) -> PlanResult:
@@ -375,36 +371,3 @@ def _verdict(race: FleetSearch) -> Verdict:
     if best is None:
         return Verdict.TARGET_MISSED
     return Verdict.INCONCLUSIVE if best.is_confirmed and not best.row.is_precise else Verdict.DONE
-
-
-def _facts(asked: FleetQuestion, plans: Sequence[Any], **more: Any) -> Facts:
-    args = asked.variants[0]
-    return Facts(
-        vllm_version=args.vllm_version,
-        environment=args.ignored_environment,
-        architecture=asked.architecture,
-        max_model_len=args.max_model_len,
-        plans=plans,
-        trace=trace_notes(asked.workload),
-        **more,
-    )
-
-
-def _facts_of(race: FleetSearch, traffic: TrafficEffects | None) -> Facts:
-    best = race.best
-    if best is None:
-        return _facts(race.question, [], why_missed=why_missed(race) if race.is_over else None)
-    step, plans = best.row.point.mean_step if best.row.point else None, best.layout.plans
-    steps = [(plan, step) for plan in plans if step]
-    row = best.row
-    matters = best.users() < AMPLE * race.question.users  # else the lower end is enough by far
-    is_rough = row.is_rough and race.is_over and matters
-    imprecise = [(counted(row.gpus, "GPU"), row.precision, row.replications)] if is_rough else []
-    near_limit = [(counted(row.gpus, "GPU"), row)] if row.is_near_limit else []
-    scaled = [] if best.is_whole else [(best.row.replicas, best.servers)]
-    cancelled = row.point.cancelled if row.point else None
-    return _facts(
-        race.question, plans, steps=steps, traffic=traffic, cancelled=cancelled, scaled=scaled,
-        imprecise=imprecise, near_limit=near_limit, **api_server_facts([("", row)]),
-        **length_facts(race.question.load(best.layout)),
-    )  # fmt: skip

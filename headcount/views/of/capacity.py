@@ -5,7 +5,7 @@ from typing import Final
 
 from headcount.queries.adapters import adapter_lines
 from headcount.queries.capacity import CapacityResult
-from headcount.queries.energy import Energy, energy, energy_asked
+from headcount.queries.energy import energy_asked, energy_of
 from headcount.queries.money import price_lines, usd_per_month, usd_per_user_month
 from headcount.queries.suggestions import LIFTS_LEGEND, suggestion_lines
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of
@@ -68,14 +68,10 @@ def _latency(name: str, quantile: str) -> Callable[[CapacityRow], str]:
     return _at_safe(lambda point: latency_text(name, latency_summary(point, name)[quantile]))
 
 
-def _energy(shown: Callable[[Energy], str]) -> Callable[[CapacityRow], str]:
-    """A figure of the energy under the users at 95 % confidence; a dash where it is not known."""
-
-    def text(row: CapacityRow) -> str:
-        found = energy(row.plan, row.safe_point, row.gpus) if row.plan and row.safe_point else None
-        return "–" if found is None else shown(found)
-
-    return text
+def _joules(row: CapacityRow) -> str:
+    """Joules per output token under the users at 95 % confidence; a dash where they are not known."""
+    found = energy_of(row)
+    return "–" if found is None else found.joules_text
 
 
 _GPUS = Column[CapacityRow]("GPUs", lambda row: f"{row.gpus}", is_text=True)
@@ -99,7 +95,7 @@ COLUMNS: tuple[Column[CapacityRow], ...] = (
     Column("TPOT p50", _latency("tpot_s", "p50")),
     _P95[1],
     _PER_HOUR,
-    Column("J/token", _energy(lambda found: found.joules_text)),
+    Column("J/token", _joules),
     Column("$/M tokens", lambda row: _at_safe(lambda point: dollars(row.usd_per_million_at(point)))(row)),
     Column("bottleneck", lambda row: row.binding or "", is_text=True),
 )

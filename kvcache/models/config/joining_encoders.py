@@ -11,7 +11,6 @@ from kvcache.models.config.fields import Size
 _HEARD, _SEEN = 466_416_416, 411_069_856
 # The same of its Parakeet: 24 layers of 1,024, of which nothing is split.
 _PARAKEET = 608_977_920
-PHI4MM_WHOLE = _HEARD + 15_022_464  # the rest is split, as two ranks' 213,046,160 each say
 
 
 def hunyuan_vl(encoder: Encoder) -> int:
@@ -40,6 +39,12 @@ def phi4mm(encoder: Encoder) -> int:
     """Images and sound, each with a projector of its own and sound with a second one beside images."""
     del encoder
     return _SEEN + _HEARD
+
+
+def phi4mm_whole(encoder: Encoder) -> int:
+    """What hears, and a part of what sees: the rest is split, as two ranks' 213,046,160 each say."""
+    del encoder
+    return _HEARD + 15_022_464
 
 
 def radio(encoder: Encoder) -> int:

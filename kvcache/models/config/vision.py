@@ -8,16 +8,15 @@ from kvcache.models.config.encoder import Config, Encoder
 from kvcache.models.config.families import entries
 from kvcache.models.config.fields import Positive, Size, Table
 from kvcache.models.config.joining_encoders import (
-    PHI4MM_WHOLE,
     hunyuan_vl,
     minicpmv4_6,
     phi4mm,
+    phi4mm_whole,
     radio,
     radio_whole,
 )
 
 _LARGEST_IMAGE_TOKENS = 16_384
-_RADIO = ("NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2")
 
 
 def vision_parameters(config: Config) -> int:
@@ -26,32 +25,31 @@ def vision_parameters(config: Config) -> int:
     An encoder of an unknown kind is counted like SigLIP (see `knows_encoder`). Raises `ValueError` on a width that is
     no whole number.
     """
-    given_as = "embd_layer" if config.get("model_type") == "phi4mm" else "vision_config"
-    vision = typed(config.get(given_as), Table | None, "config.json", given_as)  # type: ignore[arg-type]
+    vision = _widths(config)
     if vision is None:
         return 0
     if not knows_encoder(config):
         widths = ("hidden_size", "num_hidden_layers", "intermediate_size")
         given = [typed(vision[key], Size | None, "vision_config", key) for key in widths if key in vision]  # type: ignore[arg-type]
         return _siglip(Encoder(config, vision)) if len(given) == len(widths) else 0
-    model_type = str(config.get("model_type"))
-    return _ENCODERS[model_type](Encoder(config, {**entries("encoders.toml")[model_type], **vision}))
+    return _ENCODERS[str(config["model_type"])](_encoder(config, vision))
+
+
+def _widths(config: Config) -> Config | None:
+    """What a config says of its encoder."""
+    given_as = "embd_layer" if config.get("model_type") == "phi4mm" else "vision_config"
+    return typed(config.get(given_as), Table | None, "config.json", given_as)  # type: ignore[arg-type]
+
+
+def _encoder(config: Config, widths: Config) -> Encoder:
+    """One of a known kind, whose config need not say what all of its kind have."""
+    return Encoder(config, {**entries("encoders.toml")[str(config["model_type"])], **widths})
 
 
 def whole_parameters(config: Config) -> int:
-    """Of them, what every rank holds whole though it splits the rest.
-
-    Of Intern-S1's all but the MLPs (vLLM 0.33 interns1_vit.py); of the others, see their own functions.
-    """
-    model_type = str(config.get("model_type"))
-    if model_type not in ("interns1", "phi4mm", *_RADIO) or not vision_parameters(config):
-        return 0
-    if model_type == "phi4mm":
-        return PHI4MM_WHOLE
-    encoder = Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
-    if model_type in _RADIO:
-        return radio_whole(encoder)
-    return vision_parameters(config) - encoder.depth * (2 * encoder.width + 1) * encoder.inner
+    """Of them, what every rank holds whole though it splits the rest."""
+    whole, widths = _WHOLE.get(str(config.get("model_type"))), _widths(config)
+    return 0 if whole is None or widths is None else whole(_encoder(config, widths))
 
 
 def encoder_pass(config: Config) -> Json:
@@ -61,10 +59,10 @@ def encoder_pass(config: Config) -> Json:
     pieces each. At its widest a layer holds its input, the residual, and the MLP before and after its activation;
     pixels and the encoder's output stay beside the text model's pass.
     """
-    model_type = str(config.get("model_type"))
-    if _ENCODERS.get(model_type) is not _qwen3_vl or not vision_parameters(config):
+    widths = _widths(config)
+    if widths is None or _ENCODERS.get(str(config.get("model_type"))) is not _qwen3_vl:
         return {}
-    encoder = Encoder(config, {**entries("encoders.toml")[model_type], **config["vision_config"]})
+    encoder = _encoder(config, widths)
     pieces = _LARGEST_IMAGE_TOKENS * encoder.size("spatial_merge_size") ** 2
     outputs = _LARGEST_IMAGE_TOKENS * encoder.size("out_hidden_size")
     whole = pieces * (_frame_pixels(encoder) + 2 * encoder.width) + outputs
@@ -238,6 +236,11 @@ def _internvl(encoder: Encoder) -> int:
     return embedding + encoder.depth * layer + projector
 
 
+def _internvl_whole(encoder: Encoder) -> int:
+    """Of Intern-S1's, all but the MLPs (vLLM 0.33 interns1_vit.py)."""
+    return _internvl(encoder) - encoder.depth * (2 * encoder.width + 1) * encoder.inner
+
+
 def _lfm2_vl(encoder: Encoder) -> int:
     width, config = encoder.width, encoder.config
     hidden = typed(config.get("projector_hidden_size", 2560), Size, "config.json", "projector_hidden_size")
@@ -335,9 +338,6 @@ _ENCODERS: Mapping[str, Callable[[Encoder], int]] = {
     "deepseek_vl_v2": _deepencoder,
     "ernie4_5_moe_vl": _ernie_vl,
     "ernie4_5_vl_moe": _ernie_vl,
-    "lfm2_vl": _lfm2_vl,
-    "muse_glimmer": _muse_glimmer,
-    "paddleocr_vl": _paddleocr_vl,
     "gemma3": _siglip,
     "gemma3n": _gemma3n,
     "gemma4": _gemma4,
@@ -353,11 +353,14 @@ _ENCODERS: Mapping[str, Callable[[Encoder], int]] = {
     "kimi_k25": _moonvit,
     "kimi_k3": _kimi_k3,
     "kimi_vl": _moonvit,
+    "lfm2_vl": _lfm2_vl,
     "llama4": _llama4,
     "llava": _clip,
     "llava_next": _llava_next,
     "minicpmv4_6": minicpmv4_6,
     "mistral3": _pixtral,
+    "muse_glimmer": _muse_glimmer,
+    "paddleocr_vl": _paddleocr_vl,
     "phi4mm": phi4mm,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_5": _qwen3_vl,
@@ -365,4 +368,11 @@ _ENCODERS: Mapping[str, Callable[[Encoder], int]] = {
     "qwen3_vl": _qwen3_vl,
     "qwen3_vl_moe": _qwen3_vl,
     "step3p7": _step3p7,
+}
+
+_WHOLE: Mapping[str, Callable[[Encoder], int]] = {
+    "NemotronH_Nano_Omni_Reasoning_V3": radio_whole,
+    "NemotronH_Nano_VL_V2": radio_whole,
+    "interns1": _internvl_whole,
+    "phi4mm": phi4mm_whole,
 }

@@ -77,7 +77,8 @@ def test_carbon_is_energy_times_the_grid_s_intensity() -> None:
     assert "kg of CO2 at 400 g/kWh" in taken.text
     assert "energy at" in str(found)
     assert "energy at" not in str(answer())
-    assert found.figures()["capacity"][0]["energy"]["co2_kg_per_month"] == taken.co2_kg_per_month
+    told = found.figures()["capacity"][0]["energy"]
+    assert (told["co2_kg_per_month"], told["carbon_intensity"]) == (taken.co2_kg_per_month, 400.0)
 
 
 def test_a_plan_tells_the_energy_of_the_fleet_it_buys_spare_servers_idle() -> None:

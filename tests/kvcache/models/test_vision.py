@@ -9,6 +9,7 @@ from kvcache.models.catalog import load_model
 from kvcache.models.config.reader import from_config
 from kvcache.models.config.vision import vision_parameters
 from kvcache.parallelism import Parallelism
+from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import active_parameters, stage_tensors, total_parameters
 
 TEXT: dict[str, Any] = {
@@ -55,27 +56,26 @@ def test_the_catalog_s_encoders_have_their_known_size(name: str, parameters: int
     assert load_model(name).vision_parameters == parameters
 
 
+def of_a_rank(model: Architecture, ranks: int) -> int:
+    """Parameters of the encoder on one of so many."""
+    tensors = stage_tensors(model, Parallelism(tensor_parallel_size=ranks), 0)
+    return sum(tensor.parameters for tensor in tensors if tensor.component == "vision")
+
+
 def test_the_attention_of_intern_s1_s_encoder_is_whole_on_every_rank() -> None:
     model = load_model("internlm/Intern-S1")
-    of_ranks = [
-        sum(tensor.parameters for tensor in stage_tensors(model, Parallelism(tensor_parallel_size=ranks), 0)
-            if tensor.component == "vision")
-        for ranks in (1, 8)
-    ]  # fmt: skip
     mlps = 45 * (2 * 3200 * 12800 + 12800)
-    assert of_ranks == [model.vision_parameters, model.vision_parameters - mlps * 7 // 8]
+    assert [of_a_rank(model, ranks) for ranks in (1, 8)] == [
+        model.vision_parameters,
+        model.vision_parameters - mlps * 7 // 8,
+    ]
     assert total_parameters(model) / 1e9 == pytest.approx(241, abs=0.5)  # its card
 
 
 def test_phi_4_s_conformer_is_whole_on_every_rank_and_its_adapters_are_no_part_of_it() -> None:
     model = load_model("microsoft/Phi-4-multimodal-instruct")
     seen, heard = 213_046_160, 466_416_416  # vLLM 0.33 on the meta device: of one of two ranks
-    split = next(
-        tensor
-        for tensor in stage_tensors(model, Parallelism(tensor_parallel_size=2), 0)
-        if tensor.component == "vision"
-    )
-    assert split.parameters == seen + heard
+    assert of_a_rank(model, 2) == seen + heard
     widths = (3072, 5120), (3072, 3072), (3072, 2 * 8192), (8192, 3072)
     adapters = 32 * (256 + 320) * sum(inputs + outputs for inputs, outputs in widths)
     not_loaded = 441_550_016 - 411_069_856  # SigLIP's last layer and its head
@@ -85,14 +85,10 @@ def test_phi_4_s_conformer_is_whole_on_every_rank_and_its_adapters_are_no_part_o
 
 def test_radio_s_positions_and_the_projector_are_whole_on_every_rank() -> None:
     model = load_model("nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL-BF16")
-    of_ranks = [
-        next(tensor.parameters for tensor in stage_tensors(model, Parallelism(tensor_parallel_size=ranks), 0)
-             if tensor.component == "vision")
-        for ranks in (1, 2)
-    ]  # fmt: skip
     projector, tokens = 5120 + 20480 * (5120 + 5120), 9 * 1280
     # vLLM 0.33's RadioModel on the meta device, which had one token there.
-    assert of_ranks == [651_715_840 + tokens + projector, 336_999_680 + tokens + projector]
+    whole = tokens + projector
+    assert [of_a_rank(model, ranks) for ranks in (1, 2)] == [651_715_840 + whole, 336_999_680 + whole]
     assert total_parameters(model) - model.vision_parameters == 12_310_001_152
     assert {layer.state.state_dtype for layer in model.layers if layer.state} == {"float32"}
 
