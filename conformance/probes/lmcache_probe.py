@@ -222,9 +222,8 @@ class Engine(scheduler_probe.Engine):
             self.hasher = get_request_block_hasher(block_size, sha256)
         self.connector = self.scheduler.connector._lmcache_engine
 
-    @staticmethod
-    def _config(model_folder, engine):
-        config = scheduler_probe.Engine._config(model_folder, engine)
+    def _config(self, model_folder, engine):
+        config = super()._config(model_folder, engine)
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"  # as on GPUs
         config.scheduler_config.disable_hybrid_kv_cache_manager = True  # as vLLM does for LMCache
         config.kv_transfer_config = KVTransferConfig(kv_connector="LMCacheConnectorV1", kv_role="kv_both")

@@ -58,9 +58,8 @@ class Engine(scheduler_probe.Engine):
         self.connector = self.scheduler.connector.connector_scheduler
         self.connector.client.coordinator = self.connector._store_coord
 
-    @staticmethod
-    def _config(model_folder, engine):
-        config = scheduler_probe.Engine._config(model_folder, engine)
+    def _config(self, model_folder, engine):
+        config = super()._config(model_folder, engine)
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"  # as on GPUs
         config.kv_transfer_config = KVTransferConfig(kv_connector="MooncakeStoreConnector", kv_role="kv_both")
         return config

@@ -53,9 +53,8 @@ class Engine(scheduler_probe.Engine):
 
         self.scheduler.update_from_output = update_and_listen
 
-    @staticmethod
-    def _config(model_folder, engine):
-        config = scheduler_probe.Engine._config(model_folder, engine)
+    def _config(self, model_folder, engine):
+        config = super()._config(model_folder, engine)
         connector = "NixlPushConnector" if engine["pushes"] else "NixlConnector"
         config.kv_transfer_config = KVTransferConfig(kv_connector=connector, kv_role=engine["kv_role"])
         return config

@@ -38,9 +38,8 @@ class Engine(scheduler_probe.Engine):
 
         connector.build_connector_meta = build_in_order
 
-    @staticmethod
-    def _config(model_folder, engine):
-        config = scheduler_probe.Engine._config(model_folder, engine)
+    def _config(self, model_folder, engine):
+        config = super()._config(model_folder, engine)
         page = 2 * 4 * engine["block_size"]  # keys and values of one head of size 1, as floats
         aligned = -(-page // CPUOffloadingSpec.BLOCK_SIZE_ALIGNMENT) * CPUOffloadingSpec.BLOCK_SIZE_ALIGNMENT
         config.kv_transfer_config = KVTransferConfig(

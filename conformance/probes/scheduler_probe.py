@@ -79,11 +79,12 @@ class Engine:
         self.asynchronous = engine["async_scheduling"]
         self.speculation = engine["speculation"]
         self.requests = case["requests"]
-        self.config = self._config(model_folder, engine, case["context_ranks"])
+        self.context_ranks = case["context_ranks"]
+        self.config = self._config(model_folder, engine)
         scheduler_class = AsyncScheduler if self.asynchronous else Scheduler
         self.scheduler = scheduler_class(
             vllm_config=self.config,
-            kv_cache_config=pool_of(engine, case["has_latent_attention"], case["context_ranks"]),
+            kv_cache_config=pool_of(engine, case["has_latent_attention"], self.context_ranks),
             block_size=math.lcm(*engine["group_block_sizes"]),
             **({"hash_block_size": engine["block_size"]} if engine["cache_unit"] > 1 else {}),
             log_stats=False,
@@ -97,8 +98,7 @@ class Engine:
         arguments = (engine["block_size"], sha256, *([lookahead] if lookahead else []))
         self.hasher = get_request_block_hasher(*arguments) if engine["enable_prefix_caching"] else None
 
-    @staticmethod
-    def _config(model_folder, engine, context_ranks):
+    def _config(self, model_folder, engine):
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
         model = ModelConfig(
             model=model_folder,
@@ -118,7 +118,7 @@ class Engine:
             long_prefill_token_threshold=engine["long_prefill_token_threshold"],
             **{name: engine[name] for name in ("scheduler_reserve_full_isl", "watermark") if takes(name)},
         )
-        own_block = engine["block_size"] // context_ranks
+        own_block = engine["block_size"] // self.context_ranks
         cache = CacheConfig(block_size=own_block, enable_prefix_caching=engine["enable_prefix_caching"])
         config = VllmConfig(
             model_config=model,
@@ -128,7 +128,7 @@ class Engine:
             device_config=DeviceConfig("cpu"),
         )
         cache.num_gpu_blocks = engine["num_gpu_blocks"]
-        config.parallel_config.decode_context_parallel_size = context_ranks
+        config.parallel_config.decode_context_parallel_size = self.context_ranks
         if engine["pipeline_parallel_size"] > 1:  # set now, since no such cluster is there to be checked
             config.parallel_config.pipeline_parallel_size = engine["pipeline_parallel_size"]
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if engine["async_scheduling"] else "0"

@@ -110,9 +110,12 @@ def test_no_step_differs_over_blocks_of_unequal_size(vllm_python: Path, checked:
 
 
 @pytest.mark.slow
-def test_no_step_differs_from_vllm_s_own_scheduler_with_a_host_tier(vllm_python: Path, checked: Check) -> None:
+@pytest.mark.parametrize("about", ["offloading", "store"])
+def test_no_step_differs_from_vllm_s_own_scheduler_with_a_host_tier(
+    vllm_python: Path, checked: Check, about: str
+) -> None:
     """vLLM's own connector decides on both of its sides."""
-    found = checked("--about", "offloading", "--python", vllm_python, "--cases", 40)
+    found = checked("--about", about, "--python", vllm_python, "--cases", 40)
     assert found["cases"] == 40
     assert found["steps"] > 4_000
     assert found["prefix_hits"] > 50
