@@ -128,6 +128,7 @@ def _found(name_or_path: str) -> _Found:
     if name_or_path.startswith(("/", "./", "../", "~")) and not os.path.lexists(given):
         raise HeadcountError(
             f"no file {shortened(name_or_path, 300)!r}; give a model's config.json, the folder that holds it, or a name"
+            + _named_so(given.name)
         )
     if name_or_path and os.path.isdir(given):
         given = given / "config.json"
@@ -149,6 +150,15 @@ def _found(name_or_path: str) -> _Found:
         return _Found(name=name, config={**entry.config, **packed}, path=path, build=build)
     name, quantization = _quantized(entry, slug_of(name_or_path))
     return _Found(name=name, config={**entry.config, **quantization}, path=path)
+
+
+def _named_so(folder: str) -> str:
+    """The known model that a folder is called after, as what to give."""
+    try:
+        _catalog_file(folder)
+    except UnknownNameError:
+        return ""
+    return f", such as {folder}"
 
 
 def _modelopt_file(path: Path, config: Mapping[str, object]) -> dict[str, object]:

@@ -13,7 +13,8 @@ OPTIONS = Path(__file__).parent / "parameter_options.json"
 ABSENT = "absent"  # the config leaves the field out, so that the class's default counts
 _FLAG = (True, False)
 _WIDTH = (24, 40, 56)
-_NO_KV_HEADS = ("falcon", "gpt_neox", "opt")  # these have no such field …
+_NO_KV_HEADS = ("falcon", "gpt2", "gpt_neox", "opt")  # these have no such field …
+_WIDTH_KEYS = {"gpt2": "n_inner", "opt": "ffn_dim"}
 _NO_DEFAULT_KV_HEADS = ("nemotron",)  # … without which transformers cannot build this one
 # Text models that transformers builds within their multimodal model alone, with the options of another.
 TEXT_LIKE = {
@@ -80,7 +81,7 @@ def _shape(rng: Random, model_type: str) -> Config:
     if not default_kv_heads and model_type not in _NO_KV_HEADS:
         shape["num_key_value_heads"] = rng.choice((1, 2, 4))
     if model_type != "falcon":  # it has `ffn_hidden_size`
-        shape["ffn_dim" if model_type == "opt" else "intermediate_size"] = rng.choice((48, 72, 104))
+        shape[_WIDTH_KEYS.get(model_type, "intermediate_size")] = rng.choice((48, 72, 104))
     if rng.random() < 0.7:
         shape["tie_word_embeddings"] = rng.random() < 0.5
     return shape

@@ -63,7 +63,9 @@ CHARTS: Final[Mapping[frozenset[str], Callable[[Json], list[str]]]] = {  # by th
 
 def _served(spec: Json, model: object, switches: Json) -> Iterator[str]:
     config, lmcache = _mapping(spec, "vllmConfig"), _mapping(spec, "lmcacheConfig")
-    yield from ("vllm", "serve", str(model))
+    if not isinstance(model, str):  # the schema of such a resource
+        return
+    yield from ("vllm", "serve", model)
     if switches.get("enableLoRA"):
         yield "--enable-lora"
     if config:
@@ -91,7 +93,7 @@ def _is_number(text: str) -> bool:
 
 
 def _flags(values: Json, flags: Mapping[str, str]) -> list[str]:
-    return [word for key, flag in flags.items() if key in values for word in (flag, str(values[key]))]
+    return [word for key, flag in flags.items() if values.get(key) is not None for word in (flag, str(values[key]))]
 
 
 def _first_container(spec: Json) -> Json:
@@ -102,7 +104,7 @@ def _first_container(spec: Json) -> Json:
 
 def _environment(value: object) -> list[str]:
     listed = value if isinstance(value, list) else []
-    given = (each for each in listed if isinstance(each, dict) and "value" in each)
+    given = (each for each in listed if isinstance(each, dict) and each.get("value") is not None)
     return [f"{each.get('name')}={each['value']}" for each in given]
 
 

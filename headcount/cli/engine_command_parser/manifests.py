@@ -103,6 +103,12 @@ def _parts(value: object, of_script: Callable[[str], Words]) -> Words:
 
 def _variables(value: object) -> Words:
     if isinstance(value, dict):
-        return [f"{name}={each}" for name, each in value.items()]
+        return [f"{name}={_or_empty(each)}" for name, each in value.items()]
     listed = value if isinstance(value, list) else []
-    return [f"{each.get('name')}={each.get('value', '')}" if isinstance(each, dict) else str(each) for each in listed]
+    return [
+        f"{each.get('name')}={_or_empty(each.get('value'))}" if isinstance(each, dict) else str(each) for each in listed
+    ]
+
+
+def _or_empty(value: object) -> str:
+    return "" if value is None else str(value)

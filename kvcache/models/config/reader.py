@@ -36,6 +36,7 @@ _SAME_LAYERS = {"gemma4_unified_text": "gemma4_text"}  # vLLM 0.33 models/gemma4
 # Read for the classes of vLLM 0.33's MODELS_CONFIG_MAP alone, so that states of these have the model's dtype.
 _STATE_DTYPES = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
 _WITHOUT_STATE_DTYPE = ("intern_s2_preview", "minicpmv4_6", "NemotronH_Nano_Omni_Reasoning_V3")
+_CONTEXT = ("max_position_embeddings", "n_positions", "seq_length", "model_max_length")  # what configs call it
 _GRANULARITY = "gated_attention_proj_granularity_type"  # Ling 3.0
 Dtype: Any = Literal[
     "auto", "float32", "float", "float16", "half", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2"
@@ -66,9 +67,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         layers=tuple(replace(layer, formats=own) for layer, own in zip(layers, formats.layers, strict=True)),
         hidden_size=fields.hidden_size,
         vocab_size=fields.integer("vocab_size"),
-        max_position_embeddings=fields.integer(
-            "max_position_embeddings", "n_positions", "seq_length", "model_max_length", default=2048
-        ),
+        max_position_embeddings=fields.integer(*_CONTEXT, default=2048),
         tie_word_embeddings=_tied(outer, fields),
         **_attention_traits(fields),
         **_mlp_traits(fields),
@@ -258,7 +257,7 @@ def _learned_positions(fields: Fields) -> int:
             f"model {fields.name!r}: OPT with embeddings narrower than its layers, or norms behind them "
             "(word_embed_proj_dim, do_layer_norm_before: OPT-350m), is not modelled"
         )
-    return fields.integer("max_position_embeddings") + offset
+    return fields.integer(*_CONTEXT) + offset
 
 
 def _tied(outer: Fields, fields: Fields) -> bool:

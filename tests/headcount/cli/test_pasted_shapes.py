@@ -52,6 +52,15 @@ servingEngineSpec:
         maxModelLen: 8192
         extraArgs: ["--gpu-memory-utilization", "0.8", "--disable-log-requests"]
 """
+RESOURCE_SCHEMA = """
+kind: CustomResourceDefinition
+spec:
+  properties:
+    model:
+      properties:
+        modelURL: {type: string}
+    vllmConfig: {type: object}
+"""
 VLLM_RUNTIME = """
 apiVersion: production-stack.vllm.ai/v1alpha1
 kind: VLLMRuntime
@@ -161,6 +170,8 @@ def test_what_a_chart_turns_on_or_off_counts(headcount: Run, caplog: pytest.LogC
     connector |= {"kv_connector_extra_config": {"lmcache.max_local_cpu_size": 20}}
     given = settings(headcount, *DIRECT, "--kv-transfer-config", json.dumps(connector))
     assert settings(headcount, "--vllm-args", cached) == given
+    empty = HELM_VALUES.replace("maxModelLen: 8192", "maxModelLen: 8192\n        maxLoras:")
+    assert settings(headcount, "--vllm-args", empty) == settings(headcount, *DIRECT)
     two = HELM_VALUES + HELM_VALUES.partition("modelSpec:")[2].replace("8192", "4096")
     assert headcount(*ON_GPU, "--vllm-args", two).code == 0
     assert "starts 2 different servers; this answers for the first" in caplog.text
@@ -307,6 +318,7 @@ def test_sglang_s_commands_are_read_in_every_shape(headcount: Run, text: str) ->
             "kind: Pod\nspec:\n  containers:\n    - {image: a/vllm-openai:v1, command: [sleep, infinity]}",
             "is empty; paste a",
         ),
+        (RESOURCE_SCHEMA, "is empty; paste a"),
         ("- --model", "--model takes one value; it was given none"),
         ("bash -c 'vllm serve \"x'", "a quote is left open"),
         ("vllm serve && echo", "is empty; paste a"),

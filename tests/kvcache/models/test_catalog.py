@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.models import quantized_names
+from files.errors import HeadcountError
 from files.names import UnknownNameError
 from kvcache.gpus.gpu import GPUS, read_gpu
 from kvcache.models.builds import Build, builds
@@ -250,3 +251,11 @@ def test_a_model_that_is_known_not_to_be_modelled_says_why() -> None:
 def test_tags_of_other_tools_find_the_model() -> None:
     assert load_model("gpt-oss:20b").name == "openai/gpt-oss-20b"
     assert load_model("Llama_3.1_8B").name == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+@pytest.mark.parametrize(
+    ("given", "end"), [("/nowhere/Qwen3-8B", "or a name, such as Qwen3-8B"), ("/no/of-mine", "name")]
+)
+def test_a_folder_that_is_not_there_names_the_model_it_is_called_after(given: str, end: str) -> None:
+    with pytest.raises(HeadcountError, match=f"no file '{given}'.*{end}$"):
+        load_model(given)
