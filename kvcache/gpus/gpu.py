@@ -65,6 +65,11 @@ class GPU:
         return self.family.startswith(("cdna", "rdna"))
 
     @property
+    def is_data_center_blackwell(self) -> bool:
+        """Whether it is a B200 or the like, of compute capability 10; those without NVLink (RTX, GB10) have 12."""
+        return self.family == "blackwell" and self.interconnect == "nvlink"
+
+    @property
     def title(self) -> str:
         """What its vendor sells it as; the catalog's name where nobody said."""
         return self.product or self.name

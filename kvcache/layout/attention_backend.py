@@ -99,7 +99,7 @@ def _widest_head(arch: Architecture) -> int:
 
 def _generation(gpu: GPU) -> str:
     """The GPU's family; Blackwell without NVLink, of compute capability 12, is served by other kernels than 10."""
-    return "blackwell-12" if gpu.family == "blackwell" and gpu.interconnect == "pcie" else gpu.family
+    return "blackwell-12" if gpu.family == "blackwell" and not gpu.is_data_center_blackwell else gpu.family
 
 
 def _check_nvfp4(arch: Architecture, generation: str) -> None:

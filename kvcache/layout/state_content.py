@@ -24,7 +24,7 @@ def state_bytes(space: StateSpace, model_dtype: str, tp: int = 1, num_speculativ
     Raises `ValueError` where the tensor-parallel size does not divide a width, as vLLM does.
     """
     rows = _conv_rows(space, num_speculative_tokens)
-    conv = _share(_conv_width(space, tp), tp, space) * rows if rows else 0
+    conv = _share(convolution_channels(space, tp), tp, space) * rows if rows else 0
     recurrent = prod(_recurrent_shape(space, tp))
     return conv * _bytes_of(model_dtype) + recurrent * _bytes_of(_recurrent_dtype(space, model_dtype))
 
@@ -62,8 +62,8 @@ def states_per_request(cache_mode: str, num_speculative_tokens: int = 0, *, writ
     return 1 + num_speculative_tokens
 
 
-def _conv_width(space: StateSpace, tp: int) -> int:
-    """Channels of the convolution over all ranks."""
+def convolution_channels(space: StateSpace, tp: int) -> int:
+    """Channels of the convolution over all ranks, for so many of them."""
     if space.kind in ("mamba1", "short_conv"):
         return space.intermediate_size
     if space.kind == "mamba2":

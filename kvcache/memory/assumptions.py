@@ -21,6 +21,8 @@ def assumptions(placed: Placement, stage: Stage) -> tuple[Assumption, ...]:
     gib = {key: f"{value / GIB:.2f} GiB" for key, value in vars(stage).items()}
     counted = f"counted tensor by tensor; format {placed.scheme.name}: {placed.scheme.source}"
     graphs = FIT_SOURCE if stage.cuda_graph_bytes else "not set aside by this version or mode"
+    if stage.graph_pass_bytes:
+        graphs += f"; {gib['graph_pass_bytes']} of it that no graph takes: vLLM issue 50780"
     rows = [
         ("total memory", f"{placed.gpu.memory_bytes / GIB:.2f} GiB", placed.gpu.source["memory_bytes"]),
         ("weights", gib["weights_bytes"], counted),

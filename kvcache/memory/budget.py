@@ -81,6 +81,7 @@ class MemoryBudget:
     layout: KVLayout
     assumptions: tuple[tuple[str, str, str], ...]  # (name, value, source)
     needs_block_per_sequence: bool = False  # it starts only with as many blocks as max_num_seqs
+    graph_pass_bytes: int = 0  # of `cuda_graph_bytes`: what the estimate of a hybrid model's graphs has too much
     adapter_bytes: int = 0  # slots for LoRA adapters
     host: HostMemory | None = None  # for KV, of each engine or of all; None: no KV leaves the GPUs
     engine: str = "vllm"

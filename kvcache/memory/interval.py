@@ -12,12 +12,19 @@ from files.errors import HeadcountError
 from kvcache.formats.quantization import QuantizationScheme
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.settings import MemorySettings
+from kvcache.memory.terms import is_blackwell_12
 from kvcache.parallelism import Parallelism
-from kvcache.releases import NEWER_THAN_LOGS, OLDER_THAN_LOGS, SAMPLER_WITHOUT_SORT
+from kvcache.releases import (
+    GRAPH_ESTIMATE_TAKES_IN_A_PASS,
+    NEWER_THAN_LOGS,
+    OLDER_THAN_LOGS,
+    SAMPLER_WITHOUT_SORT,
+)
 from kvcache.shape.architecture import Architecture
 
 RESIDUALS = Path(__file__).parent / "memory_residuals.toml"
 LEVEL = 0.9
+GRAPH_PASS = 0.15  # relative standard deviation of `graph_pass_bytes`, from three pools on RTX PRO 6000
 _BATCHES, _SEQUENCES = (2048, 8192), (128, 1024)
 _FORMATS = ("none", "bf16", "fp16", "int8", "fp8", "w4a16", "gptq")
 
@@ -38,7 +45,7 @@ class Spread:
             self.weights * terms.weights_bytes,
             self.activation * terms.activation_peak_bytes,
             self.non_torch_gib * 2**30,
-            self.cuda_graph * terms.cuda_graph_bytes,
+            self.cuda_graph * (terms.cuda_graph_bytes - terms.graph_pass_bytes),
         )
 
 
@@ -50,6 +57,7 @@ class Terms:
     activation_peak_bytes: int
     non_torch_bytes: int
     cuda_graph_bytes: int
+    graph_pass_bytes: int = 0  # of the CUDA graphs': what their estimate has too much
     adapter_bytes: int = 0  # slots for LoRA adapters
 
 
@@ -63,7 +71,9 @@ class Residuals:
 
     def sd_bytes(self, terms: Terms, conditions: Sequence[str]) -> float:
         return math.hypot(
-            self.measured.bytes_of(terms), *(self.beyond[condition].bytes_of(terms) for condition in conditions)
+            GRAPH_PASS * terms.graph_pass_bytes,
+            self.measured.bytes_of(terms),
+            *(self.beyond[condition].bytes_of(terms) for condition in conditions),
         )
 
     def half_width_bytes(self, terms: Terms, conditions: Sequence[str]) -> float:
@@ -101,6 +111,7 @@ CONDITIONS = {
     "compressed": "compressed attention (the one server that said so left half as much for KV blocks as counted)",
     "latent": "latent attention (logs of two small models show weights 0.1–1.1 % above the count)",
     "state_layers": "SSM / linear-attention layers",
+    "graphs_of_state_layers": "graphs of such layers since 0.26 (their estimate may take in a part of the pass)",
 }
 
 
@@ -134,5 +145,10 @@ def unmeasured_conditions(
         "compressed": architecture.is_compressed,
         "latent": architecture.is_mla,
         "state_layers": architecture.state_space is not None,
+        "graphs_of_state_layers": (
+            architecture.state_space is not None
+            and GRAPH_ESTIMATE_TAKES_IN_A_PASS.holds_in(settings.vllm_version)
+            and not is_blackwell_12(gpu)
+        ),
     }
     return tuple(condition for condition, held in holds.items() if held)

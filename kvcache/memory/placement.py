@@ -10,7 +10,13 @@ from kvcache.memory.adapters import check_release, check_split, graph_cases, slo
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.settings import MemorySettings
 from kvcache.memory.sparse_attention import sparse_attention_memory
-from kvcache.memory.terms import activation_peak_bytes, buffers_bytes, cuda_graph_bytes, non_torch_bytes
+from kvcache.memory.terms import (
+    activation_peak_bytes,
+    buffers_bytes,
+    cuda_graph_bytes,
+    graph_pass_bytes,
+    non_torch_bytes,
+)
 from kvcache.models.drafters import Drafter
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
@@ -91,6 +97,16 @@ def stage_of(placed: Placement, stage: int) -> Stage:
         max_model_len=settings.max_model_len,
         kv_cache_dtype=placed.kv_cache_dtype,
     )
+    taken_in = 0
+    if settings.has_full_cuda_graphs:
+        taken_in = graph_pass_bytes(
+            arch,
+            placed.gpu,
+            parallelism,
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            vllm_version=settings.vllm_version,
+        )
     return Stage(
         weights_bytes=weight_bytes(placed.scheme, tensors, arch.dtype)
         + buffers_bytes(arch, parallelism, attention_layers)
@@ -116,6 +132,8 @@ def stage_of(placed: Placement, stage: int) -> Stage:
             enforce_eager=settings.enforce_eager,
             vllm_version=settings.vllm_version,
             cases=graph_cases(settings.lora),
-        ),
+        )
+        + taken_in,
+        graph_pass_bytes=taken_in,
         adapter_bytes=slots_bytes(arch, parallelism, stage, settings.lora),
     )

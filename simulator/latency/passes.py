@@ -20,12 +20,12 @@ ONCE_PER_PASS = ("first", "last", "every")  # places of matrices beside the laye
 def padded_batch(tokens: FloatArray, served: ServedModel) -> FloatArray:
     """The CUDA-graph size that a batch of so many tokens runs in, itself beyond the largest.
 
-    vLLM captures 1, 2, 4, then steps of 8 to 256, then of 16 to min(2 · max_num_seqs · width, 512; 1024 on Blackwell),
-    each rounded up to a multiple of the width, the tokens of a decode with its drafts (config/compilation.py,
-    `adjust_cudagraph_sizes_for_spec_decode`).
+    vLLM captures 1, 2, 4, then steps of 8 to 256, then of 16 to min(2 · max_num_seqs · width, 512; on B200 and the
+    like 1024), each rounded up to a multiple of the width, the tokens of a decode with its drafts
+    (config/compilation.py, `adjust_cudagraph_sizes_for_spec_decode`).
     """
     width = served.args.decode_width
-    most = served.args.max_cudagraph_capture_size or (1024 if served.gpu.family == "blackwell" else 512)
+    most = served.args.max_cudagraph_capture_size or (1024 if served.gpu.is_data_center_blackwell else 512)
     largest = min(2 * served.args.max_num_seqs * width, most)
     steps = np.concatenate([[1, 2, 4], np.arange(8, 256, 8), np.arange(256, largest + 1, 16)])
     steps = -(-steps // width) * width

@@ -171,6 +171,8 @@ def _gpu(row: Mapping[str, str]) -> GPU:
 
 def _version(row: Mapping[str, str], assumed: list[str]) -> str:
     match = re.search(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?", row["vllm_version"].split("(")[0])
+    if row["vllm_version"] == "n/s":
+        raise ValueError("the release is not stated")
     if match is None:
         assumed.append(f"vLLM {UNDATED_BUILDS} for {row['vllm_version']!r}")
         return UNDATED_BUILDS

@@ -54,12 +54,7 @@ def _model_s_length(_: "SGLangArgs", model: "Architecture", __: "GPU") -> int:
 
 def _default_page_size(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
     """1, but for the attention kernels that SGLang takes on B200 and the like (`get_default_attn_backend`)."""
-    return 64 if is_data_center_blackwell(gpu) and not model.is_mla else 1
-
-
-def is_data_center_blackwell(gpu: "GPU") -> bool:
-    """Whether it is a B200, B300 or the like, which SGLang calls sm100; not an RTX."""
-    return gpu.family == "blackwell" and gpu.interconnect == "nvlink"
+    return 64 if gpu.is_data_center_blackwell and not model.is_mla else 1
 
 
 def _default_chunk(_: "SGLangArgs", __: "Architecture", gpu: "GPU") -> int:
