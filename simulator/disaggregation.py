@@ -82,12 +82,13 @@ class PoolLink:
         )
 
     def nic(self, deployment: Deployment, transfers_per_block: int = 1) -> Nic:
-        """An engine's way to the others. Its GPUs move their own parts of a block side by side."""
-        budget = deployment.budget
+        """An engine's way to the others. Its GPUs move their own parts of a block side by side, layer by layer."""
+        layout = deployment.budget.layout
+        layers = max(len(group.layers) for group in layout.groups)
         return Nic(
-            block_s=budget.layout.block_bytes() / self.bytes_per_s,
+            block_s=layout.block_bytes() / self.bytes_per_s,
             transfer_s=self.transfer_s,
-            post_s=transfers_per_block * deployment.architecture.num_hidden_layers * self.descriptor_s,
+            post_s=transfers_per_block * layers * self.descriptor_s,
         )
 
 
@@ -181,6 +182,12 @@ def disaggregated_deployment(
         raise HeadcountError(
             "--kv-transfer push: a model with MLA is simulated with one tensor-parallel size alone, since each GPU of "
             "the larger one would be written the same KV; give both --pools one size, or --kv-transfer pull"
+        )
+    has_windows = len(decode.budget.layout.groups) > 1
+    if between.pushes and has_windows and decode.tensor_parallel_size > prefill.tensor_parallel_size:
+        raise HeadcountError(
+            "--kv-transfer push: vLLM refuses more tensor-parallel ranks for decode than for prefill where layers have "
+            "sliding windows; give both --pools one size, or --kv-transfer pull"
         )
     decode = replace(decode, engine=replace(_checked(decode), kv_role=KV_CONSUMER))
     return DisaggregatedDeployment(

@@ -8,6 +8,7 @@ import numpy as np
 
 from conformance.cases.request_tables import TICK_S, cancellations, random_table
 from conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, narrow_engine
+from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, Nic
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules
 from simulator.fleet.fleet import Fleet, Handover, Pool
@@ -81,7 +82,13 @@ def disaggregated_case(seed: int, number: int, *, pushes: bool = False) -> Apart
     table = random_table(rng, num_requests=int(rng.integers(8, 60)), block_size=block_size)
     if number % 3 == 0:
         table = with_waits(table, cancellations(rng, table))
-    shared = {"async_scheduling": bool(rng.random() < 0.6), "enable_prefix_caching": bool(rng.random() < 0.85)}
+    shared: dict[str, Any] = {
+        "async_scheduling": bool(rng.random() < 0.6),
+        "enable_prefix_caching": bool(rng.random() < 0.85),
+        "kv_groups": _groups(rng, block_size),
+    }
+    if any(group.window is not None for group in shared["kv_groups"]):
+        shared["prefix_cache_retention_interval"] = [None, 0, 0, 4 * block_size][int(rng.integers(4))]
     steps_s = (float(rng.choice([1, 2])) * STEP_S, STEP_S)
     roles = (KV_BOTH, KV_BOTH) if rng.random() < 0.2 else (KV_PRODUCER, KV_CONSUMER)
     pools = [
@@ -101,6 +108,15 @@ def disaggregated_case(seed: int, number: int, *, pushes: bool = False) -> Apart
     dispatch_s, lease_s = int(rng.choice([0, 1, 5, 11])) * TICK_S, int(rng.choice([12, 200])) * TICK_S
     handover = Handover(dispatch_s=dispatch_s, lease_s=lease_s, pushes=pushes)
     return ApartCase(pools=(pools[0], pools[1]), steps_s=steps_s, handover=handover, table=table)
+
+
+def _groups(rng: np.random.Generator, block_size: int) -> tuple[KVGroup, ...]:
+    """Full attention in all layers, or windows of up to six blocks in some or in all."""
+    if rng.random() < 0.5:
+        return (KVGroup(None),)
+    windows = [int(rng.integers(2, 6 * block_size)) for _ in range(2)]
+    full, one, other = KVGroup(None), KVGroup(windows[0]), KVGroup(windows[1])
+    return [(full, one), (full, one, one), (one,), (full, one, other), (full, full, one)][int(rng.integers(5))]
 
 
 def _engine(rng: np.random.Generator, table: RequestTable, block_size: int, **settings: Any) -> EngineConfig:

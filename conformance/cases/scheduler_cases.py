@@ -364,11 +364,12 @@ def _narrow_case(rng: np.random.Generator, table: RequestTable, **settings: Any)
 def narrow_engine(
     rng: np.random.Generator, table: RequestTable, *, block_size: int, spare_blocks: int, **settings: Any
 ) -> EngineConfig:
-    """Full attention in all layers, and a pool for the longest request with a few blocks more."""
+    """Full attention in all layers unless groups are given, and a pool for the longest request and a few blocks."""
     longest = max(int((table.prompt_tokens + table.output_tokens).max()), 12)
+    num_groups = len(settings.get("kv_groups", [None]))
     drawn = {"enable_prefix_caching": bool(rng.random() < 0.5), "async_scheduling": bool(rng.random() < 0.5)}
     return EngineConfig(
-        num_gpu_blocks=1 + -(-longest // block_size) + spare_blocks,
+        num_gpu_blocks=1 + num_groups * -(-longest // block_size) + spare_blocks,
         max_model_len=longest + 1,
         block_size=block_size,
         **(drawn | settings),

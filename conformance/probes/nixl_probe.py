@@ -206,7 +206,7 @@ class Executor(scheduler_probe.Executor):
             row = row_of(name)
             assert meta.remote.request_id == name
             if meta.awaiting_kvs:
-                self.reads.read(self.number, row, len(meta.local_block_ids[0]), now_s)
+                self.reads.read(self.number, row, sum(map(len, meta.local_block_ids)), now_s)
             else:
                 assert not any(meta.local_block_ids)
                 self.reads.notify(self.number, row, now_s)
@@ -215,7 +215,7 @@ class Executor(scheduler_probe.Executor):
     def _push(self, metadata, now_s):
         for name, asked in metadata.push_registrations.items():
             assert metadata.reqs_to_recv[name].local_block_ids == asked["local_block_ids"]
-            self.reads.ask(self.number, row_of(name), len(asked["local_block_ids"][0]), now_s)
+            self.reads.ask(self.number, row_of(name), sum(map(len, asked["local_block_ids"])), now_s)
         for name, blocks in metadata.push_finished_blocks.items():
             assert name in metadata.reqs_to_send and blocks[0]
             self.reads.offer(row_of(name), now_s)

@@ -164,26 +164,28 @@ class KVCacheManager:
         full_tokens: int,
         watermark: int,
         reserved: int = 0,
+        num_loaded: int = 0,
     ) -> bool:
         """Take the blocks of a new or resumed request for its first `num_tokens`; False if they cannot be had.
 
         `full_tokens` must fit too, counting for a window only what it ever holds at once; 0 asks nothing.
-        `reserved` blocks stay free for others.
+        `reserved` blocks stay free for others. `num_loaded` tokens after the hit come from elsewhere.
         """
         if self._is_fresh(table, hit):
             return False
         num_free = self.pool.num_free - watermark
         table.has_checkpoint = leaves_checkpoint(self.config, chunk._replace(end=full_tokens))
-        if full_tokens and self._num_required(table, hit, full_tokens, is_capped=True) > num_free:
+        computed = hit.num_tokens + num_loaded
+        if full_tokens and self._num_required(table, hit, computed, full_tokens, is_capped=True) > num_free:
             return False
         table.has_checkpoint = leaves_checkpoint(self.config, chunk)
-        if self._num_required(table, hit, num_tokens, is_capped=False) > num_free - reserved:
+        if self._num_required(table, hit, computed, num_tokens, is_capped=False) > num_free - reserved:
             return False
         table.blocks = []
         for group, size, blocks in zip(self.groups, self.block_sizes, hit.blocks, strict=True):
-            num_skipped = group.skipped_tokens(hit.num_tokens) // size
+            num_skipped = group.skipped_tokens(computed) // size
             self.pool.touch(block for block in blocks[num_skipped:] if block != NULL)
-            table.blocks.append([NULL] * min(num_skipped, len(blocks)) + blocks[num_skipped:])
+            table.blocks.append([NULL] * num_skipped + blocks[num_skipped:])
         table.num_cached_blocks = hit.num_tokens // self.config.block_size
         self._grow(table, num_tokens)
         return True
@@ -191,7 +193,7 @@ class KVCacheManager:
     def allocate(self, table: BlockTables, chunk: Chunk, num_tokens: int) -> bool:
         """Give a running request its blocks for `num_tokens` tokens; False if they cannot be had."""
         table.has_checkpoint = leaves_checkpoint(self.config, chunk)
-        missing = zip(self.groups, self._num_missing(table, num_tokens), strict=True)
+        missing = zip(self.groups, self.num_missing(table, num_tokens), strict=True)
         if sum(self._num_taken(table, group, count) for group, count in missing) > self.pool.num_free:
             return False
         self._grow(table, num_tokens)
@@ -256,20 +258,36 @@ class KVCacheManager:
         ends = [boundary // self.unit_tokens * self.unit_tokens // size for boundary in boundaries if boundary]
         return any(end - num_needed <= index < end for end in ends)
 
-    def _num_required(self, table: BlockTables, hit: PrefixHit, num_tokens: int, *, is_capped: bool) -> int:
-        """Blocks that leave the free queue if the request is admitted."""
+    def num_missing_in_all(self, table: BlockTables, num_tokens: int) -> int:
+        """Blocks that a request with blocks needs to hold so many tokens, of a window what it ever holds at once."""
+        return sum(
+            max(min(-(-num_tokens // size), cap or num_tokens) - len(blocks), 0)
+            for size, cap, blocks in zip(self.block_sizes, self.caps, table.blocks, strict=True)
+        )
+
+    def num_after_hit(self, table: BlockTables, hit: PrefixHit) -> list[int]:
+        """Blocks of a table that are not of the hit it began with, group by group."""
+        return [
+            sum(block != NULL for block in blocks[hit.num_tokens // size :])
+            for size, blocks in zip(self.block_sizes, table.blocks, strict=True)
+        ]
+
+    def _num_required(
+        self, table: BlockTables, hit: PrefixHit, computed: int, num_tokens: int, *, is_capped: bool
+    ) -> int:
+        """Blocks that leave the free queue if the request is admitted with `computed` tokens."""
         required = 0
         for group, size, blocks, cap in zip(self.groups, self.block_sizes, hit.blocks, self.caps, strict=True):
             num_blocks = -(-num_tokens // size)
             if is_capped and cap is not None:
                 num_blocks = min(num_blocks, cap)
-            num_skipped = group.skipped_tokens(hit.num_tokens) // size
+            num_skipped = group.skipped_tokens(computed) // size
             required += self._num_taken(table, group, max(num_blocks - max(num_skipped, len(blocks)), 0))
             required += self.pool.num_evictable(block for block in blocks[num_skipped:] if block != NULL)
         return required
 
     def _grow(self, table: BlockTables, num_tokens: int) -> None:
-        missing = self._num_missing(table, num_tokens)
+        missing = self.num_missing(table, num_tokens)
         for group, blocks, num_new in zip(self.groups, table.blocks, missing, strict=True):
             num_taken = self._num_taken(table, group, num_new)
             blocks.extend([NULL] * (num_new - num_taken) + self.pool.take(num_taken))
@@ -280,7 +298,7 @@ class KVCacheManager:
             return num_new
         return min(num_new, 1 + table.has_checkpoint)
 
-    def _num_missing(self, table: BlockTables, num_tokens: int) -> list[int]:
+    def num_missing(self, table: BlockTables, num_tokens: int) -> list[int]:
         """New blocks for `num_tokens` tokens, group by group."""
         return [
             max(-(-num_tokens // size) - len(blocks), 0)

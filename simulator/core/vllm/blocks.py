@@ -20,6 +20,13 @@ def blocks_in(groups: Groups, p: Pool, group: int, num_blocks: int) -> int:
 
 
 @kernel
+def capped(groups: Groups, p: Pool, group: int, num_blocks: int) -> int:
+    """As many blocks of a group, at most what a request ever holds of its window at once."""
+    cap = groups[p.first_group + group].cap
+    return min(num_blocks, cap) if cap > 0 else num_blocks
+
+
+@kernel
 def skipped_blocks(groups: Groups, p: Pool, group: int, tokens: int) -> int:
     """Blocks that no token after the first `tokens` attends to."""
     of = groups[p.first_group + group]

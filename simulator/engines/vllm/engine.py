@@ -175,9 +175,12 @@ class EngineConfig:
         if self.host_tier is None and self.kv_role is None:
             return
         attends_to_all = len(self.kv_groups) == 1 and self.table_groups[0].window is None
+        has_states = any(group.is_state for group in self.kv_groups)
+        slides = self.kv_role is not None and self.cache_unit == 1 and not any(g.chunked for g in self.table_groups)
         is_fair = self.kv_role is None or self.scheduling_policy == "fcfs"
         for is_met, with_what in (
-            (attends_to_all and not self.kv_groups[0].is_state, "models whose layers do not all attend to everything"),
+            (not has_states, "models with state-space or linear-attention layers"),
+            (attends_to_all or slides, "models whose layers do not all attend to everything"),
             (self.pipeline_parallel_size == 1, "pipeline parallelism"),
             (self.speculation is None, "speculative decoding"),
             (is_fair, "the scheduling policy priority"),

@@ -112,9 +112,16 @@ def test_what_does_not_go_with_pools_is_one_clear_error(more: dict[str, object],
         simulated(**{"pools": "prefill=1,decode=1", **more})
 
 
-def test_models_with_windows_are_refused() -> None:
-    with pytest.raises(ValueError, match="models whose layers do not all attend to everything; let each engine do"):
-        hc.simulate("gpt-oss-20b", "h100-sxm", pools="prefill=1,decode=1", vllm_version="0.32.0", **LOAD)
+def test_models_with_states_are_refused() -> None:
+    with pytest.raises(ValueError, match="models with state-space or linear-attention layers; let each engine do both"):
+        hc.simulate("qwen3.5-4b", "h100-sxm", pools="prefill=1,decode=1", vllm_version="0.32.0", **LOAD)
+
+
+def test_a_model_with_windows_is_answered() -> None:
+    """Half of gpt-oss-20b's layers attend to 128 tokens."""
+    long = {**LOAD, "input_len": 4096}
+    found = hc.simulate("gpt-oss-20b", "h100-sxm", pools="prefill=1,decode=1", vllm_version="0.32.0", **long)
+    assert found.to_json()["num_finished"] == LOAD["num_requests"]
 
 
 @pytest.mark.slow

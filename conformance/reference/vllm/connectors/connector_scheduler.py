@@ -8,7 +8,7 @@ Read from vLLM 0.32: `vllm/v1/core/sched/scheduler.py`.
 from abc import abstractmethod
 from collections import deque
 
-from conformance.reference.vllm.kv_cache_manager import PrefixHit
+from conformance.reference.vllm.kv_cache_manager import NULL, PrefixHit
 from conformance.reference.vllm.requests import Plan, Request
 from conformance.reference.vllm.scheduler import Scheduler
 from conformance.reference.vllm.states import Chunk
@@ -149,6 +149,7 @@ class ConnectorScheduler(Scheduler):
             full_tokens=self._reserved_tokens(request),
             watermark=self.config.watermark_blocks if self.running else 0,
             reserved=sum(self._num_missing_blocks(other) for other in self._prefilling),
+            num_loaded=num_tokens,
         ):
             return False
         self._begin_load(request, hit, num_tokens)
@@ -161,8 +162,7 @@ class ConnectorScheduler(Scheduler):
 
     def _num_missing_blocks(self, request: Request) -> int:
         """What a request still needs to hold all its tokens."""
-        num_tokens = min(request.num_tokens, self.config.max_model_len)
-        return max(-(-num_tokens // self.config.block_size) - len(request.table.blocks[0]), 0)
+        return self.blocks.num_missing_in_all(request.table, min(request.num_tokens, self.config.max_model_len))
 
     def _receive(self, request: Request) -> bool:
         """Cache what was loaded; False where it is still under way. The last token is always computed."""
@@ -181,8 +181,8 @@ class ConnectorScheduler(Scheduler):
             return 0
         num_new_tokens = min(num_new_tokens, budget)
         num_tokens = request.num_computed_tokens + num_new_tokens
-        missing = -(-max(num_tokens, self._reserved_tokens(request)) // self.config.block_size)
-        missing = max(missing - len(request.table.blocks[0]), 0)
+        missing = self.blocks.num_missing_in_all(request.table, self._reserved_tokens(request))
+        missing = max(missing, sum(self.blocks.num_missing(request.table, num_tokens)))
         if missing + (self.config.watermark_blocks if self.running else 0) > self.blocks.pool.num_free:
             return 0
         chunk = Chunk(request.num_computed_tokens, num_tokens, request.prefill_end)
@@ -203,6 +203,8 @@ class ConnectorScheduler(Scheduler):
         assert not request.is_finished, "a request ends once"
         request.is_finished = True
         self._prefilling.discard(request)
+        if request.table.blocks:
+            self.blocks.free_skipped(request.table, request.num_computed_tokens - request.num_in_flight_tokens)
         keeps_blocks = self._keeps_blocks(request, is_aborted=is_aborted)
         self.ended.append(request)
         for queue in (self.running, self.holding, self.waiting):
@@ -220,5 +222,6 @@ class ConnectorScheduler(Scheduler):
         if self._may_preempt(request):
             self.blocks.free(request.table)
         elif request.table.blocks:
-            self._deferred.append((self._num_steps, request.table.blocks[0]))
+            held = [block for blocks in request.table.blocks for block in blocks if block != NULL]
+            self._deferred.append((self._num_steps, held))
             request.table.blocks = []

@@ -54,8 +54,8 @@ class PullingScheduler(ConnectorScheduler):
 
     def _begin_load(self, request: Request, hit: PrefixHit, _: int) -> None:
         request.do_remote_prefill = False  # once preempted, it computes its prompt here
-        num_local_blocks = hit.num_tokens // self.config.block_size
-        self._asked.append(Pull(request=request.id, num_blocks=len(request.table.blocks[0]) - num_local_blocks))
+        num_blocks = sum(self.blocks.num_after_hit(request.table, hit))
+        self._asked.append(Pull(request=request.id, num_blocks=num_blocks))
         self._reading[request.id] = request
         self.num_begun += 1
 

@@ -8,7 +8,8 @@ import math
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE, PREFILL
 from simulator.core.state import Arrays
-from simulator.core.vllm import blocks, pool
+from simulator.core.vllm import blocks
+from simulator.core.vllm.disaggregation import windows
 from simulator.core.vllm.disaggregation.layout import RECEIVED, SENT
 
 
@@ -176,10 +177,7 @@ def take_in(a: Arrays, replica: int, slot: int) -> None:
 def let_go(a: Arrays, replica: int, request: int) -> None:
     """Free the blocks that were kept."""
     state, handover = a.replicas[replica], a.handovers[request]
-    mask = a.pools[state.pool].queue_mask
-    pool.free_range(
-        state, mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, handover.row, 0, handover.num_blocks
-    )
+    windows.free(a, replica, handover.row, handover.num_blocks, 0)
     a.free_rows[replica, state.num_free_rows] = handover.row
     state.num_free_rows += 1
     handover.row, handover.num_blocks = NONE, 0

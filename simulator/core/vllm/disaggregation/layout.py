@@ -14,6 +14,7 @@ HANDOVER = record(
         ("source", "i4"),  # the engine that prefilled it, NONE: its decode engine does
         ("row", "i4"),  # of the block table that is kept there
         ("num_blocks", "i4"),
+        ("read_blocks", "i4"),  # that come to its decode engine
         ("cached_tokens", "i4"),  # prefix hit there
         ("last_prefill", "i4"),  # before it arrives: where its session was prefilled last …
         ("last_decode", "i4"),  # … and decoded

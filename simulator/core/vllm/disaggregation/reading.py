@@ -12,9 +12,10 @@ from simulator.core.vllm.disaggregation.layout import RECEIVED
 
 
 @kernel
-def ask(a: Arrays, replica: int, request: int) -> None:
+def ask(a: Arrays, replica: int, request: int, num_blocks: int) -> None:
     """Let a request's KV come to the blocks that it was just given, from when the decided step is launched."""
     a.handovers[request].do_remote_prefill = 0
+    a.handovers[request].read_blocks = num_blocks
     keeping.enlist(a, replica, request)
 
 
@@ -43,7 +44,7 @@ def launch(a: Arrays, replica: int, slot: int, now_s: float) -> None:
 def read(a: Arrays, replica: int, request: int, now_s: float) -> None:
     """Begin a read: one at a time from an engine and to an engine, as fast as the slower of the two."""
     side, source = a.sides[replica], a.sides[a.handovers[request].source]
-    num_blocks = a.requests[request].num_blocks - a.offloads[request].local_blocks
+    num_blocks = a.handovers[request].read_blocks
     begin_s = max(now_s, source.sent_free_s, side.read_free_s)
     transfer_s = max(side.transfer_s, source.transfer_s)
     block_s = side.post_s + max(side.block_s, source.block_s)

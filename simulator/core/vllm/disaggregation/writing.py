@@ -112,7 +112,7 @@ def write(a: Arrays, request: int, now_s: float) -> None:
     handover, row = a.handovers[request], request + num_rows(a)
     replica = a.requests[request].replica
     side, source = a.sides[replica], a.sides[handover.source]
-    num_blocks = a.requests[request].num_blocks - a.offloads[request].local_blocks
+    num_blocks = handover.read_blocks
     begin_s = max(now_s, handover.known_s, source.sent_free_s, side.read_free_s)
     block_s = source.post_s + max(side.block_s, source.block_s)
     end_s = begin_s + (max(side.transfer_s, source.transfer_s) + num_blocks * block_s)

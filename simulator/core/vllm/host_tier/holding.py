@@ -18,7 +18,7 @@ from simulator.core.layout import (
 from simulator.core.state import Arrays
 from simulator.core.types import Pool, Replica, Request
 from simulator.core.vllm import admission, blocks, plan, prefix, queue
-from simulator.core.vllm.disaggregation import reading
+from simulator.core.vllm.disaggregation import reading, windows
 from simulator.core.vllm.host_tier import lmcache, offload, store
 
 
@@ -67,9 +67,19 @@ def watermark(state: Replica, p: Pool) -> int:
 
 
 @kernel
-def missing_blocks(p: Pool, req: Request) -> int:
+def missing_blocks(a: Arrays, p: Pool, num_blocks: int, held: int) -> int:
+    """What a request that has `held` blocks in each group needs for `num_blocks`, of a window what it ever holds."""
+    count = 0
+    for group in range(p.num_groups):
+        count += max(blocks.capped(a.groups, p, group, num_blocks) - held, 0)
+    return count
+
+
+@kernel
+def missing_in_all(a: Arrays, p: Pool, req: Request) -> int:
     """What a request still needs to hold all its tokens."""
-    return max(blocks.num_blocks_of(min(req.prompt + req.output, p.max_model_len), p.block_size) - req.num_blocks, 0)
+    num_blocks = blocks.num_blocks_of(min(req.prompt + req.output, p.max_model_len), p.block_size)
+    return int(missing_blocks(a, p, num_blocks, req.num_blocks))
 
 
 @kernel
@@ -80,10 +90,10 @@ def reserved_blocks(a: Arrays, replica: int) -> int:
     for index in range(state.num_running - state.num_quiet):
         req = a.requests[a.running[replica, index]]
         if req.prefilling == 1:
-            count += missing_blocks(p, req)
+            count += missing_in_all(a, p, req)
     request = a.tiers[replica].holding_head
     while request != NONE:
-        count += missing_blocks(p, a.requests[request])
+        count += missing_in_all(a, p, a.requests[request])
         request = a.requests[request].next
     return count
 
@@ -96,21 +106,29 @@ def begin_load(a: Arrays, replica: int, request: int, row: int, hits: int, token
     """
     state, req = a.replicas[replica], a.requests[request]
     p = a.pools[state.pool]
-    loaded = blocks.num_blocks_of(tokens, p.block_size) - hits
-    free = state.num_free_blocks - watermark(state, p) - prefix.num_held_free(a, p, row, 0, 0, hits)
-    if max(blocks.num_blocks_of(full_tokens(p, req), p.block_size) - hits, 0) > free:
+    num_blocks = blocks.num_blocks_of(tokens, p.block_size)
+    full_blocks = blocks.num_blocks_of(full_tokens(p, req), p.block_size)
+    free, full, loaded = state.num_free_blocks - watermark(state, p), 0, 0
+    for group in range(p.num_groups):
+        first = windows.first_held(a, p, row, group, hits, tokens)
+        free -= prefix.num_held_free(a, p, row, group, min(first, hits), hits)
+        full += max(blocks.capped(a.groups, p, group, full_blocks) - max(first, hits), 0)
+        loaded += num_blocks - max(first, hits)
+    if full > free or loaded > free - reserved_blocks(a, replica):
         return False
-    if loaded > free - reserved_blocks(a, replica):
-        return False
-    prefix.hold_hits(a, replica, request, row, hits)
+    if p.num_windows == 0:
+        prefix.hold_hits(a, replica, request, row, hits)
+        blocks.grow(a, replica, request, num_blocks)
+    else:
+        windows.hold(a, replica, request, row, hits, tokens)
+        windows.grow(a, replica, request, hits, num_blocks)
     state.num_free_rows -= 1
-    blocks.grow(a, replica, request, hits + loaded)
     req.computed = tokens
     req.quiet_until = NONE
     if p.connector == NIXL:
         a.offloads[request].loading = 1
         a.offloads[request].local_blocks = hits
-        reading.ask(a, replica, request)
+        reading.ask(a, replica, request, loaded)
     else:
         offload.load(a, replica, request, hits, loaded)
     hold(a, replica, request)
@@ -135,10 +153,12 @@ def admit_holder(a: Arrays, replica: int, slot: int, request: int, budget: int) 
     if tokens > budget and p.chunked_prefill == 0:
         return 0
     tokens = min(tokens, budget)
-    num_blocks = blocks.num_blocks_of(max(req.computed + tokens, full_tokens(p, req)), p.block_size)
-    if max(num_blocks - req.num_blocks, 0) + watermark(state, p) > state.num_free_blocks:
+    num_blocks = max(blocks.num_blocks_of(req.computed + tokens, p.block_size), req.num_blocks)
+    missing = missing_blocks(a, p, blocks.num_blocks_of(full_tokens(p, req), p.block_size), req.num_blocks)
+    missing = max(missing, p.num_groups * (num_blocks - req.num_blocks))
+    if missing + watermark(state, p) > state.num_free_blocks:
         return 0
-    blocks.grow(a, replica, request, max(blocks.num_blocks_of(req.computed + tokens, p.block_size), req.num_blocks))
+    blocks.grow(a, replica, request, num_blocks)
     if req.cached_tokens == NONE:
         local = a.offloads[request].local_blocks * p.block_size
         req.cached_tokens = req.computed

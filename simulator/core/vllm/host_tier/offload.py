@@ -6,8 +6,8 @@ As in `conformance.reference.vllm.connectors.offloading`, with what the schedule
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.state import Arrays
-from simulator.core.vllm import blocks, pool
-from simulator.core.vllm.disaggregation import keeping
+from simulator.core.vllm import blocks
+from simulator.core.vllm.disaggregation import keeping, windows
 from simulator.core.vllm.host_tier import eviction, host_cache, lmcache, store
 from simulator.core.vllm.host_tier.content import chunk_of, content_of, count_new, insert_new
 
@@ -225,6 +225,8 @@ def end(a: Arrays, replica: int, request: int, was_aborted: int) -> None:
             fence(a, replica, request)
         enter_ended(a, replica, request)
     else:
+        if a.pools[a.replicas[replica].pool].num_windows > 0 and req.row != NONE:
+            blocks.free_skipped(a, replica, request, req.computed - req.in_flight)
         keeping.end(a, replica, request, was_aborted)
     if req.row == NONE:
         return
@@ -236,7 +238,7 @@ def end(a: Arrays, replica: int, request: int, was_aborted: int) -> None:
         return
     off.keeps_row = int(is_offloading and not is_shared)
     if may_free(a, replica, request, 0):
-        free_blocks(a, replica, request)
+        free_blocks(a, replica, request, 0)
         return
     off.fence_step = tier.num_steps
     off.next_deferred = NONE
@@ -313,13 +315,12 @@ def clear_up(a: Arrays, replica: int, request: int) -> None:
 
 
 @kernel
-def free_blocks(a: Arrays, replica: int, request: int) -> None:
+def free_blocks(a: Arrays, replica: int, request: int, was_deferred: int) -> None:
     """Give back an ended request's blocks, and its row unless the next plan needs that."""
     state, req = a.replicas[replica], a.requests[request]
-    mask = a.pools[state.pool].queue_mask
     if a.pools[state.pool].is_shared == 1 and store.keep(a, replica, request):
         return
-    pool.free_range(state, mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, req.row, 0, req.num_blocks)
+    windows.free(a, replica, req.row, req.num_blocks, was_deferred)
     req.num_blocks = 0
     req.cached_blocks = 0
     if a.offloads[request].keeps_row == 0:
@@ -342,7 +343,7 @@ def step_is_over(a: Arrays, replica: int) -> None:
     while tier.deferred_head != NONE and a.offloads[tier.deferred_head].fence_step <= tier.num_steps_over:
         request = tier.deferred_head
         tier.deferred_head = a.offloads[request].next_deferred
-        free_blocks(a, replica, request)
+        free_blocks(a, replica, request, 1)
 
 
 @rare_kernel

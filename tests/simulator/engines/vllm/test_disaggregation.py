@@ -15,6 +15,7 @@ from conformance.cases.disaggregation_cases import ApartCase, disaggregated_case
 from conformance.disaggregation import core_disaggregated_steps, difference_of, readable_disaggregated_steps
 from conformance.reference.vllm.connectors.connector_scheduler import ConnectorScheduler
 from conformance.reference.vllm.connectors.pulling_scheduler import PullingScheduler
+from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.connectors.pulling import KV_CONSUMER, KV_PRODUCER, Network, Nic, Pull, Pulls
 from simulator.engines.vllm.engine import EngineConfig
@@ -90,6 +91,18 @@ def test_a_prefix_that_the_decode_engine_has_is_not_read_again() -> None:
     simulation.run()
     assert simulation.totals["read_tokens"][1] == 99 + (99 - 96)
     assert simulation.totals["read_s"][1] == pytest.approx((0.05 + 7 * 0.01) + (0.05 + 1 * 0.01))
+
+
+@pytest.mark.parametrize(("prefixes", "num_read"), [(False, [10, 10]), (True, [10, 2])])
+def test_of_a_window_only_the_blocks_that_it_reaches_are_read(prefixes: bool, num_read: list[int]) -> None:
+    """Of 100 tokens a window of 33 reaches the last 3 blocks of 7; a second prompt lacks only the last of each."""
+    settings = pools(kv_groups=(KVGroup(None), KVGroup(33)), enable_prefix_caching=prefixes)
+    table = independent_requests(arrival_s=[0.0, 50.0], prompt_tokens=[100, 100], output_tokens=[4, 4])
+    simulation = Simulation(Fleet(pools=settings), replace(table, span_content=np.zeros(2, np.int64)))
+    simulation.run()
+    assert simulation.totals["read_s"][1] == pytest.approx(sum(0.05 + 0.01 * count for count in num_read))
+    replicas = simulation.arrays.replicas
+    assert (replicas["num_free_blocks"] == replicas["num_usable_blocks"]).all()
 
 
 def test_blocks_that_nobody_comes_to_read_are_kept_for_the_lease() -> None:
