@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from files.errors import HeadcountError
 from files.registry import Registry
 from files.schema import typed
+from simulator.engines.engines import SGLANG, VLLM, engine_of
 
 if TYPE_CHECKING:
     from headcount.inputs.reading.deployments import ModelOnGPU
     from kvcache.shape.architecture import Architecture
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
+    from simulator.engines.engines import AnyArgs
     from simulator.engines.vllm.speculation import Speculation
     from simulator.latency.model import AverageStep
     from simulator.study.capacity_row import CapacityRow
@@ -33,6 +35,10 @@ DIAGNOSTICS = Registry(
     needs=("SEVERITY", "find"),
 )  # fmt: skip
 """Those of the user's own."""
+_LONGER = {  # what raises a model's context length, and what makes the engine go beyond it
+    VLLM: ("--hf-overrides", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+    SGLANG: ("--json-model-override-args", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"),
+}
 
 
 class Severity(StrEnum):
@@ -72,6 +78,7 @@ class Facts:
     log_contradictions: Sequence[str] = ()  # of the start-up log with itself, or with the model asked about
     architecture: "Architecture | None" = None
     max_model_len: int | None = None  # as asked for
+    allows_longer: str = ""  # than the model's own: what makes the engine start with it; "" where it was given
     speculation: "Speculation | None" = None
     usual_context: int | None = None  # tokens of prompt and answer that 99 % of requests do not pass
     terms: Sequence[tuple[str, str, str]] = ()  # of a memory budget: name, value, source
@@ -102,9 +109,17 @@ def facts_about(asked: "ModelOnGPU", **more: Any) -> Facts:
         log_contradictions=asked.log_contradictions,
         architecture=asked.architecture,
         max_model_len=asked.args.max_model_len,
+        allows_longer=_allows_longer(asked.args),
         speculation=asked.args.speculation,
         **more,
     )
+
+
+def _allows_longer(args: "AnyArgs") -> str:
+    """What an engine needs to take more tokens than the model says; "" where its environment has it."""
+    override, variable = _LONGER[engine_of(args)]
+    given = any(each in (f"{variable}=1", f"{variable}=true") for each in args.environment)
+    return "" if given else f"{override} that raises the limit, or {variable}=1"
 
 
 class RefusedError(HeadcountError):

@@ -68,10 +68,12 @@ def api_servers_bind(facts: Facts) -> Found:
 def beyond_model_length(facts: Facts) -> Found:
     """The longest context that is asked for is longer than the model's."""
     model = facts.architecture
-    if model is not None and facts.max_model_len is not None and facts.max_model_len > model.max_position_embeddings:
+    if model is None or facts.max_model_len is None or not facts.allows_longer:
+        return
+    if facts.max_model_len > model.max_position_embeddings:
         yield (
             f"max_model_len {facts.max_model_len:,} is longer than the {model.max_position_embeddings:,} tokens that "
-            f"{model.name} supports: a server refuses to start, unless --hf-overrides raises the limit",
+            f"{model.name} supports: the server starts only with {facts.allows_longer}",
             "",
         )
 

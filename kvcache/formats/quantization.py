@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -23,6 +23,7 @@ WEIGHT_FORMATS = Registry(
 )
 Release = Annotated[str, Meta(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}$", description="a release such as 0.32.0")]
 Bits = Annotated[float, Meta(gt=0, le=64, description="a number of bits, above 0, at most 64")]
+_OLDEST = ("volta", "turing", "ampere")
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -56,12 +57,18 @@ class QuantizationScheme:
     gemm_dtype: Multiply
     fallback_gemm_dtype: Multiply
     moe_only: bool = False
+    oldest_family: Literal["turing", "ampere"] | None = None  # of NVIDIA's GPUs, for which vLLM 0.33 has kernels
     expert_padding: Mapping[str, tuple[AtLeastOne, AtLeastOne]] = field(default_factory=dict)  # by family
     source: str
 
     def __post_init__(self) -> None:
         if not self.source.strip():
             raise HeadcountError("no source; add it")
+
+    def runs_on(self, family: str) -> bool:
+        """Whether vLLM has kernels for it on GPUs of this family (`get_min_capability` of its quantization classes)."""
+        older = _OLDEST[: _OLDEST.index(self.oldest_family)] if self.oldest_family else ()
+        return family not in older
 
     @property
     def bits_per_weight(self) -> float:

@@ -166,6 +166,11 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     if settings.dtype == "bfloat16" and gpu.family in BEFORE_AMPERE:
         raise HeadcountError(f"{gpu.title} has no bfloat16, and vLLM does not start with it; give --dtype float16")
     architecture, scheme = in_format(architecture, settings)
+    if not scheme.runs_on(gpu.family):
+        raise HeadcountError(
+            f"{gpu.title} is older than vLLM's kernels for {scheme.name} weights; take another GPU, or another format "
+            "by --quantization"
+        )
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version, gpu)
     parallelism = parallelism_of(settings, scheme, gpu)
     drafts = settings.speculation

@@ -129,7 +129,7 @@ def stage_of(placed: Placement, stage: int) -> Stage:
             parallelism,
             num_layers=len(layers),
             max_num_seqs=settings.max_num_seqs,
-            enforce_eager=settings.enforce_eager,
+            is_eager=not settings.has_cuda_graphs,
             vllm_version=settings.vllm_version,
             cases=graph_cases(settings.lora),
         )

@@ -92,6 +92,8 @@ class MemorySettings(Protocol):
     @property
     def enforce_eager(self) -> bool: ...
     @property
+    def has_cuda_graphs(self) -> bool: ...  # whether any steps are replayed
+    @property
     def has_full_cuda_graphs(self) -> bool: ...  # whether some steps are replayed whole, attention included
     @property
     def enable_prefix_caching(self) -> bool: ...

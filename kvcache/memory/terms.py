@@ -214,13 +214,13 @@ def cuda_graph_bytes(
     *,
     num_layers: int,
     max_num_seqs: int,
-    enforce_eager: bool,
+    is_eager: bool,
     vllm_version: str,
     cases: int = 1,
 ) -> int:
     """What vLLM sets aside for CUDA graphs, `cases` of each size; the first Model Runner V2 estimated nothing."""
     is_first_v2 = uses_v2_runner(arch, vllm_version) and not V2_RUNNER.holds_in(vllm_version)
-    if enforce_eager or is_first_v2 or not CUDA_GRAPHS_IN_BUDGET.holds_in(vllm_version):
+    if is_eager or is_first_v2 or not CUDA_GRAPHS_IN_BUDGET.holds_in(vllm_version):
         return 0
     sizes = num_cuda_graph_sizes(gpu, max_num_seqs)
     largest = largest_cuda_graph_size(gpu, max_num_seqs)

@@ -16,6 +16,7 @@ from simulator.engines.engines import AnyArgs, with_settings
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import PIECEWISE, Compilation
+from simulator.engines.vllm.defaults import check_whole_prompts
 
 Remedy = dict[str, str]  # options with the values, "" of a switch, that together make a model fit
 
@@ -35,6 +36,8 @@ def memory_budget(
     found = with_settings(args, settings).filled(architecture, gpu)
     if isinstance(found, SGLangArgs):
         return static_budget_of(architecture, gpu, found)
+    if not found.enable_chunked_prefill:
+        check_whole_prompts(found.max_num_batched_tokens, found.max_model_len)
     return budget_of(architecture, gpu, found)
 
 

@@ -1,19 +1,21 @@
 """The words of a server's command in a compose file, a Kubernetes manifest or the values of a chart."""
 
+import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import dedent
 
 from files.documents import Json, parse_yaml
 from files.errors import HeadcountError
 from files.warn_once import warn_once
 from headcount.cli.engine_command_parser.charts import CHARTS
+from headcount.cli.engine_command_parser.variables import names_used, with_values
 from simulator.engines.vllm.environment import VARIABLE
 
 _MANIFEST = re.compile(r"^\s*(\[|-\s+['\"]?-)|^\s*-?\s*(command|args|image)\s*:|^[A-Za-z]\w*:\s*$", re.MULTILINE)
 _DOCUMENTS = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
-_USE = re.compile(r"\$(?:\((\w+)\)|\{?(\w+)\}?)")  # Kubernetes' own way to use a variable, and a shell's
+_USE = re.compile(r"\$\((\w+)\)")  # Kubernetes' own way to use a variable
 _MODEL = re.compile(r"^--model(-path)?(=|$)")
 _OTHERS = ("sh", "bash", "sleep", "tail")
 
@@ -56,32 +58,39 @@ def _commands(document: object, of_script: Callable[[str], Words]) -> Iterator[W
     if isinstance(document, list) and all(isinstance(each, str | int | float) for each in document):
         document = {"args": document}
     for found in _objects(document):
-        image = [str(found["image"])] if "image" in found else []
         chart = next((words_of for keys, words_of in CHARTS.items() if keys <= found.keys()), None)
-        words = chart(found) if chart is not None else _container_words(found, of_script)
+        variables = _variables(found.get("env") or found.get("environment"))
+        values = {name: value for name, given, value in (each.partition("=") for each in variables) if given}
+        image = [with_values(str(found["image"]), values)] if "image" in found else []
+        words = chart(found) if chart is not None else _container_words(found, of_script, values)
         if words and words[0].rsplit("/", 1)[-1] in _OTHERS:  # instead of what the image starts
             image = []
         if words:
-            yield _with_variables([*image, *words], _variables(found.get("env") or found.get("environment")))
+            used = _used(found)
+            yield [*(each for each in variables if each.partition("=")[0] not in used), *image, *words]
 
 
-def _with_variables(words: Sequence[str], variables: Sequence[str]) -> Words:
-    """The words behind the variables, without those that the words themselves use."""
-    values = {name: value for name, given, value in (each.partition("=") for each in variables) if given}
-    used = {found[1] or found[2] for word in words for found in _USE.finditer(word)}
-    kept = [each for each in variables if each.partition("=")[0] not in used]
-    return [*kept, *(_USE.sub(lambda found: values.get(found[1] or found[2], found[0]), word) for word in words)]
-
-
-def _container_words(container: Json, of_script: Callable[[str], Words]) -> Words:
+def _container_words(container: Json, of_script: Callable[[str], Words], values: Mapping[str, str]) -> Words:
     words: Words = []
     for key in ("command", "args"):
         value = container.get(key)
         listed = value if isinstance(value, list) else []
         words += (
-            shlex.split(value) if isinstance(value, str) else [w for each in listed for w in _parts(each, of_script)]
+            shlex.split(_with_values(value, values))
+            if isinstance(value, str)
+            else [word for each in listed for word in _parts(each, of_script, values)]
         )
     return words
+
+
+def _used(container: Json) -> set[str]:
+    """The variables that a container's own words use."""
+    text = json.dumps([container.get("command"), container.get("args")])
+    return names_used(text) | set(_USE.findall(text))
+
+
+def _with_values(text: str, values: Mapping[str, str]) -> str:
+    return with_values(_USE.sub(lambda found: values.get(found[1], found[0]), text), values)
 
 
 def _objects(value: object) -> Iterator[Json]:
@@ -95,9 +104,9 @@ def _objects(value: object) -> Iterator[Json]:
         yield from _objects(each)
 
 
-def _parts(value: object, of_script: Callable[[str], Words]) -> Words:
+def _parts(value: object, of_script: Callable[[str], Words], values: Mapping[str, str]) -> Words:
     """A word, or the words of a command that a shell is given."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else _with_values(str(value), values)
     return of_script(text) if re.search(r"\s--?\w", text) else [text]
 
 

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.cli.engine_command_parser.manifests import manifest_words
+from headcount.cli.engine_command_parser.variables import expanded
 from simulator.engines.vllm.environment import VARIABLE
 
 _COMMENT = re.compile(r"(^|(?<=\s))#(\s.*|!.*)?$", re.MULTILINE)
 _TOKEN = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\n|[^'\"\\\n]+|['\"\\]", re.DOTALL)
-_ASSIGNMENT = re.compile(
-    r"""^[ \t]*(?:export[ \t]+)?([A-Z_][A-Z0-9_]*)=("[^"$\n]*"|'[^'\n]*'|[^\s"'$;&|]+)[ \t]*(?:\#.*)?$""", re.MULTILINE
-)
-_WITH_DEFAULT = re.compile(r"\$\{(\w+):?-([^{}$\n]*)\}")
-_VARIABLE_USE = re.compile(r"\$(?:\{([A-Z_][A-Z0-9_]*)\}|([A-Z_][A-Z0-9_]*))")
 _FLAG_AND_VALUE = re.compile(r"^--[\w-]+[ \t]+[^\s-]\S*$")
 _ENDS = re.compile(r"^(&&?|\|\|?|;|\d?>.*)$")  # what a shell reads as the command's end
 
@@ -35,12 +31,14 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
 
     Without a command all words count as behind it. Raises HeadcountError where nothing is.
     """
-    text = _expanded(text)
     try:
         words = manifest_words(
-            text, option, lambda found: _start(found, server) is not None, lambda script: _shell_words(script, server)
+            text,
+            option,
+            lambda found: _start(found, server) is not None,
+            lambda script: _shell_words(expanded(script), server),
         )
-        words = _shell_words(text, server) if words is None else words
+        words = _shell_words(expanded(text), server) if words is None else words
     except HeadcountError:
         raise
     except ValueError:  # of shlex
@@ -57,18 +55,6 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
         raise HeadcountError(f"{option} is empty; paste a '{server.example} --flag value …' line, or leave it out")
     found = [word.removeprefix("--env=") for word in head]
     return tuple(word for word in found if VARIABLE.match(word)), behind
-
-
-def _expanded(text: str) -> str:
-    """Shell variables as lines of the text set them, or by the default that `${NAME:-default}` has.
-
-    What is set for the text's own use is not the server's environment, and goes.
-    """
-    values: dict[str, str] = {name: value.strip("\"'") for name, value in _ASSIGNMENT.findall(text)}
-    used = {found[0] or found[1] for found in _VARIABLE_USE.findall(text)}
-    text = _ASSIGNMENT.sub(lambda found: "" if found[1] in used else found[0], text)
-    text = _WITH_DEFAULT.sub(lambda found: values.get(found[1], found[2]), text)
-    return _VARIABLE_USE.sub(lambda found: values.get(str(found[1] or found[2]), str(found[0])), text)
 
 
 def _apart(word: str) -> list[str]:

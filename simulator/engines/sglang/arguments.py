@@ -351,6 +351,11 @@ class SGLangArgs(SimulatedArgs):
         return NONE if self.enforce_eager else FULL_AND_PIECEWISE
 
     @property
+    def has_cuda_graphs(self) -> bool:
+        """Whether they replay any steps."""
+        return not self.enforce_eager
+
+    @property
     def has_full_cuda_graphs(self) -> bool:
         """Whether they replay whole decodes, attention included."""
         return not self.enforce_eager

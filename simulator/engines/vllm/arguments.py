@@ -213,7 +213,7 @@ class EngineArgs(AdapterArgs):
         WholeNumber(0), "Most prompt tokens of one request in a step. 0: no limit.", decides=SCHEDULER, default=0
     )
     enable_chunked_prefill: bool = argument(
-        Switch(), "Chunked prefill: compute a long prompt over several steps.", decides=SCHEDULER, default=True
+        Switch(), "Chunked prefill: compute a long prompt over several steps.", decides=MEMORY, default=True
     )
     scheduler_reserve_full_isl: bool = argument(
         Switch(), "Admit a request only if its whole prompt fits in the KV cache.", decides=SCHEDULER, default=True
@@ -252,7 +252,7 @@ class EngineArgs(AdapterArgs):
         CompilationConfig(),
         "As in vLLM. It sets which steps use CUDA graphs, and whether all-reduces are fused with norms: "
         '\'{"cudagraph_mode": "PIECEWISE", "pass_config": {"fuse_allreduce_rms": false}}\'.',
-        decides=STEP_TIME,
+        decides=MEMORY,
         default_text="the release's",
         flag="compilation-config",
     )
@@ -348,6 +348,11 @@ class EngineArgs(AdapterArgs):
             return NONE
         has_full = FULL_CUDA_GRAPHS.holds_in(self.vllm_version) or not ENGINE_V1.holds_in(self.vllm_version)
         return asked or (FULL_AND_PIECEWISE if has_full else PIECEWISE)
+
+    @property
+    def has_cuda_graphs(self) -> bool:
+        """Whether they replay any steps."""
+        return self.cudagraph_mode != NONE
 
     @property
     def has_full_cuda_graphs(self) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from files.errors import HeadcountError
 from kvcache.releases import (
     API_SERVER_PER_RANK,
     ASYNC_SCHEDULING,
@@ -29,6 +30,17 @@ MOE_BACKENDS = (
     "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_b12x", "b12x", "marlin", "humming",
     "aiter", "flydsl", "hpc", "emulation",
 )  # fmt: skip
+
+
+def check_whole_prompts(max_num_batched_tokens: int, max_model_len: int, budget: int | None = None) -> None:
+    """Raise HeadcountError where a step does not hold the longest prompt; `budget`: what drafting slots leave of it."""
+    budget = max_num_batched_tokens if budget is None else budget
+    if budget < max_model_len:
+        drafting = f", less drafting slots {budget:,}," if budget < max_num_batched_tokens else ""
+        raise HeadcountError(
+            f"without chunked prefill max_num_batched_tokens ({max_num_batched_tokens:,}{drafting}) must be at least "
+            f"max_model_len ({max_model_len:,}); raise it or lower --max-model-len"
+        )
 
 
 def default_batched_tokens(vllm_version: str, max_model_len: int, gpu: "GPU") -> int:

@@ -23,6 +23,7 @@ from simulator.engines.vllm.adapters import Adapters
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.connectors.pulling import KV_ROLES
+from simulator.engines.vllm.defaults import check_whole_prompts
 from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.engines.vllm.speculation import Speculation
 
@@ -92,13 +93,8 @@ class EngineConfig:
         self._check_speculation()
         self._check_connector()
         self._check_adapters()
-        budget = self.token_budget - self.draft_slots
-        if not self.enable_chunked_prefill and budget < self.max_model_len:
-            drafting = f", less drafting slots {budget:,}," if budget < self.max_num_batched_tokens else ""
-            raise HeadcountError(
-                f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens:,}{drafting}) must be "
-                f"at least max_model_len ({self.max_model_len:,}); raise it or lower --max-model-len"
-            )
+        if not self.enable_chunked_prefill:
+            check_whole_prompts(self.max_num_batched_tokens, self.max_model_len, self.token_budget - self.draft_slots)
 
     def _check_groups(self) -> None:
         if not self.kv_groups or any(group.window is not None and group.window < 2 for group in self.kv_groups):

@@ -138,6 +138,16 @@ SHAPES = {
     "a list alone": QUOTED,
     "script with variables": "#!/bin/bash\nexport TP=2\nMODEL='llama-3.1-8b'  # small\n"
     "vllm serve $MODEL --tensor-parallel-size ${TP} \\\n  --max-model-len ${LENGTH:-8192} --gpu-memory-utilization 0.8",
+    "variables on one line": "TP=2; export MAX=8192 && vllm serve llama-3.1-8b -tp $TP --max-model-len ${MAX:-16384} "
+    "--gpu-memory-utilization 0.8",
+    "a variable of its own default": "MAX=${MAX:-8192}\nMODEL=llama-3.1-8b; vllm serve $MODEL --max-model-len $MAX "
+    "-tp 2 --gpu-memory-utilization 0.8",
+    "an array": "ARGS=(\n  --max-model-len 8192\n  -tp 2\n)\n"
+    'vllm serve llama-3.1-8b "${ARGS[@]}" --gpu-memory-utilization 0.8',
+    "the container's variables": 'env: [{name: MAX, value: "8192"}]\nimage: vllm/vllm-openai:v0.33.0\n'
+    "args: [--model, llama-3.1-8b, -tp, 2, '--max-model-len=${MAX:-16384}', --gpu-memory-utilization, 0.8]",
+    "its shell's": 'env: [{name: MAX, value: "8192"}]\ncommand: [sh, -c]\n'
+    "args: ['vllm serve llama-3.1-8b -tp 2 --max-model-len ${MAX:-16384} --gpu-memory-utilization 0.8']",
     "compose with defaults": "services:\n  vllm:\n    image: ${IMAGE:-vllm/vllm-openai:v0.33.0}\n    command: >\n"
     "      --model ${MODEL:-llama-3.1-8b} --tensor-parallel-size ${TP:-2} --max-model-len 8192\n"
     "      --gpu-memory-utilization ${SHARE:-0.8}",
@@ -225,6 +235,43 @@ def test_every_way_to_serve_text_alone_loads_no_encoder(headcount: Run, flags: s
 def test_overrides_of_the_context_length_are_the_length(headcount: Run, flags: str, length: int) -> None:
     ran = headcount(*ON_GPU, "--vllm-args", f"vllm serve qwen3-8b {flags}")
     assert (ran.code, figures(ran.out)["max_model_len"]) == (0, length)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve qwen3-8b --max-model-len 65536",
+        "vllm serve qwen3-8b --max-model-len 65536",
+    ],
+)
+def test_a_length_beyond_the_model_s_says_with_what_the_server_starts(headcount: Run, more: str) -> None:
+    found = json.loads(headcount(*ON_GPU, "--vllm-args", more).out)["diagnostics"]
+    texts = [each["text"] for each in found if each["code"] == "beyond-model-length"]
+    assert len(texts) == (0 if "ALLOW" in more else 1)
+    assert all("starts only with --hf-overrides that raises the limit, or VLLM_ALLOW" in text for text in texts)
+
+
+@pytest.mark.parametrize("flags", ["-O0", "-O.cudagraph_mode=NONE", "--enforce-eager", "-cc.cudagraph_mode=PIECEWISE"])
+def test_memory_reads_what_decides_a_start(headcount: Run, flags: str) -> None:
+    """With full CUDA graphs 1,024 sequences are more than there are blocks for states."""
+    line = "vllm serve qwen3.6-27b-fp8 --max-model-len 32768 --max-num-seqs 1024"
+    assert headcount(*ON_GPU, "--vllm-args", line).code == 2
+    ran = headcount(*ON_GPU, "--vllm-args", f"{line} {flags}")
+    assert ran.code == 0
+    assert (figures(ran.out)["cuda_graph_bytes"] == 0) == ("PIECEWISE" not in flags)
+    ran = headcount(*ON_GPU, "--vllm-args", "vllm serve qwen3-8b --no-enable-chunked-prefill")
+    assert ran.code == 2
+    assert "without chunked prefill max_num_batched_tokens (8,192) must be at least max_model_len" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model"),
+    [("v100", "qwen3-8b-awq"), ("v100", "qwen3-8b-fp8"), ("v100", "gpt-oss-20b"), ("t4", "gpt-oss-20b")],
+)
+def test_formats_without_kernels_for_a_gpu_are_refused(headcount: Run, gpu: str, model: str) -> None:
+    ran = headcount("memory", "--gpu", gpu, "--model", model, "--max-model-len", 4096)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "is older than vLLM's kernels for" in ran.err
 
 
 def test_kv_bytes_are_those_of_each_gpu(headcount: Run) -> None:

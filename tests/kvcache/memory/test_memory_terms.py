@@ -79,7 +79,7 @@ def test_graph_estimates_are_near_those_logged(model: str, tp: int, estimate_gib
         Parallelism(tensor_parallel_size=tp),
         num_layers=arch.num_hidden_layers,
         max_num_seqs=1024,
-        enforce_eager=False,
+        is_eager=False,
         vllm_version="0.24.0",
     )
     assert found / GIB == pytest.approx(estimate_gib, rel=0.25)
