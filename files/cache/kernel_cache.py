@@ -112,13 +112,20 @@ def _taken(lock: int, fcntl: Any) -> bool:
 class KernelCache:
     """One function's machine code, in one file for each types of its arguments: a checksum, then the content.
 
-    `kind` tells apart what is compiled from the same function. `sources` is the folder of all kernels that it may call.
-    With `announced`, a compilation is announced.
+    `source` is the function's file. `kind` tells apart what is compiled from the same function. `sources` is the folder
+    of all kernels that it may call. With `announced`, a compilation is announced.
     """
 
-    def __init__(self, function: Callable[..., Any], kind: str, sources: Path, *, announced: bool = False) -> None:
-        self._function, self._kind, self._sources, self._announced = function, kind, sources, announced
+    def __init__(self, name: str, source: Path | None, kind: str, sources: Path, *, announced: bool = False) -> None:
+        self._name, self._source = re.sub(r"[^\w.]", "_", name), source
+        self._kind, self._sources, self._announced = kind, sources, announced
         self._damage: str | None = None  # what the file lacked that is now compiled again
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], kind: str, sources: Path, *, announced: bool = False) -> "KernelCache":
+        """The cache of a function; one with a closure is not kept, since what that holds is in no file."""
+        source = None if function.__closure__ else Path(function.__code__.co_filename)
+        return cls(f"{function.__module__}.{function.__qualname__}", source, kind, sources, announced=announced)
 
     def read(self, types: object, load: Callable[[bytes], T]) -> T | None:
         """What `load` makes of the content kept for these types; None where there is none that it can load."""
@@ -167,18 +174,16 @@ class KernelCache:
 
     def _place(self, types: object) -> tuple[bytes, Path | None]:
         """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""
-        function = self._function
         base = _folder(cache_folder().absolute(), self._sources)
+        if base is None or self._source is None:
+            return b"", None
         try:
-            source = Path(function.__code__.co_filename).read_bytes()
+            source = self._source.read_bytes()
         except OSError:
             return b"", None
-        if base is None or function.__closure__:
-            return b"", None
-        name = re.sub(r"[^\w.]", "_", f"{function.__module__}.{function.__qualname__}")
-        on = (sys.implementation.cache_tag, sys.platform, _host(), self._kind, name, source, types)
+        on = (sys.implementation.cache_tag, sys.platform, _host(), self._kind, self._name, source, types)
         key = hashlib.sha256(repr(on).encode())
-        return key.digest(), base / f"{name}-{key.hexdigest()[:16]}.kernel"
+        return key.digest(), base / f"{self._name}-{key.hexdigest()[:16]}.kernel"
 
 
 @cache

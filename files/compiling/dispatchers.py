@@ -39,5 +39,5 @@ def compiled(function: F) -> F:
     found: Any = numba.njit(function)
     depth = function.__module__.count(".")
     sources = Path(function.__code__.co_filename).parents[depth - 1]
-    found._cache = _DispatcherCache(KernelCache(function, "compiled", sources))
+    found._cache = _DispatcherCache(KernelCache.of(function, "compiled", sources))
     return cast(F, found)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, cast
@@ -64,13 +65,18 @@ def intrinsic(emitter: Callable[[], Callable[..., Any]], in_python: F) -> F:
 class EntryPoint:
     """A kernel that Python calls; it releases the interpreter lock, so that replications run side by side.
 
-    `prepare` tells numba of types and forms before something is compiled.
+    `find` gives the function where it is compiled, and `prepare` tells numba of types and forms before that.
     """
 
     def __init__(
-        self, function: Callable[..., Any], cache: KernelCache, form: str, prepare: Callable[[], object] | None
+        self,
+        name: str,
+        find: Callable[[], Callable[..., Any]],
+        cache: KernelCache,
+        form: str,
+        prepare: Callable[[], object] | None,
     ) -> None:
-        self.py_func, self._cache, self._form, self._prepare = function, cache, form, prepare
+        self._name, self._find, self._cache, self._form, self._prepare = name, find, cache, form, prepare
         self._calls: dict[tuple[str, ...], Callable[[tuple[Any, ...]], Any]] = {}
         self._loading = Lock()
 
@@ -88,10 +94,10 @@ class EntryPoint:
 
             if self._prepare is not None:
                 self._prepare()
-            return compile_entry_point(self.py_func, self._form, arguments)
+            return compile_entry_point(self._find(), self._form, arguments)
 
         code, address = loaded(self._cache, types, compiled)
-        self._calls[types] = call = callable_at(address, code.returns, self.py_func.__qualname__, arguments)
+        self._calls[types] = call = callable_at(address, code.returns, self._name, arguments)
         return call
 
 
@@ -113,15 +119,32 @@ def loaded(cache: KernelCache, types: tuple[str, ...], compiled: Callable[[], Ma
 
 
 def entry_point(
-    function: F,
-    *,
-    sources: Path,
-    form: str = WHOLE,
-    prepare: Callable[[], object] | None = None,
-    announced: bool = False,
+    function: F, *, sources: Path, prepare: Callable[[], object] | None = None, announced: bool = False
 ) -> F:
     """Compile a kernel that Python calls, and the kernels that it calls, all in `sources`, as one whole."""
     if not IS_COMPILED:
         return function
-    cache = KernelCache(function, f"entry point, {form}", sources, announced=announced)
-    return cast(F, EntryPoint(function, cache, form, prepare))
+    cache = KernelCache.of(function, "entry point", sources, announced=announced)
+    return cast(F, EntryPoint(function.__qualname__, lambda: function, cache, WHOLE, prepare))
+
+
+def late_entry_point(
+    module: str, name: str, *, sources: Path, form: str, prepare: Callable[[], object], announced: bool
+) -> Callable[..., Any]:
+    """An entry point for fleets of a form, whose module of kernels is imported where it is compiled.
+
+    The module is in `sources`, which is its package.
+    """
+
+    def find() -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
+
+    def run(*arguments: Any) -> Any:
+        return find()(*arguments)
+
+    if not IS_COMPILED:
+        return run
+    source = sources / f"{module.rpartition('.')[2]}.py"
+    cache = KernelCache(f"{module}.{name}", source, f"entry point, {form}", sources, announced=announced)
+    return EntryPoint(name, find, cache, form, prepare)

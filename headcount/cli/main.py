@@ -97,6 +97,7 @@ def main() -> None:
     70 is a fault of Headcount: what comes from outside should have been refused where it came in.
     """
     _print_any_character()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own: for small matrices they spin, 0.1 s a core
     told: set[str] = set()  # Python's own memory of them ends when a library changes its filters
     warnings.formatwarning = lambda message, *_, **__: _warning(str(message), told)
     try:

@@ -9,17 +9,19 @@ import numpy as np
 
 from files.cache.kernel_cache import KernelCache
 from files.compiling import kernels
-from files.compiling.kernels import IS_COMPILED, WHOLE, intrinsic, kernel, loaded, rare_kernel
+from files.compiling.kernels import IS_COMPILED, intrinsic, kernel, late_entry_point, loaded, rare_kernel
 from files.compiling.machine_code import MachineCode
+from simulator.core.compiling.forms import FORMS
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from numpy.typing import NDArray
 
+    from simulator.core.state import Arrays
     from simulator.core.types import AnyArray, EngineViews, RequestView, RouterMemory
 
-__all__ = ["entry_point", "kernel", "prefetch", "prefetch_in_row", "rare_kernel", "router_address"]
+__all__ = ["RUN", "entry_point", "kernel", "prefetch", "prefetch_in_row", "rare_kernel", "router_address"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 SOURCES = Path(__file__).parent
@@ -35,9 +37,18 @@ def _numba_s() -> "ModuleType":
     return intrinsics
 
 
-def entry_point(function: F, form: str = WHOLE) -> F:
-    """A kernel of the core that Python calls, for fleets of a form."""
-    return kernels.entry_point(function, sources=SOURCES, form=form, prepare=_numba_s, announced=True)
+def entry_point(function: F) -> F:
+    """A kernel of the core that Python calls."""
+    return kernels.entry_point(function, sources=SOURCES, prepare=_numba_s, announced=True)
+
+
+RUN: dict[str, Callable[["Arrays", float, int], int]] = {
+    form: late_entry_point(
+        "simulator.core.fleet", "advance", sources=SOURCES, form=form, prepare=_numba_s, announced=True
+    )
+    for form in FORMS
+}
+"""`fleet.advance` for fleets of each form."""
 
 
 def parameter_dtype(names: tuple[str, ...]) -> np.dtype[np.void]:
@@ -60,7 +71,7 @@ def router_address(choose: Callable[..., int], parameters: tuple[str, ...] = ())
         code: MachineCode = _numba_s().compile_router(choose, parameter_dtype(parameters))
         return code
 
-    _, address = loaded(KernelCache(choose, "router", SOURCES), parameters, compiled)
+    _, address = loaded(KernelCache.of(choose, "router", SOURCES), parameters, compiled)
     return address
 
 
