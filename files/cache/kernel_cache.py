@@ -6,6 +6,7 @@ and nobody else may write to them, and only if its checksum is that of its conte
 
 import hashlib
 import os
+import platform
 import re
 import shutil
 import sys
@@ -25,9 +26,11 @@ from files.warn_once import warn_once
 
 T = TypeVar("T")
 
+_COMPILING = Path(__file__).parents[1] / "compiling"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
 _DURATION = "10 s to a minute"
+_OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU ", "Features")  # x86, and Arm
 _NUMBA_S_OWN = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_OPT")  # variables that change code
 _LONGEST_WAIT_S = 300.0  # for a process that compiles: 5 times what a busy machine takes
 
@@ -39,9 +42,12 @@ def _tell_unkept(place: object, error: OSError) -> None:
 
 @cache
 def sources_digest(sources: Path) -> str:
-    """A kernel's own file does not tell that a kernel which it calls has changed, so all of them name the folder."""
+    """A kernel's own file does not tell that a kernel which it calls has changed, so all of them name the folder.
+
+    So does how they are compiled and called.
+    """
     digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
-    for path in sorted(sources.rglob("*.py")):
+    for path in (*sorted(sources.rglob("*.py")), *sorted(_COMPILING.glob("*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -189,13 +195,21 @@ class KernelCache:
 @cache
 def _host() -> tuple[object, ...]:
     """The system, the processor and its features, for which machine code is made."""
-    from llvmlite import binding  # noqa: PLC0415  60 ms, where something is simulated
+    return platform.machine(), platform.libc_ver(), _processor(), *map(os.environ.get, _NUMBA_S_OWN)
+
+
+def _processor() -> tuple[str, ...]:
+    """As Linux has it, or else LLVM, which takes 30 ms to load."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        lines = iter(file.readline, "\n")  # those of the first one
+        return tuple(line for line in lines if line.startswith(_OF_A_PROCESSOR))
+    from llvmlite import binding  # noqa: PLC0415  as above
 
     try:
         features = binding.get_host_cpu_features().flatten()
     except RuntimeError:  # numba goes without
         features = ""
-    return binding.get_process_triple(), binding.get_host_cpu_name(), features, *map(os.environ.get, _NUMBA_S_OWN)
+    return binding.get_process_triple(), binding.get_host_cpu_name(), features
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

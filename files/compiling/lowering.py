@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numba
+from llvmlite import binding
 from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -21,7 +22,7 @@ from numba.core.untyped_passes import DeadBranchPrune
 from numba.extending import intrinsic, typeof_impl
 
 from files.compiling.kernels import WHOLE, Intrinsic, Kernel
-from files.compiling.machine_code import MachineCode
+from files.compiling.machine_code import MachineCode, linked
 
 if TYPE_CHECKING:
     from numba.core.compiler import CompileResult, StateDict
@@ -32,6 +33,15 @@ FOLDING: dict[str, "type[CompilerPass]"] = {}
 _OPTIONS: dict[str, object] = {
     "_nrt": False, "error_model": "numpy", "nopython": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True,
 }  # fmt: skip
+
+
+@cache
+def _relocatable_target() -> Any:
+    """For this processor, as numba compiles for it, but code that may lie anywhere, as in a shared object."""
+    codegen = cpu_target.target_context.codegen()
+    return binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
+        opt=numba.config.OPT, cpu=codegen._get_host_cpu_name(), features=codegen._tm_features, reloc="pic"
+    )
 
 
 class _Unlinked(JITCodeLibrary):
@@ -49,7 +59,7 @@ class _OptimizedOnce(JITCodeLibrary):
         passes.run(self._final_module, builder)
 
     def _finalize_final_module(self) -> None:
-        self.machine_code: bytes = self._codegen._tm.emit_object(self._final_module)
+        self.machine_code: bytes = _relocatable_target().emit_object(self._final_module)
         self._finalized = True
 
 
@@ -176,9 +186,8 @@ def compile_types(function: Callable[..., Any], form: str, given: "tuple[types.T
     with global_compiler_lock:
         found.library.finalize()
     externals = _externals(found.library._final_module)
-    return MachineCode(
-        found.fndesc.llvm_func_name, str(found.signature.return_type), externals, found.library.machine_code
-    )
+    code = found.library.machine_code
+    return MachineCode(found.fndesc.llvm_func_name, str(found.signature.return_type), externals, code, linked(code))
 
 
 def _externals(module: Any) -> tuple[str, ...]:
