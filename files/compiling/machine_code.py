@@ -7,10 +7,7 @@ of an array the owner and the parent (none here), the size, the item's size, the
 import ctypes
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
@@ -55,6 +52,10 @@ class MachineCode(NamedTuple):
 
 def linked(object_file: bytes) -> bytes:
     """The shared object of an object file; empty where there is no linker, or none that does it."""
+    import shutil  # noqa: PLC0415  these three where something is compiled
+    import subprocess  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
     linker = shutil.which("ld") if sys.platform == "linux" else None
     if linker is None:
         return b""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from files.errors import HeadcountError
 from files.names import check_names
@@ -25,7 +25,9 @@ from simulator.engines.values import Duration, Number, Switch, Text
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.deciders import Decider, read_decider
 from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes
-from simulator.study.fleets.layouts import DisaggregationSearch
+
+if TYPE_CHECKING:
+    from simulator.study.fleets.layouts import DisaggregationSearch
 
 DisaggregatedPools = Mapping[str, Part | str] | str
 NO_DECIDER = "none"
@@ -174,11 +176,13 @@ def _vllm_args(asked: ModelOnGPU) -> EngineArgs:
     return asked.args
 
 
-def asked_choices(pools: PoolSizesAsked | None, link: LinkInput) -> DisaggregationSearch | None:
+def asked_choices(pools: PoolSizesAsked | None, link: LinkInput) -> "DisaggregationSearch | None":
     """Of which sizes pools may be, or None where every server does both. Raises HeadcountError for what cannot be."""
     if pools is None:
         link.check_alone("prefill,decode")
         return None
+    from simulator.study.fleets.layouts import DisaggregationSearch  # noqa: PLC0415  what a search alone needs
+
     sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
     return DisaggregationSearch(sizes=sizes, between=link.between())
 

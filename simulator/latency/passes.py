@@ -29,8 +29,7 @@ def padded_batch(tokens: FloatArray, served: ServedModel) -> FloatArray:
     largest = min(2 * served.args.max_num_seqs * width, most)
     steps = np.concatenate([[1, 2, 4], np.arange(8, 256, 8), np.arange(256, largest + 1, 16)])
     steps = -(-steps // width) * width
-    steps = np.sort(steps[steps <= largest])
-    sizes = steps[np.append(True, steps[1:] > steps[:-1])]  # np.unique would import masked arrays
+    sizes = np.unique(steps[steps <= largest])
     place = np.searchsorted(sizes, tokens)
     padded = np.where(place < len(sizes), sizes[np.minimum(place, len(sizes) - 1)], tokens)
     return np.where(tokens > 0, padded, 0.0)
