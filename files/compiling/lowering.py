@@ -182,8 +182,8 @@ def compile_types(function: Callable[..., Any], form: str, given: "tuple[types.T
     """The machine code for arguments of these types of numba's."""
     compiler = _compiler_of(form, _EntryPointCompiler)
     dispatcher = CPUDispatcher(_named(function, form), targetoptions=dict(_OPTIONS), pipeline_class=compiler)
-    found = dispatcher._compiler.compile(given, None)
     with global_compiler_lock:
+        found = dispatcher._compiler.compile(given, None)
         found.library.finalize()
     externals = _externals(found.library._final_module)
     code = found.library.machine_code
