@@ -59,11 +59,14 @@ def linked(object_file: bytes) -> bytes:
     linker = shutil.which("ld") if sys.platform == "linux" else None
     if linker is None:
         return b""
-    with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder, "kernel.o"), Path(folder, "kernel.so")
-        given.write_bytes(object_file)
-        done = subprocess.run([linker, "-shared", "-o", made, given], capture_output=True, check=False)
-        return made.read_bytes() if done.returncode == 0 else b""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            given, made = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+            given.write_bytes(object_file)
+            done = subprocess.run([linker, "-shared", "-o", made, given], capture_output=True, check=False)
+            return made.read_bytes() if done.returncode == 0 else b""
+    except OSError:  # such as a full disk
+        return b""
 
 
 _kept: list[Any] = []  # what was loaded is never freed: its address may be anywhere
