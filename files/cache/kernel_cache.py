@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -201,8 +202,9 @@ def _host() -> tuple[object, ...]:
 def _processor() -> tuple[str, ...]:
     """As Linux has it, or else LLVM, which takes 30 ms to load."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        lines = iter(file.readline, "\n")  # those of the first one
-        return tuple(line for line in lines if line.startswith(_OF_A_PROCESSOR))
+        lines = takewhile(str.strip, file)  # those of the first one
+        if told := tuple(line for line in lines if line.startswith(_OF_A_PROCESSOR)):
+            return told
     from llvmlite import binding  # noqa: PLC0415  as above
 
     try:

@@ -96,6 +96,26 @@ def test_a_changed_function_is_compiled_again(machine: Machine) -> None:
     assert machine.run() == (False, [COMPILES])
 
 
+def test_another_processor_gets_code_of_its_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.run()
+    monkeypatch.setattr(kernel_cache, "_host", lambda: ("x86_64", "another processor"))
+    assert machine.run() == (False, [COMPILES])
+
+
+@pytest.mark.parametrize("changed", ["how kernels are compiled", "numba's version"])
+def test_what_compiles_kernels_decides_which_are_loaded(
+    changed: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine.run()
+    if changed == "numba's version":
+        monkeypatch.setattr(kernel_cache, "version", lambda _: "0.0")
+    else:
+        monkeypatch.setattr(kernel_cache, "_COMPILING", tmp_path)
+    kernel_cache.sources_digest.cache_clear()
+    assert machine.run() == (False, [COMPILES])
+    kernel_cache.sources_digest.cache_clear()
+
+
 def flipped(at: float) -> Callable[[Path], None]:
     def flip(file: Path) -> None:
         content = bytearray(file.read_bytes())
