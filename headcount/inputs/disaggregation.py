@@ -9,7 +9,6 @@ from files.errors import HeadcountError
 from files.names import check_names
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.deployments import ModelOnGPU
-from headcount.inputs.reading.variations import values_of
 from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE
 from simulator.disaggregation import (
     CONNECTORS,
@@ -127,6 +126,8 @@ class ComparedPoolsInput(Inputs, heading="Disaggregated prefill/decode"):
 
     def between(self, gpus: int | Sequence[int]) -> PoolLink:
         """What lies between pools that are compared. Raises HeadcountError for what cannot be."""
+        from headcount.inputs.reading.variations import values_of  # noqa: PLC0415  what comparisons alone need
+
         pools, deciders, transfers = (
             () if value is None else values_of(name, value) for name, value in self.axes().items()
         )
