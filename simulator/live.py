@@ -160,7 +160,7 @@ class LiveFleet:
 
     def _take_out(self) -> None:
         """Abort who hung up, once the front end has handed the request on."""
-        from simulator.core.fleet import hang_up  # noqa: PLC0415  loads numba, as in `Simulation`
+        from simulator.core.fleet import hang_up  # noqa: PLC0415  imports all kernels
 
         for row in [row for row in self._hung_up if self._is_known(row)]:
             self._hung_up.remove(row)
@@ -234,7 +234,7 @@ class LiveFleet:
         """Copy what SGLang's trees stand on behind the first `size`; how many there are then."""
         if not self._has_sglang:
             return size
-        from simulator.core.sglang.running_spans import keep_spans  # noqa: PLC0415  loads numba, as in `Simulation`
+        from simulator.core.sglang.running_spans import keep_spans  # noqa: PLC0415  imports all kernels
 
         return int(keep_spans(self.simulation.arrays, spans, size))
 

@@ -12,6 +12,7 @@ from simulator.cancellations import Cancellations, cancellations
 from simulator.core import layout
 from simulator.core.arrays import build_arrays
 from simulator.core.compiling.forms import form_of
+from simulator.core.jit import RUN, router_address
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
@@ -56,8 +57,6 @@ class Simulation:
         self._view = View(self.arrays, router.sees)
         self._routers = [router.make(seed % 2**32) for _ in range(2)] if router.choose is None else []
         if router.choose is not None:
-            from simulator.core.jit import router_address  # noqa: PLC0415  as below
-
             self.arrays.router_memory[layout.SEED] = seed % 2**32
             if fleet.is_disaggregated:
                 self.arrays.decode_memory[layout.SEED] = (seed + 1) % 2**32
@@ -78,9 +77,7 @@ class Simulation:
         return is_reached
 
     def _advance(self, until_s: float) -> int:
-        from simulator.core import fleet  # noqa: PLC0415  loads numba: 0.3 s that no stored simulation needs
-
-        run = fleet.RUN[self.form]
+        run = RUN[self.form]
         while True:
             reason: int = run(self.arrays, until_s, INSTANTS_PER_CALL)
             if reason == layout.NEED_ROUTE:

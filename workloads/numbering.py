@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from workloads.kernels import entry_point
 from workloads.requests import Int32Array, IntArray
 
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: ids that follow each other lie apart
@@ -18,7 +18,7 @@ def numbered(ids: IntArray) -> Int32Array:
     return found
 
 
-@compiled
+@entry_point
 def _number(ids: IntArray, places: Int32Array, found: Int32Array) -> None:
     """`places` is a hash table of each id's first place, with linear probing; its length is a power of 2."""
     mask, count = len(places) - 1, 0

@@ -3,14 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from files.cache.kernel_cache import compiled
+from files.compiling.kernels import intrinsic, kernel
+from workloads.kernels import entry_point
 from workloads.requests import FloatArray, IntArray
 
 Keys = npt.NDArray[np.uint64]
@@ -28,24 +25,18 @@ _MULTIPLY_0, _MULTIPLY_2 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395
 _BUMP_0, _BUMP_1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 
-def _multiplied(_context: object, _one: object, _other: object) -> tuple[Any, Callable[..., Any]]:
-    def multiply(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        word, wide = ir.IntType(64), ir.IntType(128)
-        product = builder.mul(*(builder.zext(value, wide) for value in values))
-        halves = [builder.trunc(part, word) for part in (builder.lshr(product, wide(64)), product)]
-        return context.make_tuple(builder, signature.return_type, halves)
-
-    return types.containers.UniTuple(types.uint64, 2)(types.uint64, types.uint64), multiply
-
-
 def _python_product(one: np.uint64, other: np.uint64) -> tuple[np.uint64, np.uint64]:
     product = int(one) * int(other)
     return np.uint64(product >> 64), np.uint64(product & 0xFFFFFFFFFFFFFFFF)
 
 
-_product: Callable[[np.uint64, np.uint64], tuple[np.uint64, np.uint64]] = (
-    _python_product if numba.config.DISABLE_JIT else intrinsic(_multiplied)
-)
+def _product_of_numba() -> Callable[..., Any]:
+    from workloads.product import product  # noqa: PLC0415  numba, where something is compiled
+
+    return product
+
+
+_product = intrinsic(_product_of_numba, _python_product)
 """The upper and the lower 64 bits of a product."""
 
 
@@ -55,7 +46,7 @@ def stream_keys(words: Sequence[int], place: int, rows: range) -> Keys:
     At `place` of the words stands the row.
     """
     keys = np.empty((len(rows), 2), np.uint64)
-    _fill_keys(np.array(words, np.uint64), place, np.array(rows, np.uint64), keys)
+    _fill_keys(np.array(words, np.uint64), place, np.array(rows, np.uint64), np.empty(_POOL, np.uint64), keys)
     return keys
 
 
@@ -66,22 +57,21 @@ def first_numbers(keys: Keys, blocks: IntArray) -> FloatArray:
     return found
 
 
-@compiled
+@kernel
 def _hashed(word: np.uint64, constant: np.uint64, factor: np.uint64) -> np.uint64:
     """A word of 32 bits, hashed; `constant` is `factor` to the power of the words hashed before, times the first."""
     word = (word ^ constant) * (constant * factor & _MASK) & _MASK
     return word ^ word >> _16
 
 
-@compiled
+@kernel
 def _mixed(one: np.uint64, other: np.uint64) -> np.uint64:
     mixed = (_MIX_LEFT * one - _MIX_RIGHT * other) & _MASK
     return mixed ^ mixed >> _16
 
 
-@compiled
-def _fill_keys(words: Words, place: int, rows: Words, keys: Keys) -> None:
-    pool = np.empty(_POOL, np.uint64)
+@entry_point
+def _fill_keys(words: Words, place: int, rows: Words, pool: Words, keys: Keys) -> None:
     for at in range(len(rows)):
         words[place] = rows[at]
         _mix_into(pool, words)
@@ -93,7 +83,7 @@ def _fill_keys(words: Words, place: int, rows: Words, keys: Keys) -> None:
         keys[at, 1] = pool[2] | pool[3] << _32
 
 
-@compiled
+@kernel
 def _mix_into(pool: Words, words: Words) -> None:
     constant = _FIRST
     for at in range(_POOL):
@@ -110,7 +100,7 @@ def _mix_into(pool: Words, words: Words) -> None:
             constant = constant * _FIRST_FACTOR & _MASK
 
 
-@compiled
+@entry_point
 def _fill_numbers(keys: Keys, blocks: IntArray, found: FloatArray) -> None:
     for place in range(len(blocks)):
         first = NUMBERS_AT_ONCE * place
@@ -122,7 +112,7 @@ def _fill_numbers(keys: Keys, blocks: IntArray, found: FloatArray) -> None:
             found[first + 3, row] = four
 
 
-@compiled
+@kernel
 def next_numbers(block: int, key_0: np.uint64, key_1: np.uint64) -> tuple[float, float, float, float]:
     """Four numbers in [0, 1) of a stream, after four for each block before: Philox 4x64-10 (Salmon et al., SC 2011)."""
     at_0, at_1, at_2, at_3 = np.uint64(block + 1), np.uint64(0), np.uint64(0), np.uint64(0)
@@ -135,6 +125,6 @@ def next_numbers(block: int, key_0: np.uint64, key_1: np.uint64) -> tuple[float,
     return _share(at_0), _share(at_1), _share(at_2), _share(at_3)
 
 
-@compiled
+@kernel
 def _share(word: np.uint64) -> float:
     return np.int64(word >> _11) * 2.0**-53

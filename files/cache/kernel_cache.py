@@ -6,7 +6,7 @@ and nobody else may write to them, and only if its checksum is that of its conte
 
 import hashlib
 import os
-import pickle
+import platform
 import re
 import shutil
 import sys
@@ -15,26 +15,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-import llvmlite
-import numba
-from numba.core.caching import NullCache
-from numba.core.compiler import CompileResult
-from numba.core.runtime import rtsys
-from numba.core.serialize import dumps
+from typing import Any, TypeVar
 
 from files.cache.private_folder import check_private_file, private_folder
 from files.errors import HeadcountError
 from files.outputs import cache_folder
 from files.warn_once import warn_once
 
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
+_COMPILING = Path(__file__).parents[1] / "compiling"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
 _DURATION = "10 s to a minute"
+_OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU ", "Features")  # x86, and Arm
+_NUMBA_S_OWN = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_OPT")  # variables that change code
 _LONGEST_WAIT_S = 300.0  # for a process that compiles: 5 times what a busy machine takes
 
 
@@ -45,9 +43,12 @@ def _tell_unkept(place: object, error: OSError) -> None:
 
 @cache
 def sources_digest(sources: Path) -> str:
-    """A kernel's own file does not tell that a kernel which it calls has changed, so all of them name the folder."""
-    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for path in sorted(sources.rglob("*.py")):
+    """A kernel's own file does not tell that a kernel which it calls has changed, so all of them name the folder.
+
+    So does how they are compiled and called.
+    """
+    digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
+    for path in (*sorted(sources.rglob("*.py")), *sorted(_COMPILING.glob("*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -115,27 +116,33 @@ def _taken(lock: int, fcntl: Any) -> bool:
     return True
 
 
-class KernelCache(NullCache):
-    """One function's machine code, in one file per signature: a checksum of the key and the content, the content.
+class KernelCache:
+    """One function's machine code, in one file for each types of its arguments: a checksum, then the content.
 
-    `kind` tells apart what is compiled from the same function. `sources` is the folder of all kernels that it may call.
-    With `announced`, a compilation is announced.
+    `source` is the function's file. `kind` tells apart what is compiled from the same function. `sources` is the folder
+    of all kernels that it may call. With `announced`, a compilation is announced.
     """
 
-    def __init__(self, function: Callable[..., Any], kind: str, sources: Path, *, announced: bool = False) -> None:
-        self._function, self._kind, self._sources, self._announced = function, kind, sources, announced
+    def __init__(self, name: str, source: Path | None, kind: str, sources: Path, *, announced: bool = False) -> None:
+        self._name, self._source = re.sub(r"[^\w.]", "_", name), source
+        self._kind, self._sources, self._announced = kind, sources, announced
         self._damage: str | None = None  # what the file lacked that is now compiled again
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function, or None, which has numba compile it."""
-        rtsys.initialize(target_context)  # the symbols of reference counts; `refresh` would import the whole compiler
-        key, path = self._place(sig, target_context.codegen())
+    @classmethod
+    def of(cls, function: Callable[..., Any], kind: str, sources: Path, *, announced: bool = False) -> "KernelCache":
+        """The cache of a function; one with a closure is not kept, since what that holds is in no file."""
+        source = None if function.__closure__ else Path(function.__code__.co_filename)
+        return cls(f"{function.__module__}.{function.__qualname__}", source, kind, sources, announced=announced)
+
+    def read(self, types: object, load: Callable[[bytes], T]) -> T | None:
+        """What `load` makes of the content kept for these types; None where there is none that it can load."""
+        key, path = self._place(types)
         if path is not None:
             try:
                 content = _read(path)
                 if content[:_CHECKSUM_BYTES] != _checksum(key, content[_CHECKSUM_BYTES:]):
                     raise HeadcountError("its content is damaged")
-                return CompileResult._rebuild(target_context, *pickle.loads(content[_CHECKSUM_BYTES:]))
+                return load(content[_CHECKSUM_BYTES:])
             except FileNotFoundError:
                 pass
             except Exception as error:  # whatever is wrong with a kernel, it can be compiled again
@@ -143,11 +150,11 @@ class KernelCache(NullCache):
         self._announce(path)
         return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        key, path = self._place(sig, data.codegen)
-        if path is None or data.lifted or data.library.has_dynamic_globals:
+    def write(self, types: object, content: bytes) -> None:
+        """Keep the content for these types."""
+        key, path = self._place(types)
+        if path is None:
             return
-        content = dumps(data._reduce())
         try:
             _write(path, _checksum(key, content) + content)
         except OSError as error:
@@ -158,9 +165,9 @@ class KernelCache(NullCache):
         self._damage = None
 
     @contextmanager
-    def compiled_by_one(self, sig: Any, target_context: Any) -> Iterator[None]:
+    def compiled_by_one(self, types: object) -> Iterator[None]:
         """Of processes that need a kernel which is not there yet, one compiles it; the others wait and load it."""
-        _, path = self._place(sig, target_context.codegen())
+        _, path = self._place(types)
         if path is None or path.exists():
             yield
             return
@@ -172,30 +179,39 @@ class KernelCache(NullCache):
             once = "" if path is None else " for this machine, once"
             warn_once(f"compiling the simulation core{once}; {_DURATION}")
 
-    def _place(self, sig: Any, codegen: Any) -> tuple[bytes, Path | None]:
+    def _place(self, types: object) -> tuple[bytes, Path | None]:
         """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""
-        function = self._function
         base = _folder(cache_folder().absolute(), self._sources)
+        if base is None or self._source is None:
+            return b"", None
         try:
-            source = Path(function.__code__.co_filename).read_bytes()
+            source = self._source.read_bytes()
         except OSError:
             return b"", None
-        if base is None or function.__closure__:
-            return b"", None
-        name = re.sub(r"[^\w.]", "_", f"{function.__module__}.{function.__qualname__}")
-        on = (sys.implementation.cache_tag, sys.platform, codegen.magic_tuple(), self._kind, name, source, sig)
+        on = (sys.implementation.cache_tag, sys.platform, _host(), self._kind, self._name, source, types)
         key = hashlib.sha256(repr(on).encode())
-        return key.digest(), base / f"{name}-{key.hexdigest()[:16]}.kernel"
+        return key.digest(), base / f"{self._name}-{key.hexdigest()[:16]}.kernel"
 
 
-def compiled(function: F) -> F:
-    """A function of numba's that is compiled once for this machine; it may call others of its package."""
-    if numba.config.DISABLE_JIT:
-        return function
-    found: Any = numba.njit(function)
-    depth = function.__module__.count(".")
-    found._cache = KernelCache(function, "compiled", Path(function.__code__.co_filename).parents[depth - 1])
-    return cast(F, found)
+@cache
+def _host() -> tuple[object, ...]:
+    """The system, the processor and its features, for which machine code is made."""
+    return platform.machine(), platform.libc_ver(), _processor(), *map(os.environ.get, _NUMBA_S_OWN)
+
+
+def _processor() -> tuple[str, ...]:
+    """As Linux has it, or else LLVM, which takes 30 ms to load."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        lines = takewhile(str.strip, file)  # those of the first one
+        if told := tuple(line for line in lines if line.startswith(_OF_A_PROCESSOR)):
+            return told
+    from llvmlite import binding  # noqa: PLC0415  as above
+
+    try:
+        features = binding.get_host_cpu_features().flatten()
+    except RuntimeError:  # numba goes without
+        features = ""
+    return binding.get_process_triple(), binding.get_host_cpu_name(), features
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from files.documents import Json
-from headcount.inputs.engine import SETTINGS, EngineInput, TrainingInput
+from headcount.inputs.engine import EngineInput, TrainingInput, training_settings
 from headcount.inputs.fields import Inputs, described
 from headcount.inputs.question import input_groups
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
@@ -48,7 +48,7 @@ class Given:
 
     @property
     def training(self) -> TrainingInput:
-        return TrainingInput(arguments={name: self.values[name] for name in SETTINGS if name in self.values})
+        return TrainingInput(arguments={name: self.values[name] for name in training_settings() if name in self.values})
 
     def arguments(self, function: Callable[..., object], **more: object) -> Json:
         """What a function takes of these options: its inputs, and its other parameters where they were given.

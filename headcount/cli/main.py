@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from files.errors import HeadcountError
+from files.garbage import gc_relaxed
 from files.names import one_line, shortened
 from headcount.cli.command_group import NearestGroup
 from headcount.version import __version__
@@ -53,7 +54,8 @@ class LazyGroup(NearestGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"headcount.cli.commands.{cmd_name.replace('-', '_')}").command
+        with gc_relaxed():
+            command = import_module(f"headcount.cli.commands.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -97,6 +99,7 @@ def main() -> None:
     70 is a fault of Headcount: what comes from outside should have been refused where it came in.
     """
     _print_any_character()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own: for small matrices they spin, 0.1 s a core
     told: set[str] = set()  # Python's own memory of them ends when a library changes its filters
     warnings.formatwarning = lambda message, *_, **__: _warning(str(message), told)
     try:

@@ -1,6 +1,7 @@
 """The settings' own readers as the command line's types."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -9,8 +10,6 @@ from click.shell_completion import CompletionItem
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.inputs.out_path import OutPath
-from headcount.views.manifests.folder import check_folder
-from headcount.views.report.document import check_report
 from simulator.engines import values
 from simulator.engines.values import Kind, Switch
 
@@ -49,8 +48,20 @@ def flag(names: str, says: str, **more: Any) -> Option:
     return click.option(*names.split(), is_flag=True, help=says, **more)
 
 
-REPORT_PATH: Final = OutPath(own_check=check_report)  # written in the format of its name's end
-MANIFESTS_FOLDER: Final = OutPath(name="DIR", own_check=check_folder)
+def _check_report(name: str, path: Path) -> None:
+    from headcount.views.report.document import check_report  # noqa: PLC0415  imported where one is asked for
+
+    check_report(name, path)
+
+
+def _check_folder(name: str, folder: Path) -> None:
+    from headcount.views.manifests.folder import check_folder  # noqa: PLC0415  as above
+
+    check_folder(name, folder)
+
+
+REPORT_PATH: Final = OutPath(own_check=_check_report)  # written in the format of its name's end
+MANIFESTS_FOLDER: Final = OutPath(name="DIR", own_check=_check_folder)
 
 
 def read_limit(given: str) -> tuple[str, float]:

@@ -10,9 +10,6 @@ import click
 from files.warn_once import warn_once
 from headcount.cli.command import EARLY, all_of, section
 from headcount.cli.config_file import read_config
-from headcount.cli.engine_command_parser.served_model import with_known_model
-from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
-from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
 from headcount.cli.option_types import MANIFESTS_FOLDER, REPORT_PATH, Option, flag, json_option, option
 from headcount.inputs.fields import Described, Inputs, described
 from headcount.inputs.run import RunInput, SeedInput
@@ -89,11 +86,24 @@ def _gives(read: Callable[[Any, click.Context], Mapping[str, object]], *, wins: 
     return load
 
 
+def _read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
+    from headcount.cli.engine_command_parser.vllm_args import read_vllm_args  # noqa: PLC0415  imported where it is given
+
+    return read_vllm_args(text, ctx)
+
+
+def _read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
+    from headcount.cli.engine_command_parser.sglang_args import read_sglang_args  # noqa: PLC0415  as above
+
+    return read_sglang_args(text, ctx)
+
+
 def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None) -> object:
     """The server's settings become defaults: options given beside it win."""
     if path is None:
         return None
     from calibrate.readers.parsing.startup_log import read_startup_log  # noqa: PLC0415  imported where it is given
+    from headcount.cli.engine_command_parser.served_model import with_known_model  # noqa: PLC0415
 
     log = read_startup_log(path)
     known = {parameter.name for parameter in ctx.command.params}
@@ -148,7 +158,7 @@ def engine_options(*, are_lists: bool = False, always_none: bool = False) -> Opt
                 "--sglang-args",
                 Text(),
                 "Pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options override it.",
-                callback=_gives(read_sglang_args),
+                callback=_gives(_read_sglang_args),
                 **EARLY,
             ),
         ),
@@ -197,7 +207,7 @@ vllm_args_option = section(
         "--vllm-args",
         Text(),
         "Pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options override it.",
-        callback=_gives(read_vllm_args),
+        callback=_gives(_read_vllm_args),
         **EARLY,
     ),
 )

@@ -19,7 +19,6 @@ from headcount.inputs.run import RunInput
 from headcount.queries.result import Result
 from headcount.text.blocks import Table
 from headcount.version import SCHEMA_VERSION
-from headcount.views.report import document
 from headcount.views.shown import blocks
 from headcount.views.terminal.drawing import draw
 
@@ -50,6 +49,8 @@ def show_with_report(found: Shown, show: Callable[..., int], report: Path | None
         return show(as_json=as_json)
     finally:
         if report is not None and found.whole is not None:
+            from headcount.views.report import document  # noqa: PLC0415  imported where one is asked for
+
             document.write(report, json.loads(found.whole))
             click.echo(f"report: {report}", err=as_json)
 

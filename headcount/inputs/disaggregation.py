@@ -3,13 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from files.errors import HeadcountError
 from files.names import check_names
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.deployments import ModelOnGPU
-from headcount.inputs.reading.variations import values_of
 from kvcache.memory.kv_store import NIC_BYTES_PER_S, REACHED_SHARE
 from simulator.disaggregation import (
     CONNECTORS,
@@ -25,7 +24,9 @@ from simulator.engines.values import Duration, Number, Switch, Text
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.deciders import Decider, read_decider
 from simulator.fleet.pool_sizes import DECODE, PREFILL, TOGETHER, ComparedPools, Part, PoolChoices, PoolSizes
-from simulator.study.fleets.layouts import DisaggregationSearch
+
+if TYPE_CHECKING:
+    from simulator.study.fleets.layouts import DisaggregationSearch
 
 DisaggregatedPools = Mapping[str, Part | str] | str
 NO_DECIDER = "none"
@@ -125,6 +126,8 @@ class ComparedPoolsInput(Inputs, heading="Disaggregated prefill/decode"):
 
     def between(self, gpus: int | Sequence[int]) -> PoolLink:
         """What lies between pools that are compared. Raises HeadcountError for what cannot be."""
+        from headcount.inputs.reading.variations import values_of  # noqa: PLC0415  what comparisons alone need
+
         pools, deciders, transfers = (
             () if value is None else values_of(name, value) for name, value in self.axes().items()
         )
@@ -174,11 +177,13 @@ def _vllm_args(asked: ModelOnGPU) -> EngineArgs:
     return asked.args
 
 
-def asked_choices(pools: PoolSizesAsked | None, link: LinkInput) -> DisaggregationSearch | None:
+def asked_choices(pools: PoolSizesAsked | None, link: LinkInput) -> "DisaggregationSearch | None":
     """Of which sizes pools may be, or None where every server does both. Raises HeadcountError for what cannot be."""
     if pools is None:
         link.check_alone("prefill,decode")
         return None
+    from simulator.study.fleets.layouts import DisaggregationSearch  # noqa: PLC0415  what a search alone needs
+
     sizes = {role: found for role, found in PoolChoices().read(pools).items() if found}
     return DisaggregationSearch(sizes=sizes, between=link.between())
 

@@ -2,18 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING
 
 from files.arguments import check_argument
 from files.names import check_names
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS, ModelOnGPU, resolve_model_and_gpu
-from kvcache.training.plan import TrainingPlan
 from simulator.engines.engines import under_our_names
 
 if TYPE_CHECKING:
     from calibrate.readers.parsing.startup_log import StartupLog
 
-SETTINGS = frozenset(item.name for item in fields(TrainingPlan))
+
+@cache
+def training_settings() -> frozenset[str]:
+    """The names of a training run's settings."""
+    from kvcache.training.plan import TrainingPlan  # noqa: PLC0415  imported where one is asked for
+
+    return frozenset(item.name for item in fields(TrainingPlan))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,4 +55,4 @@ class TrainingInput:
     arguments: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_names(self.arguments, SETTINGS, "training setting")
+        check_names(self.arguments, training_settings(), "training setting")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from files.errors import HeadcountError
 from files.names import check_names
@@ -11,7 +11,9 @@ from headcount.inputs.reading.deployments import ModelOnGPU
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
 from simulator.engines.values import Number, PriceList, Share, Text
 from simulator.latency.gpu_constants import has_measured_times
-from simulator.study.fleets.layouts import Offer
+
+if TYPE_CHECKING:
+    from simulator.study.fleets.layouts import Offer
 
 _USD: Final = Number("US dollars, such as 2.5", "USD")
 
@@ -72,11 +74,13 @@ def catalog_names(given: str | Sequence[str]) -> str | tuple[str, ...]:
 
 def read_offers(
     names: Sequence[str], price: float | Mapping[str, float] | None = None, vendor: str | None = None
-) -> tuple[Offer, ...]:
+) -> "tuple[Offer, ...]":
     """The GPUs with their prices; by default those with a price and step times that are not sold for desktops.
 
     Of one `vendor`, if it is given. Raises HeadcountError without a price.
     """
+    from simulator.study.fleets.layouts import Offer  # noqa: PLC0415  what a search alone needs
+
     if vendor is not None:
         names = _sold_by(vendor, names)
     asked = {gpu.name: gpu for gpu in map(find_gpu, names)} or {

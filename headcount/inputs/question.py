@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast, get_type_hint
 from files.arguments import check_argument
 from files.names import UnknownNameError, check_names
 from files.outputs import check_out_files
-from headcount.inputs.engine import SETTINGS, EngineInput, TrainingInput
+from headcount.inputs.engine import EngineInput, TrainingInput, training_settings
 from headcount.inputs.fields import Inputs
 from headcount.inputs.reading.deployments import ENGINE_ARGUMENTS
 from simulator.engines.engines import own_names
@@ -25,9 +25,9 @@ _READ: Final = ("model", "workload", "paths", "before", "after", "startup_log", 
 _WRITTEN: Final = ("requests_out", "steps_out", "out")
 CALL: Final = "hc."  # how a call that is written out begins
 _UNSAID: Final = ("progress",)  # of a call that is written out
-_NAMED: Final[dict[Any, tuple[frozenset[str], str]]] = {  # inputs that hold what is given by the names of others
-    EngineInput: (ENGINE_ARGUMENTS | own_names().keys(), "engine argument"),
-    TrainingInput: (SETTINGS, "training setting"),
+_NAMED: Final[dict[Any, tuple[Callable[[], frozenset[str]], str]]] = {  # inputs that hold what others name
+    EngineInput: (lambda: ENGINE_ARGUMENTS | own_names().keys(), "engine argument"),
+    TrainingInput: (training_settings, "training setting"),
 }
 
 
@@ -58,7 +58,7 @@ def with_groups(function: Callable[..., object], given: Mapping[str, object]) ->
     """
     groups, own = input_groups(function), signature(function).parameters
     field_of = {item.name: name for name, kind in groups.items() for item in fields(kind) if item.name != "arguments"}
-    named = {key: name for name, kind in groups.items() for key in _NAMED.get(kind, ((), ""))[0]}
+    named = {key: name for name, kind in groups.items() if kind in _NAMED for key in _NAMED[kind][0]()}
     plain: dict[str, object] = {}
     parts: dict[str, dict[str, Any]] = {name: {} for name in groups}
     for name, value in given.items():
@@ -80,7 +80,7 @@ def with_groups(function: Callable[..., object], given: Mapping[str, object]) ->
 
 def _unknown(name: str, known: Collection[str], groups: Collection[type]) -> UnknownNameError:
     """The error for an unknown keyword, with the nearest known names."""
-    named = [_NAMED[kind] for kind in groups if kind in _NAMED]
+    named = [(names(), what) for names, what in (_NAMED[kind] for kind in groups if kind in _NAMED)]
     nearest = get_close_matches(name, [*known, *(each for names, _ in named for each in names)], n=1)
     for names, what in (*((names, what) for names, what in named if {*nearest} <= names), (known, "argument")):
         try:

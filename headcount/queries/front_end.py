@@ -1,17 +1,19 @@
 """What API servers do in an answer, for its diagnostics."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
 from simulator.engines.engines import VLLM, engine_of
 from simulator.engines.tuning import API_SERVER
 from simulator.study.bottleneck import API_SERVER_SHARE
-from simulator.study.capacity_row import CapacityRow
+
+if TYPE_CHECKING:
+    from simulator.study.capacity_row import CapacityRow
 
 
-def api_server_facts(rows: Iterable[tuple[str, CapacityRow]]) -> dict[str, Any]:
+def api_server_facts(rows: "Iterable[tuple[str, CapacityRow]]") -> dict[str, Any]:
     """Of rows by whose they are: where API servers are the bottleneck, and how many tokens/s each of them streams."""
     found = [(whose, row, row.plan) for whose, row in rows if row.plan is not None]
     return {

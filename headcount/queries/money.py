@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from files.documents import Json
 from files.errors import HeadcountError
-from headcount.inputs.people import MeanLoad
 from headcount.text.words import joined
 from kvcache.gpus.gpu import GIVEN_PRICE, GPU
+
+if TYPE_CHECKING:
+    from headcount.inputs.people import MeanLoad
 
 HOURS_PER_MONTH: Final = 730.0  # 8,760 hours of a year / 12
 SECONDS_PER_MONTH: Final = HOURS_PER_MONTH * 3600
@@ -184,7 +186,7 @@ class Money:
         )
 
 
-def money_of(api_input: float | None, api_output: float | None, utilization: float | None, mean: MeanLoad) -> Money:
+def money_of(api_input: float | None, api_output: float | None, utilization: float | None, mean: "MeanLoad") -> Money:
     """With the mean load that people's day or week has, where no utilization is given."""
     if (api_input is None) != (api_output is None):
         raise HeadcountError("an API bills input and output tokens; give both --api-input-price and --api-output-price")

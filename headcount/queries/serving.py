@@ -9,7 +9,7 @@ from files.errors import HeadcountError
 from headcount.inputs.load import AskedLoad
 from headcount.inputs.run_files import OutputsInput
 from headcount.queries.report_data.disaggregation import disaggregated_json
-from headcount.queries.report_data.study import samples_json
+from headcount.queries.report_data.timelines import samples_json
 from simulator.core import layout
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment

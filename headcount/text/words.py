@@ -34,6 +34,8 @@ STEP_TIME_ERROR: Final = "step-time error"
 TTFT_ERROR: Final = "TTFT error"
 KV_CACHE_ERROR: Final = "KV-cache size error"
 COVERED: Final = f"simulation noise, {STEP_TIME_ERROR}, {TTFT_ERROR} and {KV_CACHE_ERROR}"
+LEAST_LOST: Final = 0.005
+"""Of the users: a smaller loss is told as 0 %."""
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 

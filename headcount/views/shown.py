@@ -8,16 +8,18 @@ from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from files.documents import ReadJson
 from headcount.diagnostics import Severity
 from headcount.inputs.question import CALL
 from headcount.queries.result import Result
 from headcount.text.blocks import Block, Line, block_json
 from headcount.version import __version__
-from headcount.views.report import document
-from headcount.views.summary.summary import Summary, risk_of
 from headcount.views.terminal.drawing import as_html, as_text
+
+if TYPE_CHECKING:
+    from headcount.views.summary.summary import Summary
 
 PACKAGES = ("numpy", "numba", "scipy")
 MOST_TEXT: Final = 256 * 1024  # bytes of a file that is kept whole
@@ -62,11 +64,13 @@ def blocks(result: Result) -> list[Block]:
     return [*head[:1], *urgent, *head[1:], *first, Line(), *body, *last]
 
 
-def summary(result: Result) -> Summary:
+def summary(result: Result) -> "Summary":
     """What the person who decides reads first; `result` is complete."""
     view = view_of(result)
     if hasattr(view, "summary"):
-        return cast(Summary, view.summary(result))
+        return cast("Summary", view.summary(result))
+    from headcount.views.summary.summary import Summary, risk_of  # noqa: PLC0415  what reports alone show
+
     said = [str(block) for block in view.head(result) if str(block)] or [result.kind]
     return Summary(question=said[0], answer=said[-1], risk=risk_of(result.diagnostics, ""))
 
@@ -108,7 +112,18 @@ def notebook(result: Result) -> str:
     return as_html([*blocks(result), *(Line(f": {each}", bold=str(each.severity)) for each in result.alerts)])
 
 
-check_report, write_report = document.check_report, document.write
+def check_report(argument: str, path: Path) -> None:
+    """Raise HeadcountError where no report can be written there."""
+    from headcount.views.report import document  # noqa: PLC0415  imported where one is asked for
+
+    document.check_report(argument, path)
+
+
+def write_report(path: Path, answer: ReadJson) -> None:
+    """Write an answer's JSON as a report."""
+    from headcount.views.report import document  # noqa: PLC0415  as above
+
+    document.write(path, answer)
 
 
 def versions_json() -> dict[str, str]:

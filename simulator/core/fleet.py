@@ -1,12 +1,10 @@
 """The event loop over all replicas, sessions."""
 
 import math
-from collections.abc import Callable
 
 from simulator.core import lag, occupancy
 from simulator.core import replica as replicas
 from simulator.core.clients import cancel_overdue, follow_up, next_deadline_s, push_event, reject, watch
-from simulator.core.compiling.forms import FORMS
 from simulator.core.gateway import queue as gateway
 from simulator.core.gateway.layout import NO_QUEUE
 from simulator.core.heap import earliest, pop, set_next
@@ -394,7 +392,3 @@ def advance(a: Arrays, until_s: float, max_instants: int) -> int:
         for replica in range(a.replicas.shape[0]):
             decode_fast_forward.wake(a, replica, CALENDAR_STEPS)
     return reason
-
-
-RUN: dict[str, Callable[[Arrays, float, int], int]] = {form: entry_point(advance, form) for form in FORMS}
-"""`advance` for fleets of each form."""

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from files.compiling.machine_code import ArrayTable
+
 if TYPE_CHECKING:
     from simulator.core.sglang.layout import SGLangArrays
 
 
-class Arrays(NamedTuple):
-    """All state of one run; shapes use R engines, n requests, S sequences per engine, the most of any pool.
+class ArrayFields(NamedTuple):
+    """The arrays of `Arrays`; shapes use R engines, n requests, S sequences per engine, the most of any pool.
 
     Attempts of clients that try again are rows too: n first ones, n second ones, …; with pushes as many for prefill.
     """
@@ -102,3 +104,7 @@ class Arrays(NamedTuple):
     acceptance_limits: NDArray[np.int64]  # [pools, speculative tokens], by position
     log: NDArray[np.int32]  # steps, for --steps-out
     sglang: "SGLangArrays"
+
+
+class Arrays(ArrayFields, ArrayTable):
+    """All state of one run."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self, TypeAlias, get_type_hints
 
 from files.arguments import check_argument
@@ -153,11 +154,17 @@ def _types(engine_args: object) -> dict[str, object]:
     return get_type_hints(engine_args)
 
 
-def arguments_of(engine_args: type) -> dict[str, Argument]:
+def arguments_of(engine_args: type) -> MappingProxyType[str, Argument]:
     """The arguments of an engine by the field's name, in order; those that engines share last."""
+    kind: Any = engine_args
+    return _arguments_of(kind)
+
+
+@cache
+def _arguments_of(engine_args: Any) -> MappingProxyType[str, Argument]:
     shared = {item.name for item in fields(SimulatedArgs)}
     found = {item.name: item.metadata["argument"] for item in fields(engine_args) if "argument" in item.metadata}
-    return {name: found[name] for name in sorted(found, key=shared.__contains__)}
+    return MappingProxyType({name: found[name] for name in sorted(found, key=shared.__contains__)})
 
 
 def flag_of(name: str, described: Argument) -> str:

@@ -177,7 +177,7 @@ class Replicas:
 
     def _leave(self, slot: int, state: State) -> None:
         """Its engines lose their requests, and are as new."""
-        from simulator.core.outage import take_down  # noqa: PLC0415  loads numba, as in `Simulation`
+        from simulator.core.outage import take_down  # noqa: PLC0415  imports all kernels
 
         engines, arrays = self.engines(slot), self.simulation.arrays
         self.num_taken += take_down(arrays, engines.start, engines.stop, int(self.retries))

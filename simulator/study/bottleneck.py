@@ -1,6 +1,6 @@
 """What keeps a deployment from serving more users."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -10,9 +10,11 @@ from simulator.engines.engines import words_of
 from simulator.engines.tuning import ADAPTER_KERNELS, API_SERVER, MAX_LORAS
 from simulator.latency import model as causes_of
 from simulator.latency.model import AverageStep, LatencyModel, breakdown, step_with_prefill, step_without_prefill
-from simulator.study.points import Point
 from simulator.study.slo import SLO
 from simulator.study.statistics import FloatArray
+
+if TYPE_CHECKING:
+    from simulator.study.points import Point
 
 LOADING_SHARE = 0.5  # of the TTFT of those that miss its limit: above it, loads of KV are what hurts
 API_SERVER_SHARE: Final = 0.5  # of the TTFT of those that miss its limit: above it, API servers are what hurts
@@ -40,7 +42,7 @@ _GROWS_WITH_TOKENS = {
 _GROWS_WITH_LOAD = {*_GROWS_WITH_TOKENS, CAUSE_NAMES[causes_of.KV_READ]}  # of a step that only decodes
 
 
-def what_binds(plan: Deployment, point: Point) -> str:
+def what_binds(plan: Deployment, point: "Point") -> str:
     """The limit that requests miss first, with the resource behind it."""
     ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
     limit = "TTFT" if ttft >= tpot else "TPOT"
@@ -69,7 +71,7 @@ def what_binds(plan: Deployment, point: Point) -> str:
     return f"{limit}: {resources[worst]}"
 
 
-def _outside_engine(point: Point, limit: str, misses: float) -> str:
+def _outside_engine(point: "Point", limit: str, misses: float) -> str:
     """What holds requests up before an engine's scheduler computes them; "" for nothing."""
     if point.cancelled is not None and point.cancelled.rejected > misses / 2:
         return "rejected by the gateway"
@@ -104,7 +106,7 @@ def step_cause(latency: LatencyModel, step: AverageStep, limit: str, times: floa
     return max(causes, key=lambda name: causes[name])
 
 
-def _slower(point: Point, misses: float) -> float:
+def _slower(point: "Point", misses: float) -> float:
     """How many times as long as the mean TPOT the limit is that this share of requests misses."""
     tpot_s = point.times("tpot_s")
     tpot_s = tpot_s[np.isfinite(tpot_s)]  # an answer of one token has none
@@ -115,7 +117,7 @@ def _named(seconds: dict[str, float]) -> dict[str, float]:
     return {CAUSE_NAMES[name]: value for name, value in seconds.items()}
 
 
-def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -> dict[str, float]:
+def step_causes(plan: Deployment, point: "Point", *, only_prefill: bool = False) -> dict[str, float]:
     """Shares of the mean step's time by cause, or of the mean step that holds prefill."""
     step = point.mean_step
     if step is None:
@@ -125,7 +127,7 @@ def step_causes(plan: Deployment, point: Point, *, only_prefill: bool = False) -
     return {name: value / total for name, value in seconds.items()}
 
 
-def not_served(slo: SLO, point: Point, load: str, *, is_long_run: bool = True) -> str:
+def not_served(slo: SLO, point: "Point", load: str, *, is_long_run: bool = True) -> str:
     """Why not even that load meets the SLO, and which longer limits it meets."""
     missed, at = first_missed(slo, point), reached(slo, point)
     longer = longer_limits(slo, point)
@@ -136,7 +138,7 @@ def not_served(slo: SLO, point: Point, load: str, *, is_long_run: bool = True) -
     return f"not even {load} meets the SLO: {'; '.join(filter(None, (missed, at, way_out)))}"
 
 
-def first_missed(slo: SLO, point: Point) -> str:
+def first_missed(slo: SLO, point: "Point") -> str:
     """Which limit a load misses, in words for an error message."""
     ttft, tpot = point.mean("ttft_misses"), point.mean("tpot_misses")
     parts = [f"{_missing(ttft, slo)} of requests miss the TTFT limit"] if slo.ttft_s is not None else []
@@ -144,7 +146,7 @@ def first_missed(slo: SLO, point: Point) -> str:
     return ", ".join(parts)
 
 
-def longer_limits(slo: SLO, point: Point) -> str:
+def longer_limits(slo: SLO, point: "Point") -> str:
     """The least of LONGER limits that a load meets as simulated, such as `--ttft 2000ms`; "" where none is met."""
     if point.queue_grows:
         return ""
@@ -166,7 +168,7 @@ def _least_met(times: FloatArray, attainment: float) -> float | None:
     return next((factor for factor in LONGER if np.mean(times <= factor) >= attainment), None)
 
 
-def reached(slo: SLO, point: Point) -> str:
+def reached(slo: SLO, point: "Point") -> str:
     """What a limit would have to be, such as `TTFT 1.42 s, TPOT 7.9 ms at the target's percentile`; may be empty."""
     found = {name: point.times(name) for name in ("ttft_s", "tpot_s")}
     at = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from workloads.description.arrivals import earliest_arrival_s
 from workloads.requests import BoolArray, IntArray, RequestTable
 from workloads.traces.blocks import BlockRuns, block_runs

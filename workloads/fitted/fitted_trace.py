@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from workloads.distributions import Empirical
 from workloads.fitted.cascade import Cascade
 from workloads.fitted.copula import Copula

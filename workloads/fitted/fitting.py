@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from files.reading import InputError
 from workloads.fitted.cascade import fit_cascade
 from workloads.fitted.copula import fit_copula

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from workloads.fitted.sharing import latest_use, use_content
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from workloads.requests import Int32Array, IntArray, RequestTable
 from workloads.traces.blocks import dense
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from workloads.requests import NO_PREDECESSOR, OPEN_END, FloatArray, Int32Array, IntArray, RequestTable
 
 _SPANS: Final = 4  # of a request, to begin with

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from workloads.kernels import entry_point
 from workloads.populations.at_limit import BEGINS_ANEW, GOES_ON, OPENS, SUMMARY
 from workloads.requests import BoolArray, FloatArray, Int32Array, IntArray
 from workloads.streams import NUMBERS_AT_ONCE, Keys, next_numbers
@@ -12,7 +12,7 @@ from workloads.streams import NUMBERS_AT_ONCE, Keys, next_numbers
 _NEIGHBOURS: Final = 16  # users whose numbers lie in one cache line
 
 
-@compiled
+@entry_point
 def take_known(  # noqa: PLR0917  numba takes arrays one by one
     keys: Keys, how_many: Int32Array, table: Int32Array, found: Int32Array, doubtful: IntArray, doubtful_u: FloatArray
 ) -> int:
@@ -38,7 +38,7 @@ def take_known(  # noqa: PLR0917  numba takes arrays one by one
     return num_doubtful
 
 
-@compiled
+@entry_point
 def find_ranks(u: FloatArray, cumulative: FloatArray, guide: IntArray, found: IntArray) -> None:
     """Fill in how many of the rising `cumulative` are at most each u of [0, 1).
 
@@ -57,7 +57,15 @@ def find_ranks(u: FloatArray, cumulative: FloatArray, guide: IntArray, found: In
         found[place] = low
 
 
-@compiled
+@entry_point
+def share_out(below: IntArray, above: FloatArray, value: FloatArray, found: FloatArray, next_cell: FloatArray) -> None:
+    """Add up each value in its cell and in the next one, by how far it lies above its own; as two `np.bincount` do."""
+    for case in range(len(below)):
+        found[below[case]] += value[case] * (1 - above[case])
+        next_cell[below[case]] += value[case] * above[case]
+
+
+@entry_point
 def take_turns(  # noqa: PLR0917  numba takes arrays one by one
     said: IntArray,
     turns_left: IntArray,
@@ -102,7 +110,7 @@ def take_turns(  # noqa: PLR0917  numba takes arrays one by one
                         rows[3, user, turn] = before
 
 
-@compiled
+@entry_point
 def take_turns_on(  # noqa: PLR0917  numba takes arrays one by one
     said: IntArray,
     turns_left: IntArray,
@@ -153,7 +161,7 @@ def take_turns_on(  # noqa: PLR0917  numba takes arrays one by one
                 rows[4, user, turn] = what
 
 
-@compiled
+@entry_point
 def put_think_times(  # noqa: PLR0917  numba takes arrays one by one
     found: FloatArray,
     blocks: IntArray,
@@ -176,7 +184,7 @@ def put_think_times(  # noqa: PLR0917  numba takes arrays one by one
             how_many[user] += 1
 
 
-@compiled
+@entry_point
 def count_turns(
     think_s: FloatArray, first_s: FloatArray, met_at: IntArray, until_s: FloatArray, count: IntArray
 ) -> None:
@@ -194,7 +202,7 @@ def count_turns(
         count[user] = turn
 
 
-@compiled
+@entry_point
 def lay_rows(  # noqa: PLR0917  numba takes arrays one by one
     begin: IntArray,
     length: IntArray,

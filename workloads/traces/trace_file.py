@@ -1,25 +1,19 @@
 """A trace file, and how it is to be read where its content does not say."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from files.names import check_names, shortened
-from files.reading import InputError, begins_with, shown, text_lines
-from workloads.formats.parsing.columns import Columns, read_columns
-from workloads.formats.parsing.columns import Source as RowSource
-from workloads.formats.parsing.csv_rows import csv_rows
-from workloads.formats.parsing.log_pattern import LogPattern
-from workloads.formats.parsing.parquet_rows import parquet_rows
-from workloads.formats.parsing.text_rows import array_cells, json_cells, log_cells
-from workloads.traces.trace_format import PARQUET_MARK, Recorded, TraceFormat, find_format, trace_format
+from files.reading import InputError
+
+if TYPE_CHECKING:
+    from workloads.traces.trace_format import Recorded, TraceFormat
 
 _UNITS_S: Final = {"": None, "_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
-_FIRST_CHARACTERS: Final = 4096
-_TIMES: Final = {f"{of}{unit}": (of, factor) for of in ("time", "think") for unit, factor in _UNITS_S.items()}
-FIELDS: Final = (*_TIMES, "prompt", "output", "session", "priority", "tenant")
+TIMES: Final = {f"{of}{unit}": (of, factor) for of in ("time", "think") for unit, factor in _UNITS_S.items()}
+FIELDS: Final = (*TIMES, "prompt", "output", "session", "priority", "tenant")
 """What a column may say; `time` alone is a date, or seconds."""
 
 
@@ -70,17 +64,11 @@ class TraceFile:
         plain = replace(self, spread_ticks=False, splice=(), stretch=None, rate_scale=None)
         return (plain, *(replace(plain, path=path) for path in self.splice))
 
-    def recorded(self, block_size: int | None, num_rows: int | None) -> tuple[TraceFormat | None, Recorded]:
+    def recorded(self, block_size: int | None, num_rows: int | None) -> "tuple[TraceFormat | None, Recorded]":
         """What the file holds, and its format, if it is read as one. Raises InputError, UnknownNameError."""
-        if len(self.how) > 1:
-            raise InputError(f"{shown(self.path)}: {' and '.join(self.how)} exclude each other; leave out all but one")
-        path = Path(self.path)
-        if self.columns is not None:
-            return None, read_columns(path, _columns(read_names(self.columns)), num_rows, _source(path))
-        if self.log_pattern is not None:
-            return None, _read_log(path, self.log_pattern, num_rows)
-        found = find_format(path) if self.format is None else trace_format(self.format)
-        return found, found.recorded(path, block_size, num_rows)
+        from workloads.traces.recorded_file import recorded  # noqa: PLC0415  readers of traces, which presets need not
+
+        return recorded(self, block_size, num_rows)
 
 
 Source = str | Path | TraceFile
@@ -104,40 +92,3 @@ def read_names(given: str | Mapping[str, str]) -> dict[str, str]:
     if missing:
         raise InputError(f"columns: no {' and no '.join(missing)}; give prompt=COLUMN,output=COLUMN at least")
     return dict(given)
-
-
-def _columns(names: Mapping[str, str]) -> Columns:
-    times = [_TIMES[name] for name in names if name in _TIMES]
-    if len({of for of, _ in times}) < len(times):
-        raise InputError("columns: time or think is given twice, in two units; leave out one of them")
-    units = dict(times)
-    column = {_TIMES[name][0] if name in _TIMES else name: value for name, value in names.items()}
-    return Columns(
-        prompt=tuple(column["prompt"].split("+")),
-        output=column["output"],
-        time=column.get("time", ""),
-        time_unit_s=units.get("time"),
-        session=column.get("session", ""),
-        think=column.get("think", ""),
-        think_unit_s=units.get("think") or 1.0,
-        priority=column.get("priority", ""),
-        tenant=column.get("tenant", ""),
-        failed="requests without tokens",
-    )
-
-
-def _source(path: Path) -> RowSource:
-    if begins_with(path, PARQUET_MARK):
-        return parquet_rows
-    with text_lines(path) as file:
-        first = file.read(_FIRST_CHARACTERS).lstrip()[:1]
-    return {"{": json_cells, "[": array_cells}.get(first, csv_rows)
-
-
-def _read_log(path: Path, given: str, num_rows: int | None) -> Recorded:
-    pattern = LogPattern(given)
-    names = read_names({name: name for name in pattern.groups})
-    skipped = Counter[str]()
-    found = read_columns(path, _columns(names), num_rows, log_cells(pattern, skipped))
-    lines = f"{skipped.total():,} lines that the log pattern does not match"
-    return replace(found, notes=(*found.notes, f"left out of the trace: {lines}")) if skipped else found

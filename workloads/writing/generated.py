@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from files.limits import check_limit
 from files.reading import InputError
 from workloads.arrivals import Arrivals, arrival_times

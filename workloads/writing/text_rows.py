@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from workloads.requests import Int32Array, IntArray
 
 _ROWS_AT_ONCE = 8_000  # whose text stays in a processor's own cache

@@ -22,7 +22,6 @@ from headcount.inputs.prices import GPUPriceInput
 from headcount.inputs.routing import DeployedInput
 from headcount.inputs.run_files import OutputsInput
 from headcount.inputs.traffic import TrafficInput
-from headcount.queries.autoscaling.over_time import simulate_autoscaling
 from headcount.queries.simulate import simulate
 
 
@@ -60,6 +59,8 @@ def command(given: Given) -> int:
     if given.input(AutoscalingInput) == AutoscalingInput():
         return ask(simulate, given, counts="one load")
     _check_alone(given)
+    from headcount.queries.autoscaling.over_time import simulate_autoscaling  # noqa: PLC0415  SimPy
+
     return ask(simulate_autoscaling, given, counts="one load")
 
 

@@ -10,6 +10,7 @@ from files.documents import Json
 from files.reading import InputError
 from headcount.queries.sweeps.candidates import candidates, change_text, screen_change
 from headcount.text.populations import mean_context_tokens
+from headcount.text.words import LEAST_LOST
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
 from simulator.study.candidate import Level, RunContext
@@ -29,7 +30,6 @@ SWING: Final = 0.2
 CONTEXTS: Final = (1.0, 1.5, 2.0, 4.0)
 USERS: Final = (0.5, 1.0, 2.0, 4.0)
 MOST_SIMULATED: Final = 3  # swings: the first page has no more
-LEAST_LOST: Final = 0.005  # of the users: less is told as 0 %
 _TRAFFIC: Final = {"context": "context length", "output": "length of answers", "think-time": "think time"}
 
 

@@ -1,25 +1,20 @@
 """What a report is about: the deployment that leads a result, with loads and assumptions around it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headcount.queries.report_data.percentiles import PERCENTILES, percentiles_json, rounded
 from headcount.queries.report_data.sensitivity import Sensitivity
+from headcount.queries.report_data.timelines import timeline_json
 from simulator.study.bottleneck import step_causes, what_binds
 from simulator.study.candidate import RunContext, evaluator_of
 from simulator.study.capacity_question import CapacityQuestion
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.points import Point
-from simulator.study.replication import Replication
 from simulator.study.running.simulations import Simulations
 from simulator.study.served import users_point
 
 SHARES: Final = (0.5, 0.8, 1.0, 1.2)  # of the load
-MOST_TIMES: Final = 150  # points of a line over time
 MOST_LOADS: Final = 24  # of a curve
 _MEANS: Final = (
     "requests_per_s", "output_tokens_per_s", "in_flight", "running", "waiting", "kv_usage", "prefix_hit_rate",
@@ -109,29 +104,6 @@ def _load_json(row: CapacityRow, point: Point) -> dict[str, object]:
         "binding": what_binds(row.plan, point),
         "step_causes": {name: rounded(share) for name, share in step_causes(row.plan, point).items()},
     }
-
-
-def timeline_json(one: Replication, copies: int = 1) -> dict[str, object]:
-    """One replication's state over time, in so many copies of what was simulated."""
-    line, shares, counts = one.timeline, ("time_s", "kv_usage", "kv_cached"), ("running", "waiting", "preemptions")
-    columns = {name: getattr(line, name) for name in shares}
-    return _thinned(columns | {name: copies * getattr(line, name) for name in counts}) | {
-        "warmup_s": one.warmup_s,
-        "horizon_s": one.horizon_s,
-    }
-
-
-def samples_json(samples: NDArray[np.void], blocks: int, warmup_s: float, horizon_s: float) -> dict[str, object]:
-    """The same of a simulation's own samples."""
-    columns = {name: samples[name] for name in ("time_s", "running", "waiting", "preemptions")}
-    columns |= {"kv_usage": samples["used_blocks"] / blocks, "kv_cached": samples["cached_blocks"] / blocks}
-    return _thinned(columns) | {"warmup_s": warmup_s, "horizon_s": horizon_s}
-
-
-def _thinned(columns: Mapping[str, NDArray[np.generic]]) -> dict[str, object]:
-    """At most MOST_TIMES times."""
-    shown = slice(None, None, -(-len(columns["time_s"]) // MOST_TIMES) or 1)
-    return {name: [rounded(value) for value in values[shown].tolist()] for name, values in columns.items()}
 
 
 def curve_json(row: CapacityRow) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from files.documents import Json, ReadJson
 from headcount.queries.autoscaling.over_time import AutoscalingResult, FleetOverTime
 from headcount.queries.autoscaling.rows import HOUR_S
 from headcount.queries.autoscaling.targets import SHARES
-from headcount.queries.report_data.study import MOST_TIMES
+from headcount.queries.report_data.timelines import MOST_TIMES
 from headcount.text.blocks import Block, Column, Line, Table, cells, table_of, titles
 from headcount.text.simulated import TENANTS
 from headcount.text.units import counted, dollars, milliseconds, percent, seconds

@@ -1,6 +1,7 @@
 """How fast one load is served, in words."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from files.documents import ReadJson
 from headcount.queries.money import usd_per_month
@@ -22,27 +23,28 @@ from headcount.text.words import (
     settings_text,
     step_time_error,
 )
-from headcount.views.report_data.assumptions import gpu_rows, of_terms
-from headcount.views.report_data.deployment import deployment_json
-from headcount.views.report_data.memory import memory_json
-from headcount.views.summary.summary import (
-    LATENCY_WORDS,
-    Summary,
-    money_figures,
-    parts_text,
-    price_figures,
-    rent_words,
-    risk_of,
-    servers_text,
-)
 from simulator.engines.engines import words_of
 from simulator.study.statistics import fewest_for_error
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 QUEUED = ("ttft_s", "e2e_s")  # what a queue makes longer
 
+if TYPE_CHECKING:
+    from headcount.views.summary.summary import Summary
 
-def summary(answer: SimulateResult) -> Summary:
+
+def summary(answer: SimulateResult) -> "Summary":
+    from headcount.views.summary.summary import (  # noqa: PLC0415  what reports alone show
+        LATENCY_WORDS,
+        Summary,
+        money_figures,
+        parts_text,
+        price_figures,
+        rent_words,
+        risk_of,
+        servers_text,
+    )
+
     plan = answer.plan
     gpus = f"{answer.gpus:,} × {plan.gpu.title}"
     price = plan.gpu.usd_per_hour
@@ -144,6 +146,10 @@ def _p99_range(answer: SimulateResult, name: str) -> str:
 
 def details(answer: SimulateResult) -> dict[str, object]:
     """Of this load alone."""
+    from headcount.views.report_data.assumptions import gpu_rows, of_terms  # noqa: PLC0415  what reports alone show
+    from headcount.views.report_data.deployment import deployment_json  # noqa: PLC0415
+    from headcount.views.report_data.memory import memory_json  # noqa: PLC0415
+
     plan, result = answer.plan, answer.result
     names = ("requests_per_s", "output_tokens_per_s", "prefix_hit_rate")
     means = {"in_flight": "in_flight_mean", "running": "running_mean", "waiting": "waiting_mean"}

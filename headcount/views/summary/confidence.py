@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from files.documents import ReadJson
-from headcount.queries.report_data.sensitivity import LEAST_LOST
 from headcount.text.units import counted
-from headcount.text.words import joined
+from headcount.text.words import LEAST_LOST, joined
 
 if TYPE_CHECKING:
     from simulator.study.capacity_row import CapacityRow

@@ -7,19 +7,18 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.core.datamodel.models import PrimitiveModel
 from numba.core.imputils import lower_getattr_generic
 from numba.core.types.containers import NamedTuple
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.core.typing.typeof import typeof_impl
-from numba.extending import NativeValue, register_model, unbox
+from numba.extending import register_model
 from numba.np import arrayobj
 
 if TYPE_CHECKING:
     from numba.core.base import BaseContext
     from numba.core.datamodel import DataModelManager
-    from numba.core.pythonapi import _UnboxContext as UnboxContext
     from numba.core.typing.typeof import _TypeofContext as TypeofContext
 
     from simulator.core.sglang.layout import SGLangArrays
@@ -79,30 +78,6 @@ class _Fields(AttributeTemplate):
         return kind.places[field][0] if field in kind.places else None
 
 
-def _fill_table(kind: ByReference, value: ir.Value, c: "UnboxContext") -> NativeValue:
-    table = cgutils.alloca_once(c.builder, _WORD, size=kind.num_words)
-    is_error = _fill(kind.fields, value, table, 0, c)
-    return NativeValue(table, is_error=is_error)
-
-
-def _fill(fields: NamedTuple, value: ir.Value, table: ir.Value, word: int, c: "UnboxContext") -> ir.Value:
-    """Enter a tuple's arrays from a word on; returns whether one of them is not as its type says."""
-    is_error = cgutils.false_bit
-    for index, kind in enumerate(fields.types):
-        item = c.pyapi.tuple_getitem(value, index)
-        if isinstance(kind, NamedTuple):
-            is_error = c.builder.or_(is_error, _fill(kind, item, table, word, c))
-        else:
-            native = c.unbox(kind, item)
-            array = arrayobj.make_array(kind)(c.context, c.builder, native.value)
-            shape = cgutils.unpack_tuple(c.builder, array.shape, kind.ndim)
-            for place, number in enumerate([c.builder.ptrtoint(array.data, _WORD), *shape], word):
-                c.builder.store(number, c.builder.gep(table, [_WORD(place)]))
-            is_error = c.builder.or_(is_error, native.is_error)
-        word += _num_words(kind)
-    return is_error
-
-
 def _array(context: "BaseContext", builder: ir.IRBuilder, kind: ByReference, table: ir.Value, field: str) -> ir.Value:
     """An array as the table has it, which never changes while kernels run: LLVM may load it where and when it likes."""
     _promise(builder.function, kind)
@@ -134,5 +109,4 @@ def _loaded(builder: ir.IRBuilder, table: ir.Value, word: int) -> ir.Value:
     return found
 
 
-unbox(ByReference)(_fill_table)
 lower_getattr_generic(ByReference)(_array)

@@ -7,6 +7,7 @@ from numba.core import ir
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import get_definition, guard
 
+from files.compiling.lowering import FOLDING
 from simulator.core.compiling.forms import EMPTY, FORMS
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def _pass_of(form: str) -> type[_Fold]:
     return register_pass(mutates_CFG=False, analysis_only=False)(folding)
 
 
-FOLDING = {form: _pass_of(form) for form, fields in FORMS.items() if fields}
-"""The pass of each form that leaves something out."""
+def enter_forms() -> None:
+    """Have kernels be compiled in each form that leaves something out."""
+    FOLDING.update({form: _pass_of(form) for form, fields in FORMS.items() if fields})
 
 
 def _replace(function: ir.FunctionIR, statement: ir.Assign, form: str) -> None:

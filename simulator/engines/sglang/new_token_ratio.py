@@ -4,9 +4,12 @@ Read from SGLang 0.5.23: `srt/managers/scheduler_components/new_token_ratio_trac
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from simulator.engines.sglang.engine import RETRACT_DECODE_STEPS
-from simulator.engines.sglang.request import Request
+
+if TYPE_CHECKING:
+    from simulator.engines.sglang.request import Request
 
 _INIT, _MIN_FACTOR, _DECAY_STEPS = 0.7, 0.14, 600  # SGLANG_INIT_NEW_TOKEN_RATIO and its neighbours in `srt/environ.py`
 
@@ -28,7 +31,7 @@ class NewTokenRatio:
         """When the engine is idle."""
         self.current = self.init
 
-    def after_retraction(self, running: Sequence[Request]) -> None:
+    def after_retraction(self, running: Sequence["Request"]) -> None:
         """As if each request that stays wrote RETRACT_DECODE_STEPS more."""
         written = sum(request.num_output_tokens for request in running) + RETRACT_DECODE_STEPS * len(running)
         self.current = min(1.0, written / (sum(request.max_new_tokens for request in running) + 1))

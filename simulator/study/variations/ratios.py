@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from simulator.study.capacity_row import CapacityRow
-from simulator.study.slo_crossing import SLOCrossing
 from simulator.study.statistics import Interval
+
+if TYPE_CHECKING:
+    from simulator.study.capacity_row import CapacityRow
+    from simulator.study.slo_crossing import SLOCrossing
 
 COARSE_ERROR: Final = 0.05
 """By which the users of a coarse row may be off, beside a confirmed one's (docs/measurements/search.md)."""
@@ -21,7 +23,7 @@ def coarse_error(step_time_error: float | None) -> float:
     return UNSURE_ERROR if step_time_error is not None and step_time_error >= UNSURE_STEPS else COARSE_ERROR
 
 
-def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
+def users_ratio(row: "CapacityRow", base: "CapacityRow", *, numbers: int | None = None) -> Interval | None:
     """The users of a row over those of another, with its 95 % interval over replications; None if either has none.
 
     The users at 95 % confidence, which people compare; the expected ones where a row has none of these. The interval
@@ -38,7 +40,7 @@ def users_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = No
     return Interval(shown.mean, shown.low / wider, shown.high * wider)
 
 
-def expected_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None = None) -> Interval | None:
+def expected_ratio(row: "CapacityRow", base: "CapacityRow", *, numbers: int | None = None) -> Interval | None:
     """The same of the expected users."""
     if row.evidence != base.evidence:  # a confirmed row is paired by what few replications showed of it
         row, base = row.coarse or row, base.coarse or base
@@ -48,14 +50,14 @@ def expected_ratio(row: CapacityRow, base: CapacityRow, *, numbers: int | None =
     return times(found, _users_per_size(row) / _users_per_size(base))
 
 
-def chain_ratios(rows: Sequence[CapacityRow], *, numbers: int | None = None) -> list[Interval | None]:
+def chain_ratios(rows: "Sequence[CapacityRow]", *, numbers: int | None = None) -> list[Interval | None]:
     """Each row over the one before it; where all serve somebody, their product is the last row over the first."""
     numbers = numbers if numbers is not None else common_replications(rows)
     pairs = zip(rows[1:], rows, strict=False)
     return [users_ratio(row, before, numbers=numbers) for row, before in pairs]
 
 
-def common_replications(rows: Sequence[CapacityRow]) -> int | None:
+def common_replications(rows: "Sequence[CapacityRow]") -> int | None:
     """How many replications all of them have that serve somebody."""
     return min((len(row.knee.log_sizes) for row in rows if row.knee is not None), default=None)
 
@@ -70,10 +72,10 @@ def inverse(found: Interval) -> Interval:
     return Interval(1 / found.mean, 1 / found.high, 1 / found.low if found.low > 0 else math.inf)
 
 
-def _first(knee: SLOCrossing, numbers: int | None) -> SLOCrossing:
+def _first(knee: "SLOCrossing", numbers: int | None) -> "SLOCrossing":
     return knee if numbers is None else replace(knee, log_sizes=knee.log_sizes[:numbers])
 
 
-def _users_per_size(row: CapacityRow) -> float:
+def _users_per_size(row: "CapacityRow") -> float:
     """1 for users; of a trace, users for each request/s."""
     return row.users / row.point.size if row.point else 1.0

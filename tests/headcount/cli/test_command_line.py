@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import click
 import pytest
 
+from files.compiling.kernels import IS_COMPILED
 from headcount.cli.main import cli
 from tests.headcount.conftest import SHORT_ANSWERS, figures
 
@@ -47,6 +49,28 @@ def test_help_is_shown_without_loading_what_simulates() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "capacity" in done.stdout
     assert done.stderr == "\n"
+
+
+SIMULATED = ("simulate", "--model", "Qwen/Qwen3-8B", "--gpu", "h100-sxm", "--workload", "chat", "--users", "5")
+
+
+@pytest.mark.skipif(not IS_COMPILED or which("ld") is None, reason="kernels are not loaded as shared objects")
+def test_a_second_simulation_loads_no_compiler_and_little_else() -> None:
+    heavy = {
+        "numba", "llvmlite", "pandas", "simpy", "scipy.stats", "scipy.optimize",
+        "simulator.core.fleet", "simulator.study.capacity", "simulator.study.over_time", "kvcache.training.plan",
+        "headcount.views.report.document", "headcount.views.summary.summary", "workloads.formats.parsing.columns",
+    }  # fmt: skip
+    program = (
+        "import sys; from headcount.cli.main import cli\n"
+        f"cli({SIMULATED}, standalone_mode=False)\n"
+        f"print(*{heavy} & set(sys.modules), len(sys.modules), file=sys.stderr)"
+    )
+    for _ in range(2):  # the first may compile
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    *found, num_modules = done.stderr.split()
+    assert not found
+    assert int(num_modules) < 720  # 1,082 before kernels were loaded without numba
 
 
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

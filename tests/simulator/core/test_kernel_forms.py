@@ -6,14 +6,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator.core
 from conformance.cases.sglang_cases import STEP_S
+from files.compiling import machine_code
+from files.compiling.kernels import IS_COMPILED
 from kvcache.layout.kv_layout import KVGroup
-from simulator.core import fleet, lag
+from simulator.core import lag
 from simulator.core.compiling.forms import EMPTY, FORMS
+from simulator.core.jit import RUN
 from simulator.core.sglang.layout import SGLangArrays
 from simulator.core.state import Arrays
 from simulator.engines.vllm.speculation import Speculation
@@ -24,6 +28,7 @@ from tests.simulator.core.test_core_against_reference import SEED, assert_same
 from tests.simulator.engines.sglang.test_core import simulated_case, table_of
 from tests.simulator.random_cases import GROUPS, UNEQUAL_GROUPS, Case, cases
 
+LOADED_BY_LLVM: dict[object, object] = {}  # once for all cases
 ROUTERS_THAT_SEE_MORE = ("vllm-dp", "cache-aware", "dynamo-kv", "ray-prefix", "llm-d-precise")
 
 
@@ -69,8 +74,8 @@ def bytes_after(case: Case, form: str) -> dict[str, bytes]:
 
 def test_each_form_has_names_of_its_own() -> None:
     """Of two forms that two processes compiled, calls of the one would else reach into the other: a run never ended."""
-    for named in ([lag.end_steps.of_form(form) for form in FORMS], [fleet.RUN[form] for form in FORMS]):
-        assert len({each.py_func.__qualname__ for each in named}) == len(FORMS)
+    named = [lag.end_steps.of_form(form) for form in FORMS]
+    assert len({each.py_func.__qualname__ for each in named}) == len(FORMS)
 
 
 @settings(max_examples=40)
@@ -80,6 +85,22 @@ def test_a_plain_fleet_leaves_the_same_bytes_in_every_form(case: Case) -> None:
     expected = bytes_after(case, "whole")
     assert all(bytes_after(case, form) == expected for form in ("plain", "routed"))
     assert_same(case)
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled")
+@settings(max_examples=20)
+@given(plain_cases)
+def test_kernels_that_llvm_loads_leave_the_same_bytes(case: Case) -> None:
+    """As on a machine without a linker."""
+    expected = bytes_after(case, "plain")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RUN["plain"], "_calls", LOADED_BY_LLVM)
+        patched.setattr(machine_code, "_load_shared", _refused)
+        assert bytes_after(case, "plain") == expected
+
+
+def _refused(_: object) -> int:
+    raise OSError("no shared object is loaded")
 
 
 @settings(max_examples=40)

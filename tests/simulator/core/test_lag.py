@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcache.layout.kv_layout import KVGroup
-from simulator.core.fleet import RUN
+from simulator.core.jit import RUN
 from simulator.core.layout import DONE
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.operation import Operation, Operations

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from files.cache.kernel_cache import compiled
+from files.compiling.dispatchers import compiled
 from workloads.requests import OPEN_END, BoolArray, Int32Array, IntArray
 
 NONE: Final = -1

@@ -110,7 +110,7 @@ def test_blocks_that_nobody_comes_to_read_are_kept_for_the_lease() -> None:
     simulation = Simulation(Fleet(pools=pools(), handover=Handover(dispatch_s=5.0, lease_s=10.0)), one_request())
     replica = simulation.arrays.replicas[0]
     simulation.run(STEP_S + 1.0)
-    from simulator.core.fleet import hang_up  # noqa: PLC0415  loads numba
+    from simulator.core.fleet import hang_up  # noqa: PLC0415  imports all kernels
 
     hang_up(simulation.arrays, 0)
     assert replica["num_free_blocks"] == replica["num_usable_blocks"] - 7
