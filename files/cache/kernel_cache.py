@@ -134,6 +134,10 @@ class KernelCache:
         source = None if function.__closure__ else Path(function.__code__.co_filename)
         return cls(f"{function.__module__}.{function.__qualname__}", source, kind, sources, announced=announced)
 
+    def folder(self) -> Path | None:
+        """The private folder of its kernels; None where none are kept."""
+        return None if self._source is None else _folder(cache_folder().absolute(), self._sources)
+
     def read(self, types: object, load: Callable[[bytes], T]) -> T | None:
         """What `load` makes of the content kept for these types; None where there is none that it can load."""
         key, path = self._place(types)
@@ -181,7 +185,7 @@ class KernelCache:
 
     def _place(self, types: object) -> tuple[bytes, Path | None]:
         """What the kernel depends on, as a digest, and its file; no file for a function that is not from one."""
-        base = _folder(cache_folder().absolute(), self._sources)
+        base = self.folder()
         if base is None or self._source is None:
             return b"", None
         try:

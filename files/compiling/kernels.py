@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, TypeVar, cast
 
 from files.cache.kernel_cache import KernelCache
-from files.compiling.machine_code import MachineCode, argument_type, callable_at, load
+from files.compiling.machine_code import MachineCode, argument_type, callable_at, linked, load
 from files.garbage import gc_relaxed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +113,8 @@ def loaded(cache: KernelCache, types: tuple[str, ...], compiled: Callable[[], Ma
         if found is None:
             with gc_relaxed():
                 code = compiled()
+            if (folder := cache.folder()) is not None:
+                code = code._replace(shared_object=linked(code.object_file, folder))
             cache.write(types, code.to_bytes())
             found = code, load(code)
     return found

@@ -22,7 +22,7 @@ from numba.core.untyped_passes import DeadBranchPrune
 from numba.extending import intrinsic, typeof_impl
 
 from files.compiling.kernels import WHOLE, Intrinsic, Kernel
-from files.compiling.machine_code import MachineCode, linked
+from files.compiling.machine_code import MachineCode
 
 if TYPE_CHECKING:
     from numba.core.compiler import CompileResult, StateDict
@@ -187,7 +187,7 @@ def compile_types(function: Callable[..., Any], form: str, given: "tuple[types.T
         found.library.finalize()
     externals = _externals(found.library._final_module)
     code = found.library.machine_code
-    return MachineCode(found.fndesc.llvm_func_name, str(found.signature.return_type), externals, code, linked(code))
+    return MachineCode(found.fndesc.llvm_func_name, str(found.signature.return_type), externals, code, b"")
 
 
 def _externals(module: Any) -> tuple[str, ...]:

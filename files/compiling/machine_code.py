@@ -50,8 +50,8 @@ class MachineCode(NamedTuple):
         return cls(symbol, returns, tuple(externals), content[:size], content[size:])
 
 
-def linked(object_file: bytes) -> bytes:
-    """The shared object of an object file; empty where there is no linker, or none that does it."""
+def linked(object_file: bytes, folder: Path) -> bytes:
+    """The shared object of an object file, made in a private folder; empty where there is no linker that does it."""
     import shutil  # noqa: PLC0415  these three where something is compiled
     import subprocess  # noqa: PLC0415
     import tempfile  # noqa: PLC0415
@@ -60,8 +60,8 @@ def linked(object_file: bytes) -> bytes:
     if linker is None:
         return b""
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            given, made = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        with tempfile.TemporaryDirectory(dir=folder) as inside:
+            given, made = Path(inside, "kernel.o"), Path(inside, "kernel.so")
             given.write_bytes(object_file)
             done = subprocess.run([linker, "-shared", "-o", made, given], capture_output=True, check=False)
             return made.read_bytes() if done.returncode == 0 else b""

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +33,9 @@ def arguments(rows: int = 7) -> tuple[Any, ...]:
 
 
 @pytest.fixture(scope="module")
-def code() -> MachineCode:
-    return lowering.compile_entry_point(scaled_sums, kernels.WHOLE, arguments())
+def code(tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
+    found = lowering.compile_entry_point(scaled_sums, kernels.WHOLE, arguments())
+    return found._replace(shared_object=linked(found.object_file, tmp_path_factory.mktemp("linked")))
 
 
 def called(code: MachineCode, load: Callable[[MachineCode], int], given: tuple[Any, ...]) -> tuple[float, bytes]:
@@ -54,9 +56,9 @@ def test_what_is_kept_is_what_was_compiled(code: MachineCode) -> None:
     assert MachineCode.from_bytes(code.to_bytes()) == code
 
 
-def test_without_a_linker_llvm_loads_it(code: MachineCode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_linker_llvm_loads_it(code: MachineCode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert linked(code.object_file) == b""
+    assert linked(code.object_file, tmp_path) == linked(code.object_file, tmp_path / "absent") == b""
     assert called(code._replace(shared_object=b""), machine_code.load, arguments()) == called(
         code, machine_code.load, arguments()
     )

@@ -145,12 +145,9 @@ class _Lengths:
 
     def shared_out(self, value: FloatArray) -> FloatArray:
         """[cells + 1] sums of a value; between two cells it is shared out so that the mean holds."""
-        from workloads.populations.kernels import share_out  # noqa: PLC0415  kernels, where populations are asked for
-
-        found, next_cell = np.zeros(self.cells + 1), np.zeros(self.cells + 1)
-        share_out(self.below, self.above, value, found, next_cell)
-        found[1:] += next_cell[:-1]
-        return found
+        found = np.bincount(self.below, value * (1 - self.above), self.cells + 1)
+        found[1:] += np.bincount(self.below, value * self.above, self.cells + 1)[:-1]
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)

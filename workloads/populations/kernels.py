@@ -58,14 +58,6 @@ def find_ranks(u: FloatArray, cumulative: FloatArray, guide: IntArray, found: In
 
 
 @entry_point
-def share_out(below: IntArray, above: FloatArray, value: FloatArray, found: FloatArray, next_cell: FloatArray) -> None:
-    """Add up each value in its cell and in the next one, by how far it lies above its own; as two `np.bincount` do."""
-    for case in range(len(below)):
-        found[below[case]] += value[case] * (1 - above[case])
-        next_cell[below[case]] += value[case] * above[case]
-
-
-@entry_point
 def take_turns(  # noqa: PLR0917  numba takes arrays one by one
     said: IntArray,
     turns_left: IntArray,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from files.reading import InputError
 from workloads.distributions import Exponential, Fixed, Geometric, Lognormal, RoundedUp
 from workloads.load import load_preset
-from workloads.populations.equilibrium import _Lengths, equilibrium
+from workloads.populations.equilibrium import equilibrium
 from workloads.populations.population import Population
 
 CHAT = load_preset("chat")
@@ -80,12 +80,3 @@ def test_sessions_of_hundreds_of_turns_settle() -> None:
 def test_no_room_for_the_system_prompt_is_told() -> None:
     with pytest.raises(InputError, match="needs at least 514"):
         equilibrium(CHAT, 100)
-
-
-def test_values_are_shared_out_between_cells_to_the_bit_as_numpy_adds_them_up() -> None:
-    rng = np.random.default_rng(3)
-    tokens, value = rng.integers(0, 900, 20_000), rng.random(20_000)
-    lengths = _Lengths.of(tokens, 7, 100)
-    expected = np.bincount(lengths.below, value * (1 - lengths.above), 101)
-    expected[1:] += np.bincount(lengths.below, value * lengths.above, 101)[:-1]
-    assert lengths.shared_out(value).tobytes() == expected.tobytes()
