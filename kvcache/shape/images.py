@@ -65,6 +65,7 @@ class SmartResize:
     min_pixels: int
     max_pixels: int
     marks: tuple[int, int] = (1, 1)
+    video_frames: int = 0  # of the longest video that vLLM profiles, two of which become one; 0: none is longer
     enlarges_narrow: bool = False  # GLM: a side shorter than a unit becomes one, before anything else
 
     def of(self, width: int, height: int) -> ImageTokens:
@@ -91,6 +92,11 @@ class SmartResize:
     @property
     def largest(self) -> int:
         return self.max_pixels // (self.patch * self.merge) ** 2
+
+    def largest_video(self, max_model_len: int) -> int:
+        """Embeddings of the longest video in a context of so many tokens; 0 where none has more than an image."""
+        pairs = min(self.video_frames // 2, max_model_len // self.largest)
+        return max(pairs, 1) * self.largest if self.video_frames else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,13 +52,16 @@ def require_image_rule(rule: ImageRule | None, *, model: str, sees: bool) -> Ima
     )
 
 
-def _smart_resize(pixels: tuple[int, int], *, enlarges_narrow: bool = False) -> Callable[[Encoder], ImageRule]:
+def _smart_resize(
+    pixels: tuple[int, int], *, video_frames: int = 0, enlarges_narrow: bool = False
+) -> Callable[[Encoder], ImageRule]:
     def rule(encoder: Encoder) -> ImageRule:
         return SmartResize(
             patch=encoder.patch,
             merge=encoder.size("spatial_merge_size"),
             min_pixels=pixels[0],
             max_pixels=pixels[1],
+            video_frames=video_frames,
             enlarges_narrow=enlarges_narrow,
         )
 
@@ -111,7 +114,7 @@ _RULES: Final[Mapping[str, Callable[[Encoder], ImageRule]]] = {
     "llama4": _llama4,
     "llava": _llava,
     "mistral3": _mistral3,
-    "qwen2_5_vl": _smart_resize(_QWEN2_5_PIXELS),
+    "qwen2_5_vl": _smart_resize(_QWEN2_5_PIXELS, video_frames=14),  # vLLM 0.33 qwen2_vl.py, _MAX_FRAMES_PER_VIDEO
     "qwen3_5": _smart_resize(_QWEN3_PIXELS),
     "qwen3_5_moe": _smart_resize(_QWEN3_PIXELS),
     "qwen3_vl": _smart_resize(_QWEN3_PIXELS),
