@@ -7,7 +7,7 @@ from conformance.probes.engine_loop import Load, Pipeline
 from conformance.probing import Record
 from conformance.reference.engine import Engine
 from conformance.reference.vllm.kv_cache_manager import BlockTables
-from conformance.reference.vllm.requests import Plan, Request
+from conformance.reference.vllm.requests import Image, Plan, Request
 from conformance.reference.vllm.scheduler import Scheduler
 
 
@@ -19,7 +19,8 @@ def core_steps(case: SchedulerCase) -> list[Record]:
     for step in simulation.steps[:MAX_STEPS]:
         new = {row: hits[row] for row in step.scheduled if row not in seen}
         seen.update(new)
-        records.append({**step.to_json(), "scheduled": step.scheduled, "new": new})
+        encoder = {"embeddings": step.embeddings, "free_slots": step.free_slots} if case.engine.encoder else {}
+        records.append({**step.to_json(), "scheduled": step.scheduled, "new": new, **encoder})
     return records
 
 
@@ -81,6 +82,7 @@ class ReadableEngine:
             arrival_s=arrival_s,
             table=BlockTables(spans=_spans(request), num_prompt_tokens=prompt),
             adapter=request.get("adapter"),
+            images=tuple(Image(*image) for image in request.get("images", ())),
         )
         self.scheduler.add_request(self.requests[row])
 
@@ -105,7 +107,19 @@ class ReadableEngine:
             "running": plan.num_running,
             "waiting": plan.num_waiting,
             "finished": [],
+            **_encoder(self.scheduler, plan),
         }
+
+
+def _encoder(scheduler: object, plan: Plan) -> Record:
+    """What the encoder does in the step; nothing where prompts have no images."""
+    if not isinstance(scheduler, Scheduler) or scheduler.encoder.limits is None:
+        return {}
+    return {
+        "encoded": {request.id: places for request, places in plan.encoded.items()},
+        "embeddings": sum(request.images[place].embeddings for request, each in plan.encoded.items() for place in each),
+        "free_slots": scheduler.encoder.cache.num_free_slots,
+    }
 
 
 def _spans(request: Record) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,8 @@ from conformance.probing import Record
 from simulator.engines.vllm.engine import EngineConfig
 
 COMPARED = ("scheduled", "new", "resumed", "preempted", "finished", "free_blocks", "running", "waiting")
-BY_REQUEST = ("scheduled", "new", "resumed")  # tokens by request, in the order of the batch
+OF_IMAGES = ("encoded", "embeddings", "free_slots")  # of cases with images
+BY_REQUEST = ("scheduled", "new", "resumed", "encoded")  # tokens by request, in the order of the batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +37,18 @@ def first_difference(
     Fields that our records have not are not compared.
     """
     for one, other in zip_longest(ours, theirs):
-        if one is None or other is None or any(_ordered(one[name]) != _ordered(other[name]) for name in _shared(one)):
+        if (
+            one is None
+            or other is None
+            or any(_ordered(one[name]) != _ordered(other[name]) for name in _shared(one, other))
+        ):
             return Difference(case=case, engine=asdict(engine), of=of, ours=one, vllm=other)
     return None
 
 
-def _shared(record: Record) -> list[str]:
-    return [name for name in COMPARED if name in record]
+def _shared(ours: Record, theirs: Record) -> list[str]:
+    of_images = [name for name in OF_IMAGES if name in ours and name in theirs]
+    return [name for name in COMPARED if name in ours] + of_images
 
 
 def _ordered(value: Any) -> Any:

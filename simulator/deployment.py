@@ -19,6 +19,7 @@ from simulator.engines.sglang.engine_config import engine_config as sglang_confi
 from simulator.engines.vllm.adapter_args import lora_words
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.engine import EngineConfig, engine_config
+from simulator.engines.vllm.images import encoder_limits
 from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.fleet.router import RouterFactory
@@ -238,15 +239,17 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = No
         given=given,
         served=served,
         budget=budget,
-        engine=_engine(served.args, budget),
+        engine=_engine(served.args, budget, architecture),
         latency=replace(
             latency, step_times=latency.step_times.with_cold_start(*cold_start(served, given.cold_start_s))
         ),
     )
 
 
-def _engine(args: AnyArgs, budget: MemoryBudget) -> EngineConfig | SGLangConfig:
-    return sglang_config(args, budget) if isinstance(args, SGLangArgs) else engine_config(args, budget)
+def _engine(args: AnyArgs, budget: MemoryBudget, architecture: Architecture) -> EngineConfig | SGLangConfig:
+    if isinstance(args, SGLangArgs):
+        return sglang_config(args, budget)
+    return replace(engine_config(args, budget), encoder=encoder_limits(args, architecture))
 
 
 def _latency_settings(args: AnyArgs) -> dict[str, object]:

@@ -38,6 +38,7 @@ class Simulation:
     def __init__(self, fleet: Fleet, table: RequestTable, *, log_steps: bool = False, seed: int = 0) -> None:
         for pool in fleet.pools:
             check_lengths(pool.engine, table)
+            check_images(pool.engine, table)
         if table.waits is not None:
             fleet.check_vllm_alone("clients' patience (--patience, --client-timeout)")
         self.fleet = fleet
@@ -207,6 +208,15 @@ def _fails_for_want_of_memory(engine: SGLangConfig, request: int, tokens: int) -
         f"request {request} has {tokens:,} tokens, and the {engine.max_total_num_tokens:,} of the KV cache do not "
         f"suffice for it beside the prompts that are being computed: SGLang's server ends there; {remedy}"
     )
+
+
+def check_images(engine: EngineConfig | SGLangConfig, table: RequestTable) -> None:
+    """Raise HeadcountError where the engine refuses the images of prompts, or they are not simulated with it."""
+    if table.images is None:
+        return
+    if isinstance(engine, SGLangConfig):
+        raise HeadcountError("images are simulated with vLLM alone; leave --engine sglang out, or the images")
+    engine.check_images(table.images)
 
 
 def check_lengths(engine: EngineConfig | SGLangConfig, table: RequestTable) -> None:

@@ -20,10 +20,13 @@ class StepRecord:
     free_blocks: int
     running: int
     waiting: int
+    embeddings: int = 0  # of the images that are encoded
+    free_slots: int = 0  # of the encoder's cache
     finished: list[int] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
-        return {
+        encoder = {"embeddings": self.embeddings} if self.embeddings else {}
+        return encoder | {
             "step": self.step,
             "scheduled": {str(request): tokens for request, tokens in self.scheduled.items()},
             "preempted": self.preempted,
@@ -52,8 +55,8 @@ def _read_backwards(words: list[int], num_requests: int) -> Iterator[StepRecord 
             yield words[place] % num_requests, words[place + 1]
             continue
         assert words[place] == _STEP, "the step log lost its alignment"
-        count, num_preempted, free, running, waiting, step, replica = words[place - 7 : place]
-        place -= 7 + 2 * count
+        embeddings, free_slots, count, num_preempted, free, running, waiting, step, replica = words[place - 9 : place]
+        place -= 9 + 2 * count
         pairs = words[place : place + 2 * count]
         place -= num_preempted
         yield StepRecord(
@@ -64,6 +67,8 @@ def _read_backwards(words: list[int], num_requests: int) -> Iterator[StepRecord 
             free_blocks=free,
             running=running,
             waiting=waiting,
+            embeddings=embeddings,
+            free_slots=free_slots,
         )
 
 

@@ -136,7 +136,8 @@ def served_requests(table: RequestTable, max_prompt_tokens: int) -> RequestTable
         resumes = waits.resumes[kept]
         again = np.where((resumes >= 0) & kept[resumes], index[resumes], -1).astype(np.int32)
         waits = Waits(waits.patience_s[kept], waits.timeout_s[kept], waits.backoff_s[:, kept], again)
-    return replace(table, **rows, waits=waits, tenancy=table.tenancy and table.tenancy.rows(kept))
+    images = table.images and table.images.rows(kept)
+    return replace(table, **rows, waits=waits, tenancy=table.tenancy and table.tenancy.rows(kept), images=images)
 
 
 def _of_requests(table: RequestTable, max_model_len: int) -> TrafficEffects:

@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from files.reading import InputError
+
+if TYPE_CHECKING:
+    from workloads.images import RequestImages
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -114,6 +117,8 @@ class RequestTable:
     """None: all clients wait for ever."""
     tenancy: Tenancy | None = None
     """None: nobody says whose requests these are."""
+    images: "RequestImages | None" = None
+    """None: all prompts are text."""
 
     @property
     def num_requests(self) -> int:
@@ -142,7 +147,8 @@ class RequestTable:
     def _rows(self, first: int, end: int) -> "RequestTable":
         rows = {name: getattr(self, name)[first:end] for name in _DTYPES if name not in _SPAN_COLUMNS}
         tenancy = self.tenancy and self.tenancy.rows(slice(first, end))
-        return replace(self, **rows, waits=None, tenancy=tenancy)
+        images = self.images and self.images.rows(slice(first, end))
+        return replace(self, **rows, waits=None, tenancy=tenancy, images=images)
 
     def scaled_arrivals(self, factor: float) -> "RequestTable":
         """The same requests at `factor` times the rate: arrival times divided by it, think times kept."""

@@ -101,7 +101,7 @@ def _message_factor(population: Population, amount: Amount) -> float:
     """How many times as long messages make prompt and answer that long on average, where nothing is cut."""
     messages, answers = population.user_tokens.mean(), population.output_tokens.mean()
     stays, once = _beside_messages(population, answers)
-    now, fixed = equilibrium(population, OPEN_END - 1).context, population.system_prompt_tokens + once
+    now, fixed = equilibrium(population, OPEN_END - 1).context, population.opening_tokens + once
     turns = (now - fixed) / (messages + stays)  # of messages and answers that a turn holds as it ends
     rest = fixed + turns * stays
     context = amount.factor_of(now, "context") * now
@@ -118,7 +118,7 @@ def _message_factor(population: Population, amount: Amount) -> float:
 def _beside_messages(population: Population, answers: float) -> tuple[float, float]:
     """Mean tokens that a turn adds to later prompts beside its message, and that its own context alone holds."""
     thinking = answers * population.thinking_share.mean() if population.thinking_share else 0.0
-    return answers - thinking, thinking
+    return answers - thinking + population.message_image_tokens, thinking
 
 
 def _output(population: Population, amount: Amount) -> Population:

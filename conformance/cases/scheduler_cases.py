@@ -9,6 +9,7 @@ import numpy as np
 
 from calibrate.interpreters.recipe import find_recipe, recipe_lines
 from conformance.cases.engine_settings import SUM_BLOCK, compressed_groups, random_engine
+from conformance.cases.image_cases import image_settings
 from conformance.cases.request_tables import cancellations, random_table
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.adapter_use import adapters_of
@@ -60,6 +61,7 @@ class SchedulerCase:
                 "spans": _spans(table, row),
                 "timeout_s": _timeout_s(table, row),
                 "adapter": of[row],
+                "images": _images(table, row),
             }
             for row in range(table.num_requests)
         ]
@@ -75,6 +77,21 @@ class SchedulerCase:
 
 def _timeout_s(table: RequestTable, row: int) -> float | None:
     return None if table.waits is None or math.isinf(table.waits.timeout_s[row]) else float(table.waits.timeout_s[row])
+
+
+def _images(table: RequestTable, row: int) -> list[tuple[int, int, int, int, int, int]]:
+    """What is seen, then token positions: of the placeholder, of its embeddings; and how many these are."""
+    found = table.images
+    if found is None:
+        return []
+    start, num = int(found.start[row]), int(found.num[row])
+    return [
+        (content, offset, offset + shape.length, offset + shape.first, offset + shape.last, shape.embeddings)
+        for content, offset, shape in (
+            (int(found.content[place]), int(found.offset[place]), found.shapes[found.shape[place]])
+            for place in range(start, start + num)
+        )
+    ]
 
 
 def _spans(table: RequestTable, row: int) -> list[tuple[int, int]]:
@@ -213,6 +230,12 @@ def lora_case(seed: int, number: int) -> SchedulerCase:
     return replace(case, engine=engine, table=table)
 
 
+def images_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed whose prompts have images, under encoder budgets and caches of any size."""
+    table, engine = image_settings(np.random.default_rng(np.random.SeedSequence([seed, number, 6])), number)
+    return SchedulerCase(engine=engine, table=table)
+
+
 CASES = {
     "all": random_case,
     "states": states_case,
@@ -221,6 +244,7 @@ CASES = {
     "context": context_case,
     "compressed": compressed_case,
     "lora": lora_case,
+    "images": images_case,
 }  # by topic
 ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case, "store": store_case}
 

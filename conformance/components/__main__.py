@@ -5,6 +5,7 @@
     python -m conformance.components adapters                    # beside vLLM: one rank's LoRA slots under TP and EP
     python -m conformance.components kv-cache [--cases 2000]     # beside vLLM: pages, groups, blocks, concurrency
     python -m conformance.components eviction [--cases 2000]     # beside vLLM: which chunks leave host memory
+    python -m conformance.components images [--cases 2000]       # beside both: how many tokens images become
     python -m conformance.components flags [--engine sglang]     # beside the server's parser: the table of flags
     python -m conformance.components engine [--attention hybrid] # beside vLLM: the schedule of its whole engine
 
@@ -30,12 +31,13 @@ from conformance.components.cases.weight_cases import weight_cases
 from conformance.components.engine import check_engine
 from conformance.components.eviction import check_eviction
 from conformance.components.flags import check_flags
+from conformance.components.images import check_images, image_cases
 from conformance.components.kv_cache import catalog_cases, check_kv_cache, random_cases
 from conformance.components.parameters import catalog_configs, check_parameters, random_configs
 from conformance.components.weights import check_weights
 
 PACKAGES = {"vllm": VLLM, "sglang": SGLANG}
-WHAT = ("parameters", "weights", "adapters", "kv-cache", "eviction", "flags", "engine")
+WHAT = ("parameters", "weights", "adapters", "kv-cache", "eviction", "images", "flags", "engine")
 MAX_SHOWN = 5  # differences; the JSON has all
 Found = tuple[dict[str, Any], list[str], bool]  # JSON, text, whether anything differs
 
@@ -112,6 +114,17 @@ def eviction(python: Path, cases: int, seed: int) -> Found:
     return asdict(found), lines, bool(found.differences)
 
 
+def images(python: Path, cases: int, seed: int) -> Found:
+    """How many tokens images become, beside the families' own processors."""
+    found = check_images(python, image_cases(seed, cases))
+    lines = [
+        f"vLLM {found.vllm_version}, seed {seed}: {found.equal:,} images have as many tokens, "
+        f"{found.refused_by_both:,} are refused by both; {len(found.differences)} differ",
+        *(f"{name}, ours, theirs: {each}" for name, each in [*found.differences.items()][:MAX_SHOWN]),
+    ]
+    return asdict(found), lines, bool(found.differences)
+
+
 def flags(python: Path, engine_name: str) -> Found:
     """The table of flags beside the server's own argument parser."""
     found = check_flags(python, engine_name)
@@ -132,6 +145,7 @@ def _run(given: argparse.Namespace, python: Path, seed: int) -> Found:
         "flags": lambda: flags(python, given.engine),
         "engine": lambda: engine(python, seed, given.attention),
         "eviction": lambda: eviction(python, given.cases, seed),
+        "images": lambda: images(python, given.cases, seed),
         "kv-cache": lambda: kv_cache(python, given.cases, seed, models=not given.no_models),
     }
     return comparisons[given.what]()
@@ -142,7 +156,7 @@ def main() -> int:
     parser.add_argument("what", choices=WHAT)
     parser.add_argument("--engine", choices=tuple(PACKAGES), default="vllm", help="of flags")
     parser.add_argument("--configs", type=int, default=10, help="random configs of each model type")
-    parser.add_argument("--cases", type=int, default=2000, help="random ones of kv-cache and eviction")
+    parser.add_argument("--cases", type=int, default=2000, help="random ones of kv-cache, eviction and images")
     parser.add_argument("--no-models", action="store_true", help="leave the catalog's models out of kv-cache")
     parser.add_argument("--attention", choices=ATTENTIONS, default="full", help="of engine; hybrid: with windows")
     parser.add_argument("--seed", type=int, help="of the random ones; a new one by default, printed")

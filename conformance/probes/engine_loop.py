@@ -154,11 +154,23 @@ class Recorder:
             "new": new,
             "resumed": {row: computed for row, computed in entered.items() if row not in new},
             "preempted": self._preempted,
+            "encoded": {row_of(name): places for name, places in output.scheduled_encoder_inputs.items()},
+            "embeddings": self._num_embeddings(output),
+            "free_slots": self.scheduler.encoder_cache_manager.num_free_slots,
             "free_blocks": self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             "running": len(self.scheduler.running),
             "waiting": self.scheduler.get_request_counts()[1],
             "finished": [],
         }
+
+    def _num_embeddings(self, output: Any) -> int:
+        """That the encoder makes in a step."""
+        requests = self.scheduler.requests
+        return sum(
+            requests[name].mm_features[place].mm_position.get_num_embeds()
+            for name, places in output.scheduled_encoder_inputs.items()
+            for place in places
+        )
 
 
 def run_with_transfers(load: Load, core: Any, *, max_steps: int) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import torch
 import vllm
 from case_caches import pool_of
 from engine_loop import VOCABULARY, Load, Pipeline, Recorder, name_of, row_of, run_with_transfers, token_of
@@ -29,8 +30,10 @@ from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, 
 from vllm.config.lora import LoRAConfig
 from vllm.config.speculative import SpeculativeConfig
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -90,6 +93,10 @@ class Engine:
             log_stats=False,
             structured_output_manager=StructuredOutputManager(self.config),
         )
+        if engine["encoder"]:  # as the model's processor would have it
+            self.scheduler.max_num_encoder_input_tokens = engine["encoder"]["max_num_encoder_input_tokens"]
+            cache_size = engine["encoder"]["encoder_cache_size"]
+            self.scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=cache_size)
         self.recorder = Recorder(self.scheduler)
         depth = engine["pipeline_parallel_size"] + self.asynchronous
         assert self.config.max_concurrent_batches == depth, "this release holds another number of steps in flight"
@@ -157,6 +164,7 @@ class Engine:
                 priority=request["priority"],
                 lora_request=lora_request(request["adapter"]),
                 block_hasher=self.hasher,
+                mm_features=[feature_of(image) for image in request["images"]] or None,
             )
         )
 
@@ -324,6 +332,14 @@ def speculative_config(speculation):
     config.num_speculative_tokens = speculation["num_speculative_tokens"]
     config.draft_model_config = None
     return config
+
+
+def feature_of(image):
+    """An image in a prompt; tokens of its placeholder that hold no embedding are marks."""
+    content, offset, end, first, last, _ = image
+    is_embed = torch.tensor([first <= position < last for position in range(offset, end)])
+    position = PlaceholderRange(offset=offset, length=end - offset, is_embed=is_embed)
+    return MultiModalFeatureSpec(data=None, modality="image", identifier=f"image{content}", mm_position=position)
 
 
 def takes(name):

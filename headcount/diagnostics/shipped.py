@@ -11,7 +11,7 @@ from kvcache.releases import newer_than_known
 from simulator.engines.engines import SGLANG, VLLM, engine_of
 from simulator.latency.evidence import EVERY_KERNEL
 from simulator.latency.gpu_constants import FEW_RUNS, KERNELS, measured_text
-from simulator.latency.model import steps_outside
+from simulator.latency.model import breakdown, steps_outside
 from simulator.study.bottleneck import STREAMED_SOURCE, STREAMED_TOKENS_PER_S
 
 if TYPE_CHECKING:
@@ -110,6 +110,20 @@ def draft_acceptance_assumed(facts: Facts) -> Found:
             "--speculative-config",
             "simulator/engines/vllm/acceptance.toml",
         )
+
+
+@diagnostic(Severity.ASSUMPTION)
+def encoder_time_not_measured(facts: Facts) -> Found:
+    """How long images take in the encoder rests on the constants of the language model."""
+    for plan, step in facts.steps:
+        if step.encoder_s:
+            share = step.encoder_s / sum(breakdown(plan.latency, step).values())
+            yield (
+                f"images take {100 * share:.1f} % of the step time of {plan.architecture.name}, in its encoder. It is "
+                "worked out from the constants of the language model: its error is not measured, and the interval does "
+                "not cover it",
+                "simulator/latency/encoder.py",
+            )
 
 
 @diagnostic(Severity.WARNING)

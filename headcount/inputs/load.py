@@ -1,7 +1,7 @@
 """One load that is simulated: a trace, users, clients without think time, or arrivals at a rate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -9,13 +9,16 @@ from files.errors import HeadcountError
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.traffic import ArrivalProcess, StageRates, read_arrivals, usage
 from headcount.inputs.traffic import TrafficInput, of_tenants, with_tenants
+from kvcache.shape.architecture import Architecture
 from simulator.engines.values import COUNT, Duration, Number, Text, TokenCount, WholeNumber
+from simulator.engines.vllm.images import seen_by
 from simulator.fleet.fleet import AnyEngine
 from simulator.study.loads import Load as StudyLoad
 from simulator.study.traffic import usual_context
 from workloads.arrivals import POISSON, PROCESSES, Arrivals, Bursty
 from workloads.client_changes import changed_clients
 from workloads.effects import TrafficEffects, served_requests, traffic_effects
+from workloads.images import ImageUse, with_images
 from workloads.load import load_workload
 from workloads.populations.population import Population
 from workloads.requests import RequestTable
@@ -91,6 +94,7 @@ class AskedLoad:
     traffic: TrafficInput = TrafficInput()
     tenants: Given | None = None
     seed: int = 0
+    model: Architecture | None = None  # that images are seen by
 
     def __post_init__(self) -> None:
         load = next((name for name in _BELONGS if self._given(name) is not None), None)
@@ -135,14 +139,17 @@ class AskedLoad:
             if think_time_s is None:
                 raise HeadcountError("--users needs --think-time, or a preset with its own: --workload chat")
             prompt, answer = lengths["input_len"], lengths["output_len"]
+            if (images := self._images) is not None:
+                prompt += images.message_tokens + images.opening_tokens
             if prompt + answer > max_model_len:
+                given = "a prompt of" if images else "--input-len"
                 raise HeadcountError(
-                    f"--input-len {prompt:,} with --output-len {answer:,} takes more than max_model_len "
+                    f"{given} {prompt:,} with --output-len {answer:,} takes more than max_model_len "
                     f"{max_model_len:,}; raise --max-model-len or shorten them"
                 )
-            made = changed(single_turn_users(think_time_s=think_time_s, **lengths), self.traffic.changes)
-            return with_tenants(made, self.tenants)
-        workload, _ = self.traffic.load(self.workload, self.tenants)
+            users = replace(single_turn_users(think_time_s=think_time_s, **lengths), images=self._images)
+            return with_tenants(changed(users, self.traffic.changes), self.tenants)
+        workload, _ = self.traffic.load(self.workload, self.tenants, model=self.model)
         if isinstance(workload, Trace):
             raise HeadcountError(f"--users cannot be set for a trace: '{self.workload}' brings its own arrivals")
         return workload
@@ -204,7 +211,17 @@ class AskedLoad:
         """A load of fixed lengths with its prefixes, and all that traffic can change of it."""
         clients = changed_clients(self.traffic.changes, load)
         whose = clients if self.tenants is None else of_tenants(clients, self.tenants)
-        return whose.applied(self._with_prefixes(table), self.seed)
+        found = self._with_prefixes(table)
+        if (images := self._images) is not None:
+            found = with_images(found, images, self.load.prefix_len or 0)
+        return whose.applied(found, self.seed)
+
+    @property
+    def _images(self) -> ImageUse | None:
+        """Those of requests whose lengths are given, as the model sees them."""
+        images = self.traffic.images(None)
+        assert images is None or self.model is not None, "a question about images has a model"
+        return None if images is None or self.model is None else seen_by(images, self.model)
 
     def _arrivals(self) -> Arrivals:
         arrivals, burstiness = self.load.arrivals, self.load.burstiness
@@ -215,6 +232,10 @@ class AskedLoad:
         return read_arrivals(arrivals)
 
     def _trace_table(self, source: Source) -> tuple[RequestTable, str, tuple[str, ...]]:
+        if self.traffic.images(None) is not None:
+            raise HeadcountError(
+                "images are simulated with users or with given lengths, not with a trace; leave them out"
+            )
         block, count = self.traffic.trace_block_size, self.load.num_requests
         workload = load_workload(source, trace_block_size=block, num_requests=count)
         if isinstance(workload, Population):

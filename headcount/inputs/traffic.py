@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from files.errors import HeadcountError
+from files.names import shortened
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.traffic import TRAFFIC_CHANGES, TrafficChange, TrafficChanges, read_traffic
-from simulator.engines.values import Duration, FilePath, Number, Switch, Text, TokenCount
+from kvcache.shape.architecture import Architecture
+from kvcache.shape.images import check_size
+from simulator.engines.values import Duration, FilePath, Number, Switch, Text, TokenCount, WholeNumber
+from simulator.engines.vllm.images import seen_by
 from workloads.clients import Clients
+from workloads.images import MOST_IMAGES, ImageUse
 from workloads.load import load_workload, usual_think_time_s
 from workloads.populations.population import Population
 from workloads.tenants import Given, read_tenants
@@ -36,6 +41,22 @@ def with_tenants(load: Load, given: Given | None) -> Load:
     if isinstance(load, Population):
         return replace(load, clients=replace(load.clients, tenants=read_tenants(given)))
     return replace(load, clients=of_tenants(load.clients, given))
+
+
+def with_images_of(population: Population, model: Architecture) -> Population:
+    """The users with images that this model sees. Raises HeadcountError where it sees none, or no rule is known."""
+    return population if population.images is None else replace(population, images=seen_by(population.images, model))
+
+
+def read_size(text: str) -> tuple[int, int]:
+    """Width and height in pixels, of `1280x960`. Raises HeadcountError for what is no size."""
+    width, _, height = text.strip().lower().replace("×", "x").partition("x")
+    try:
+        sides = int(width), int(height)
+    except ValueError:
+        raise HeadcountError(f"'{shortened(text)}' is no image size; give width x height in pixels: 1280x960") from None
+    check_size(*sides)
+    return sides
 
 
 def of_tenants(clients: Clients, given: Given) -> Clients:
@@ -93,6 +114,17 @@ class TrafficInput(Inputs, heading="Traffic"):
         "Changes to the workload: context=x2 (or 8K), output=600, turns=x2, think-time=30s, system-prompt=4K, "
         "long-prompts=10%:32K. Separate several by commas.",
     )
+    images_per_request: int | None = given(
+        WholeNumber(0, MOST_IMAGES), "Images at the beginning of each message.", default_text="the workload's"
+    )
+    images_per_conversation: int | None = given(
+        WholeNumber(0, MOST_IMAGES),
+        "Images at the beginning of each conversation's first message.",
+        default_text="the workload's",
+    )
+    image_size: str | None = given(
+        Text("WIDTHxHEIGHT"), "Pixels of each image, such as 1280x960.", default_text="the workload's"
+    )
     patience: str | None = given(
         Text("TIME"), "Mean time that users wait for the first token before they give up.", default_text="forever"
     )
@@ -135,12 +167,41 @@ class TrafficInput(Inputs, heading="Traffic"):
         """The workload with its changes, in a line."""
         return ", ".join([str(workload), *(f"{name} {amount}" for name, amount in self.changes.items())])
 
-    def load(self, workload: Source, tenants: Given | None = None) -> tuple[Population | Trace, float]:
-        """With the asked think time and traffic, and the mean think time; a trace takes the chat preset's."""
+    def images(self, own: ImageUse | None) -> ImageUse | None:
+        """A workload's images with what is asked for of them; None where there are none.
+
+        Raises HeadcountError for images without a size, or a size without images.
+        """
+        asked = self.images_per_request, self.images_per_conversation
+        given = (own.per_request, own.per_conversation) if own else (0, 0)
+        request, conversation = (had if count is None else count for count, had in zip(asked, given, strict=True))
+        size = self.image_size
+        if not request and not conversation:
+            if size is not None and own is None:
+                raise HeadcountError(
+                    "--image-size needs images; give --images-per-request or --images-per-conversation"
+                )
+            return None
+        if size is None and own is None:
+            raise HeadcountError("images have no size; give --image-size, such as 1280x960")
+        width, height = read_size(size) if size is not None else (own.width, own.height) if own else (1, 1)
+        return ImageUse(width=width, height=height, per_request=request, per_conversation=conversation)
+
+    def load(
+        self, workload: Source, tenants: Given | None = None, *, model: Architecture | None = None
+    ) -> tuple[Population | Trace, float]:
+        """With the asked think time and traffic, and the mean think time; a trace takes the chat preset's.
+
+        Images have tokens where the `model` that sees them is known.
+        """
         found = load_workload(self.source(workload) or workload, trace_block_size=self.trace_block_size)
         if isinstance(found, Population):
+            found = replace(found, images=self.images(found.images))
+            found = found if model is None else with_images_of(found, model)
             found = found if self.think_time_s is None else found.with_think_time(self.think_time_s)
             found = with_tenants(changed(found, self.changes), tenants)
             return found, found.think_time_s.mean()
+        if self.images(None) is not None:
+            raise HeadcountError("images are simulated with users of a population, not with a trace; leave them out")
         mean_s = self.think_time_s if self.think_time_s is not None else usual_think_time_s()
         return with_tenants(changed_trace(found, self.changes), tenants), mean_s

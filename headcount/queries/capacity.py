@@ -216,7 +216,7 @@ def capacity(
         check_router(routing.router)
     run.check()
     asked, progress = prices.on(engine.on(model, gpu)), run.progress
-    found, mean_s = traffic.load(workload, routing.tenants)
+    found, mean_s = traffic.load(workload, routing.tenants, model=asked.architecture)
     wanted = CapacityQuestion(
         architecture=asked.architecture,
         gpu=asked.gpu,

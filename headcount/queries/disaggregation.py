@@ -89,7 +89,7 @@ def disaggregated_capacity(
     disaggregated = asked_disaggregated(asked, pools, link)
     assert disaggregated is not None, "pools were asked for"
     check_router(router or DEFAULT_ROUTER)
-    found, mean_s = traffic.load(workload)
+    found, mean_s = traffic.load(workload, model=asked.architecture)
     question = CapacityQuestion(
         architecture=asked.architecture, gpu=asked.gpu, gpus=(disaggregated.gpus,), workload=found, think_time_s=mean_s,
         slo=slo.found(workload), args=asked.args, router=router, precision=search.precision,

@@ -24,7 +24,7 @@ ERROR: Final = "±25 % on H100 and B200, other GPUs not compared"
 _MEMORY, _COMPUTE, _REST = 0.84, 1.32, 0.48
 SHARES_OF_TDP: Final[Mapping[str, float]] = MappingProxyType(
     dict.fromkeys((causes.WEIGHTS_READ, causes.KV_READ, causes.ACTIVATIONS), _MEMORY)
-    | dict.fromkeys((causes.COMPUTE, causes.ADAPTERS), _COMPUTE)
+    | dict.fromkeys((causes.COMPUTE, causes.ADAPTERS, causes.ENCODER), _COMPUTE)
     | dict.fromkeys((causes.COMMUNICATION, causes.FIXED_OVERHEAD, causes.HOST), _REST)
 )
 """What a GPU draws while a step waits for each of its causes, at most the TDP in sum. Fitted on the ML.ENERGY

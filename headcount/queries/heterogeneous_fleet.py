@@ -102,7 +102,7 @@ def fleet(
     pools = dict(sorted(pools.items(), key=lambda pool: find_gpu(pool[0]).name))  # engines have ids in this order
     prices.check(*pools)
     asked = [prices.at(engine.on(model, gpu)) for gpu in pools]
-    found, mean_s = traffic.load(workload)
+    found, mean_s = traffic.load(workload, model=asked[0].architecture)
     questions = [
         CapacityQuestion(
             architecture=each.architecture, gpu=each.gpu, gpus=(count,), workload=found, think_time_s=mean_s,

@@ -274,7 +274,7 @@ def plan(
     formats = names_of(search.quantization, "quantization"), names_of(search.kv_cache_dtype, "kv_cache_dtype")
     disaggregated = asked_choices(search.pools, link)
     limits = slo.found(workload)
-    found, mean_s = traffic.load(workload)  # last of what is checked: a trace may be long
+    found, mean_s = traffic.load(workload, model=architecture)  # last of what is checked: a trace may be long
     asked = FleetQuestion(
         architecture=architecture,
         offers=offers,

@@ -189,7 +189,7 @@ def simulate(
     replicas = replicas if disaggregated is None else disaggregated.num_decode
     known = replace(known, plans=[plan] if disaggregated is None else disaggregated.plans)
     find_diagnostics(known, strict=strict)
-    whole = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
+    whole = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed, model=asked.architecture)
     limits = None if slo == SLOInput() else slo.found(load.workload)
     if runs < 1 or (runs > 1 and load.workload is not None and load.users is None):
         raise HeadcountError(

@@ -32,7 +32,7 @@ def list_row(summary: PopulationSummary) -> tuple[str, ...]:
         summary.title,
         f"{summary.mean_think_time_s:,.0f} s",
         f"{summary.mean_turns:.1f}",
-        f"{summary.mean_context_tokens:,.0f}",
+        f"{summary.mean_context_tokens:,.0f}{' + images' * ('images' in summary.beside)}",
         f"{summary.mean_output_tokens:,.0f}",
     )
 
@@ -44,7 +44,10 @@ def population_blocks(summary: PopulationSummary) -> Iterator[Block]:
     rows = [_row(part) for part in summary.parts]
     yield Table(columns=("", "mean", "p50", "p95", "given as"), rows=rows, text_columns=(0, 4))
     yield Line()
-    yield Line(f"  prompt and answer together: {summary.mean_context_tokens:,.0f} tokens on average as a turn ends")
+    beside = ", beside images, whose tokens the model decides" if "images" in summary.beside else ""
+    yield Line(
+        f"  prompt and answer together: {summary.mean_context_tokens:,.0f} tokens on average as a turn ends{beside}"
+    )
     for name, table in summary.beside.items():
         yield Line(f"  {name.replace('_', ' ')}: {_given(table)}")
     sources = [part for part in summary.parts if part.source]

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from files.errors import HeadcountError
+from kvcache.shape.image_encoder import ImageEncoder
+from kvcache.shape.images import ImageRule
 from kvcache.shape.layer import Attention, Experts, Indexer, Layer, StateSpace
 from kvcache.shape.tensors import ExtraTensor
 
@@ -69,8 +71,10 @@ class Architecture:
     encoder_pass_bytes: int = 0  # what the encoder's pass over the largest image takes on every rank
     encoder_pass_split_bytes: int = 0  # the same, of what tensor parallelism splits with the encoder
     modalities: tuple[str, ...] = ()  # that the encoder reads, as vLLM limits them per prompt
+    image_rule: ImageRule | None = None  # how its processor turns an image into tokens; None: not known, or none
     vision_split: bool = True  # False: whole on every tensor-parallel rank
     vision_whole: int = 0  # of its parameters, those that are whole on every rank even so
+    image_encoder: ImageEncoder | None = None  # what it computes; None: not known, or none
     num_rotary_tables: int = 1
     rotary_width: int = 0  # columns of each; 0: as wide as a head
     longer_rotary_tables: int = 0  # how many tables' worth of rows linear rope scaling adds

@@ -18,6 +18,7 @@ from simulator.core.state import Arrays
 from simulator.core.vllm.adapter_arrays import adapter_arrays, fill_slots, of_requests
 from simulator.core.vllm.disaggregation.arrays import disaggregated_arrays
 from simulator.core.vllm.host_tier.arrays import fill_tier, num_rows, tier_arrays
+from simulator.core.vllm.image_arrays import encoder_budget, image_arrays
 from simulator.core.vllm.layout import BLOCK, GROUP, KIND, MAX_LANES, SEGMENT
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.vllm.engine import EngineConfig
@@ -83,6 +84,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         plans=np.zeros((engines, plans), layout.PLAN),
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         **adapter_arrays(fleet, adapter_of, fleet.num_legs * table.num_attempts, seqs),
+        **image_arrays(fleet, table),
         **tier_arrays(fleet, table, max(pool.row_blocks for pool in pools)),
         **disaggregated_arrays(fleet, table, router.memory_words(engines)),
         heap=np.zeros(fleet.num_legs * _heap_size(table), layout.HEAP_ENTRY),
@@ -234,8 +236,7 @@ def _groups(pool: _Sizes) -> NDArray[np.void]:
         if group.window is None:
             continue
         values[place]["window"] = min(group.window, 2**30)
-        values[place]["chunked"] = group.chunked
-        values[place]["is_state"] = group.is_state
+        values[place]["chunked"], values[place]["is_state"] = group.chunked, group.is_state
         if not group.is_state:
             most = group.blocks_per_request(engine.max_model_len, engine.max_in_flight_tokens, block_size)
             values[place]["cap"] = most
@@ -272,6 +273,7 @@ def _pools(fleet: Fleet, sizes: list[_Sizes], table: RequestTable) -> NDArray[np
         if of.vllm is not None:
             _fill_vllm(values[place], of, of.vllm)
             fill_tier(values[place], of.vllm, table)
+            values[place]["encoder_budget"] = encoder_budget(of.vllm, table)
         values[place]["role"] = ROLES.index(pool.role)
         values[place]["shortest_step_s"] = of.times.shortest_s * layout.BARELY_LESS
         _fill_times(values[place], of.times)
@@ -315,12 +317,10 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
 
 
 def _fill_times(values: types.Pool, times: StepTimes) -> None:
-    for name in (
-        "window", "ingress_request_s", "ingress_token_s", "ingress_s", "decode_base_s", "context_s", "window_context_s",
-        "prefill_s", "window_prefill_s", "host_base_s", "gap_s", "host_sequence_s", "cold_start_s",
-        "stream_sequence_s", "cold_stalls", "cold_apart_s", "adapter_s", "adapter_load_s", "adapter_read_s",
-    ):  # fmt: skip
-        values[name] = getattr(times, name)
+    """Under the same names."""
+    for name in values.dtype.names:
+        if hasattr(times, name):
+            values[name] = getattr(times, name)
 
 
 def _cursor(log_steps: bool, log_reserve: int, table: RequestTable) -> NDArray[np.void]:

@@ -3,7 +3,7 @@
 from simulator.core.jit import kernel
 from simulator.core.state import Arrays
 from simulator.core.types import Plan
-from simulator.core.vllm import adapters
+from simulator.core.vllm import adapters, encoder
 
 
 @kernel
@@ -75,6 +75,8 @@ def step_time_s(a: Arrays, replica: int, slot: int, shared_s: float) -> float:
         gpu_s = max(gpu_s, a.step_time[pool, 2, plan.tokens])
     if p.max_loras > 0:
         gpu_s += adapters.step_s(a, replica)
+    if p.encoder_budget > 0:
+        gpu_s += encoder.take_step_s(a, replica)
     host_s = max(p.host_base_s + p.host_sequence_s * plan.count, p.stream_sequence_s * plan.count)
     totals.gpu_s += gpu_s
     totals.host_bound_s += max(host_s - gpu_s, 0.0)

@@ -199,6 +199,8 @@ TOTALS = record(
         ("adapters", "f8"),  # LoRA adapters of running requests, at each step
         ("adapter_loads", "f8"),  # into slots of the GPU …
         ("adapter_load_s", "f8"),  # … and the time that steps waited for them
+        ("encoder_s", "f8"),  # of steps, for the images that they encode …
+        ("embeddings", "f8"),  # … and how many embeddings these have
         ("itl_sum_s", "f8"),  # of all gaps between tokens
         ("blocked_s", "f8", (NUM_BLOCK_REASONS,)),
     ]
@@ -275,6 +277,7 @@ POOL = record(
         ("max_loras", "i4"),  # LoRA adapters in a step, 0: the engine has none
         ("max_cpu_loras", "i4"),
         ("idle_adapters_count", "i4"),  # 1: adapters of running requests without tokens in this step count, too
+        ("encoder_budget", "i4"),  # embeddings of images in a step, 0: all prompts are text
         *HOST_TIER,
         # step time: see simulator.latency.tables
         ("ingress_request_s", "f8"),
@@ -296,6 +299,10 @@ POOL = record(
         ("adapter_s", "f8"),  # of a step, for each adapter of running requests
         ("adapter_load_s", "f8"),  # from CPU memory to a slot on the GPU
         ("adapter_read_s", "f8"),  # from disk to CPU memory
+        ("encoder_floor_s", "f8"),  # of a step that encodes images, at least …
+        ("encoder_start_s", "f8"),  # … else this …
+        ("encoder_patch_s", "f8"),  # … for each of their patches …
+        ("encoder_pair_s", "f8"),  # … and each pair of them that attends
     ]
 )
 

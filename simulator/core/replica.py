@@ -23,8 +23,8 @@ from simulator.core.occupancy import account, num_rounds
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
 from simulator.core.state import Arrays
-from simulator.core.types import Replica, Requests, Running
-from simulator.core.vllm import adapters, blocks, decode_fast_forward, ends, scheduler
+from simulator.core.types import Pool, Replica, Requests, Running
+from simulator.core.vllm import adapters, blocks, decode_fast_forward, encoder, ends, scheduler
 from simulator.core.vllm.disaggregation import writing
 from simulator.core.vllm.host_tier import holding, offload
 
@@ -70,6 +70,8 @@ def finish(a: Arrays, replica: int, request: int, now_s: float) -> None:
         offload.end(a, replica, request, 0)
         delivery.log_finished(a, request)
         return
+    if a.pools[a.replicas[replica].pool].encoder_budget > 0:
+        encoder.free(a, replica, request)
     if a.pools[a.replicas[replica].pool].connector > 0:
         req.status = FINISHED
         offload.end(a, replica, request, 0)
@@ -115,6 +117,8 @@ def take_out(a: Arrays, request: int, status: int, now_s: float) -> None:
     if has_entered and a.pools[a.replicas[replica].pool].engine == SGLANG:
         sglang.abort(a, request, status, now_s)
         return
+    if has_entered and a.pools[a.replicas[replica].pool].encoder_budget > 0:
+        encoder.free(a, replica, request)
     if req.status == RUNNING:
         if req.quiet_since > 0:
             decode_fast_forward.wake(a, replica, CALENDAR_STEPS)
@@ -134,6 +138,15 @@ def take_out(a: Arrays, request: int, status: int, now_s: float) -> None:
         blocks.release(a, replica, request)
     views.note_ended(a, request)
     delivery.end(a, request, status, now_s)
+
+
+@kernel
+def gets_nothing(a: Arrays, p: Pool, replica: int, request: int, sampled: int) -> bool:
+    """Whether a step gives a request no token, or turned out to be one too many; images that it computed are let go."""
+    has_ended = a.requests[request].status >= FINISHED
+    if p.encoder_budget > 0 and not has_ended and a.images_of[request].num_held > 0:
+        encoder.free_computed(a, replica, request)
+    return bool(sampled == 0 or has_ended)
 
 
 @kernel
@@ -163,7 +176,7 @@ def complete(a: Arrays, replica: int, now_s: float) -> int:
         stale = req.stale > 0
         if stale:
             req.stale -= entry.tokens
-        if entry.sampled == 0 or req.status >= FINISHED:  # a step that turned out to be one too many
+        if gets_nothing(a, p, replica, request, entry.sampled):
             continue
         if stale and p.drops_stale == 1:
             continue

@@ -76,6 +76,12 @@ class ArrayFields(NamedTuple):
     adapters: NDArray[np.void]  # [R, adapters]
     adapter_states: NDArray[np.void]  # [R]
     idle_adapters: NDArray[np.int32]  # [R, S], of running requests without tokens in this step, where they do not count
+    images: NDArray[np.void]  # of all prompts, none where all are text, as of the next five
+    images_of: NDArray[np.void]  # [attempts * n]
+    image_flags: NDArray[np.int8]  # by attempt, of each of its images
+    planned_images: NDArray[np.int32]  # [R, images of a request, 2], of the request that is looked at
+    encoders: NDArray[np.void]  # [R]
+    encoder_cache: NDArray[np.void]  # [R, most images that fit]
     tiers: NDArray[np.void]  # [R]; what follows is empty without host tiers
     caches: NDArray[np.void]  # [R], or [1]: a store that all engines share; C below
     offloads: NDArray[np.void]  # [attempts * n]

@@ -22,6 +22,7 @@ COMPUTE = "compute"
 COMMUNICATION = "communication"
 FIXED_OVERHEAD = "fixed_overhead"  # kernel starts, glue, the launch floor of steps with prefill
 ADAPTERS = "adapters"  # LoRA; only of servers with adapters
+ENCODER = "image_encoder"  # of images; only of servers that get any
 HOST = "host"  # scheduling, input preparation: what the GPU waits for
 ERROR_SEQUENCES = 16  # running at once, at which an error is stated; it grows or not from FEWEST to MOST of them
 FEWEST_SEQUENCES, MOST_SEQUENCES = 4, 256  # of the runs that show it
@@ -168,6 +169,7 @@ class AverageStep:
     prefill_work: float = 0.0
     window_prefill_work: float = 0.0
     adapters: float = 0.0
+    encoder_s: float = 0.0
     prefill_share: float = 0.0
 
 
@@ -192,6 +194,9 @@ def ranged_sums(step: AverageStep) -> dict[str, float]:
     return found | {"prefill_tokens": step_with_prefill(step).prefill_tokens}
 
 
+_OF_PREFILL = ("prefill_tokens", "prefill_work", "window_prefill_work", "encoder_s")
+
+
 def steps_outside(model: LatencyModel, step: AverageStep) -> tuple[str, ...]:
     """Which of an average step's sums lie outside what the latency profile was fitted on, one sentence each."""
     values = ranged_sums(step)
@@ -206,14 +211,14 @@ def steps_outside(model: LatencyModel, step: AverageStep) -> tuple[str, ...]:
 def step_with_prefill(step: AverageStep) -> AverageStep:
     """The average step among those that hold prefill."""
     share = step.prefill_share or 1.0
-    prefill = {name: getattr(step, name) / share for name in ("prefill_tokens", "prefill_work", "window_prefill_work")}
+    prefill = {name: getattr(step, name) / share for name in _OF_PREFILL}
     tokens = step.tokens - step.prefill_tokens + prefill["prefill_tokens"]
     return replace(step, tokens=tokens, prefill_share=1.0, **prefill)
 
 
 def step_without_prefill(step: AverageStep) -> AverageStep:
     """What the average step would be without prefill."""
-    none = dict.fromkeys(("prefill_tokens", "prefill_work", "window_prefill_work", "prefill_share"), 0.0)
+    none = dict.fromkeys((*_OF_PREFILL, "prefill_share"), 0.0)
     return replace(step, tokens=max(step.tokens - step.prefill_tokens, 0.0), **none)
 
 
@@ -247,11 +252,14 @@ def _one_kind(model: LatencyModel, step: AverageStep, tokens: float, prefill_wei
     seconds[model.context_cause] += times.window_context_s * step.window_context
     if times.adapter_s:
         seconds[ADAPTERS] = seconds.get(ADAPTERS, 0.0) + times.adapter_s * step.adapters
+    if step.encoder_s and prefill_weight is not None:
+        seconds[ENCODER] = step.encoder_s / prefill_weight
     seconds[FIXED_OVERHEAD] += times.decode_base_s if step.decode_context > 0 else 0.0
     if prefill_weight is not None:
         work_s = times.prefill_s * step.prefill_work + times.window_prefill_s * step.window_prefill_work
         seconds[COMPUTE] += work_s / prefill_weight + _at(times.prefill, tokens) - _at(times.decode, tokens)
-        seconds[FIXED_OVERHEAD] += max(_at(times.floor, tokens) - sum(seconds.values()), 0.0)
+        own_s = sum(seconds.values()) - seconds.get(ENCODER, 0.0)
+        seconds[FIXED_OVERHEAD] += max(_at(times.floor, tokens) - own_s, 0.0)
     host_s = float(times.host_s(step.sequences))
     seconds[HOST] += max(host_s - sum(seconds.values()), 0.0) + times.gap_s
     return seconds

@@ -28,6 +28,8 @@ class StepTimes:
     GPU time = decode[m] or prefill[m] + shared[M] + sampling[s] + context_s · Σ context of decodes
     + prefill_s · Σ positions attended to by prefill chunks (+ the same capped at `window` tokens)
     + decode_base_s if anything decodes; at least floor[m] where the step holds prefill; + adapter_s · LoRA adapters.
+    Where it encodes images: + encoder_start_s + encoder_patch_s · their patches + encoder_pair_s · pairs of these that
+    attend, one to the other.
     Step time = max(GPU time, host_base_s + host_sequence_s · n, stream_sequence_s · n) + gap_s. Of a replica's steps,
     `cold_stalls` take cold_start_s more.
     """
@@ -50,6 +52,10 @@ class StepTimes:
     adapter_s: float = 0.0  # for each LoRA adapter of running requests; the others' part is in the tables
     adapter_load_s: float = 0.0  # of one that a step waits for, from CPU memory …
     adapter_read_s: float = 0.0  # … and from disk before that
+    encoder_floor_s: float = 0.0  # of a step that encodes images, at least …
+    encoder_start_s: float = 0.0  # … else this …
+    encoder_patch_s: float = 0.0  # … for each of their patches …
+    encoder_pair_s: float = 0.0  # … and each pair of patches of which one attends to the other
     cold_start_s: float = 0.0  # kernels are compiled or loaded when first used; 0 for a server that was warmed up
     cold_stalls: int = 1  # steps that take so much longer: the first, then some with prompts …
     cold_apart_s: float = 0.0  # … that begin so long after one another
@@ -100,7 +106,7 @@ class StepTimes:
         gpu_s += self.decode_base_s if sums.decode_context > 0 else 0.0
         if sums.prefill_tokens > 0:
             gpu_s = max(gpu_s, float(self.floor[sums.tokens]))
-        gpu_s += self.adapter_s * sums.adapters
+        gpu_s += self.adapter_s * sums.adapters + sums.encoder_s
         return max(gpu_s, float(self.host_s(sums.sequences))) + self.gap_s
 
     def host_s(self, sequences: float | FloatArray) -> FloatArray:
@@ -126,6 +132,8 @@ class StepTimes:
         gpu_s = np.maximum(gpu_s, np.where(holds_prefill, self.floor[tokens], 0.0))
         if self.adapter_s:
             gpu_s += self.adapter_s * sums["adapters"]
+        if "encoder_s" in sums:
+            gpu_s += sums["encoder_s"]
         return np.asarray(np.maximum(gpu_s, self.host_s(sums["sequences"])) + self.gap_s)
 
 
@@ -146,6 +154,7 @@ class BatchSums:
     prefill_work: float = 0.0
     window_prefill_work: float = 0.0
     adapters: int = 0  # LoRA adapters of running requests
+    encoder_s: float = 0.0  # for the images that are encoded
 
     def add(self, *, start: int, end: int, is_sampled: bool, is_decode: bool, window: int) -> None:
         """Add a sequence that computes positions [start, end): a decode, drafts included, or a prefill chunk."""

@@ -31,13 +31,15 @@ CAUSE_NAMES = {
     causes_of.COMPUTE: "compute",
     causes_of.COMMUNICATION: "communication",
     causes_of.FIXED_OVERHEAD: "kernel overhead",
+    causes_of.ENCODER: "image encoder",
     causes_of.ADAPTERS: ADAPTER_KERNELS,
     causes_of.HOST: "host",
 }
 """Why a step takes time; reads and traffic are memory bandwidth."""
 
 _GROWS_WITH_TOKENS = {
-    CAUSE_NAMES[cause] for cause in (causes_of.ACTIVATIONS, causes_of.COMPUTE, causes_of.COMMUNICATION)
+    CAUSE_NAMES[cause]
+    for cause in (causes_of.ACTIVATIONS, causes_of.COMPUTE, causes_of.COMMUNICATION, causes_of.ENCODER)
 }
 _GROWS_WITH_LOAD = {*_GROWS_WITH_TOKENS, CAUSE_NAMES[causes_of.KV_READ]}  # of a step that only decodes
 
@@ -99,7 +101,7 @@ def step_cause(latency: LatencyModel, step: AverageStep, limit: str, times: floa
     decode = _named(breakdown(latency, step_without_prefill(step)))
     fixed = {name: decode[name] for name in decode if name not in _GROWS_WITH_LOAD}
     growing = {name: decode[name] for name in decode if name in _GROWS_WITH_LOAD}
-    growing |= {f"prefill {name}": max(seconds[name] - decode[name], 0.0) for name in seconds}
+    growing |= {f"prefill {name}": max(seconds[name] - decode.get(name, 0.0), 0.0) for name in seconds}
     grown_s = times * sum(seconds.values()) - sum(fixed.values())
     factor = max(grown_s / (sum(growing.values()) or 1.0), 1.0)
     causes = fixed | {name: factor * value for name, value in growing.items()}

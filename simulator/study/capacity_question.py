@@ -10,7 +10,7 @@ from simulator.engines.engines import AnyArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.fleet.flow_control import read_flow_control
 from simulator.fleet.router import RouterFactory
-from simulator.simulation import check_lengths
+from simulator.simulation import check_images, check_lengths
 from simulator.study.capacity import PRECISION, Capacity, enough
 from simulator.study.loads import HOUR_S, MIN_HORIZON_S, Load, TraceLoad, UserLoad, fitting_trace
 from simulator.study.slo import SLO
@@ -74,4 +74,8 @@ class CapacityQuestion:
             check_lengths(shortest, trace.table)
             return TraceLoad(trace=trace, think_time_s=self.think_time_s, seed=self.seed, min_horizon_s=length_s)
         most = min(plan.engine.max_model_len for plan in plans)
+        if self.workload.images is not None:
+            drawn = self.workload.draw(1, 1, self.seed, most)
+            for plan in plans:
+                check_images(plan.engine, drawn)
         return UserLoad(population=self.workload, max_model_len=most, seed=self.seed, min_horizon_s=length_s)

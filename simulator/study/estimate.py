@@ -370,6 +370,7 @@ class _Engine:
             window_context=steps.decodes * self.mean.window_context,
             prefill_tokens=arrivals * new,
             prefill_work=arrivals * work,
+            encoder_s=arrivals * steps.encoder_s,
             prefill_share=-math.expm1(-arrivals),
         )
 

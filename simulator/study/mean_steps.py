@@ -22,6 +22,7 @@ class Steps:
     prefill_s: FloatArray  # by how much prefill lengthens steps, over all its chunks
     chunks: FloatArray  # steps that the prefill takes part in
     share: FloatArray  # of a step's token budget, above 1 in several chunks
+    encoder_s: float = 0.0  # of `prefill_s`, on average, for images
 
 
 def mean_engine(engine: EngineConfig | SGLangConfig) -> EngineConfig:
@@ -65,6 +66,7 @@ class MeanSteps:
         adapters = self.config.adapters
         self._adapter_shares = np.zeros(0) if adapters is None else adapters.shares
         self._max_loras = 0 if adapters is None else adapters.max_loras
+        self._images = traffic.images
         self._scheduled_per_step = 1 + self.config.num_speculative_tokens
 
     def _mean_and_variance(self, values: FloatArray) -> tuple[float, float]:
@@ -113,15 +115,26 @@ class MeanSteps:
         in_chunks_s = whole * (full_s - without_s)
         in_chunks_s += self.times.prefill_s * work + self.times.window_prefill_s * window_work
         step_s = first_s + (each - low) * (second_s - first_s)
+        encoder_s = self._encoder_s(end - new, rows)
         return Steps(
             decodes=decodes,
             step_s=step_s,
             token_s=step_s / self._tokens_per_step,
             growth_s=(second_s - first_s) / self.stages / self._tokens_per_step,
-            prefill_s=np.maximum(prefill_s + np.where(is_short, 0.0, in_chunks_s), 0.0),
+            prefill_s=np.maximum(prefill_s + np.where(is_short, 0.0, in_chunks_s), 0.0) + encoder_s,
+            encoder_s=float(encoder_s.mean()),
             chunks=whole + (rest > 0),
             share=new / budget,
         )
+
+    def _encoder_s(self, cached: IntArray, rows: Rows) -> FloatArray:
+        """For the images that a prompt has behind its cached tokens, all of them in one pass."""
+        if self._images is None:
+            return np.zeros(len(cached))
+        images, times = self._images.num_behind(cached, rows), self.times
+        each_s = self._images.patches * times.encoder_patch_s + self._images.pairs * times.encoder_pair_s
+        together_s = np.maximum(times.encoder_start_s + images * each_s, times.encoder_floor_s)
+        return np.where(images > 0, together_s, 0.0)
 
     def _chunk(self, decodes: int) -> int:
         """The longest chunk of prefill beside so many decodes."""

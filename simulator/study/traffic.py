@@ -45,6 +45,19 @@ class Cache:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class SeenImages:
+    """The images of a path's prompts, all of one size."""
+
+    ends: IntArray  # [rows, images] token positions, in order; 0 where a prompt has fewer
+    patches: int  # of one
+    pairs: float  # of these, one of which attends to the other
+
+    def num_behind(self, tokens: IntArray, rows: Rows) -> IntArray:
+        """Of each of the rows, how many end behind so many tokens."""
+        return np.asarray((self.ends[rows] > tokens[:, None]).sum(axis=1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Traffic:
     """A path of requests in their order of arrival at one engine of several; lengths in tokens."""
 
@@ -59,12 +72,14 @@ class Traffic:
     dispersion: FloatArray  # variance over mean of arrivals in windows of _DISPERSION_WINDOWS
     patience_s: FloatArray  # of each request's client, to the first token
     library: Library  # of all clients: when it gives up an answer and tries again
+    images: SeenImages | None = None
 
     def first(self, rows: int) -> "Traffic":
         """The beginning of the path."""
         by_row = ("gap", "prompt", "output", "uniform", "normal", "patience_s")
         shorter = {name: getattr(self, name)[:rows] for name in by_row}
-        return replace(self, **shorter, cache=replace(self.cache, tokens=self.cache.tokens[:, :rows]))
+        images = self.images and replace(self.images, ends=self.images.ends[:rows])
+        return replace(self, **shorter, cache=replace(self.cache, tokens=self.cache.tokens[:, :rows]), images=images)
 
     def in_role(self, role: str | None) -> "Traffic":
         """What comes to a prefill engine ends with its first token; a decode engine has every prompt as if cached."""
@@ -122,7 +137,21 @@ def _of_users(load: UserLoad, engines: int, caches: int) -> Traffic:
         dispersion=np.ones(len(_DISPERSION_WINDOWS)),
         patience_s=_patience_s(load.population.clients, rng),
         library=load.population.clients.library,
+        images=_images(table, rows),
     )
+
+
+def _images(table: RequestTable, rows: IntArray) -> SeenImages | None:
+    """Of these rows; None where all prompts are text."""
+    found = table.images
+    if found is None:
+        return None
+    (shape,) = found.shapes
+    place = np.arange(max(found.most, 1))
+    has = place < found.num[rows][:, None]
+    at = np.where(has, found.start[rows][:, None] + place, 0)
+    ends = np.where(has, found.offset[at] + shape.length, 0).astype(np.int64)
+    return SeenImages(ends=ends, patches=shape.patches, pairs=float(shape.patches) * shape.attended)
 
 
 @lru_cache(maxsize=4)

@@ -25,11 +25,13 @@ from conformance.cases.scheduler_cases import (
     TWENTY,
     WATERMARK_ALONE,
     SchedulerCase,
+    images_case,
     random_case,
     states_case,
 )
 from conformance.our_steps import core_steps, readable_steps
 from conformance.reference.vllm import kv_cache_manager, scheduler, states
+from conformance.reference.vllm.encoder import Encoder, EncoderCacheManager
 from conformance.reference.vllm.kv_cache_manager import KVCacheManager
 from conformance.reference.vllm.scheduler import Scheduler
 from conformance.reference.vllm.states import tokens_up_to_state
@@ -240,6 +242,32 @@ def test_a_scheduler_that_keeps_states_otherwise_is_seen_within_60_cases(
     pytest.fail("no case differs")
 
 
+IMAGE_MUTANTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
+    "an image is never found in the cache": (EncoderCacheManager, "check_and_update_cache", lambda *_: False),
+    "the budget does not count": (EncoderCacheManager, "can_allocate", lambda *_: True),
+    "embeddings are kept until the request ends": (EncoderCacheManager, "free_computed", lambda *_: None),
+    "a preempted request gives no budget back": (Encoder, "unschedule", lambda *_: None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", IMAGE_MUTANTS)
+def test_a_scheduler_that_encodes_otherwise_is_seen_within_200_cases(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, name, wrong = IMAGE_MUTANTS[mutant]
+    for number in range(200):
+        case = images_case(8, number)
+        steps = readable_steps(case)
+        with monkeypatch.context() as mutated:
+            mutated.setattr(target, name, wrong)
+            try:
+                if readable_steps(case) != steps:
+                    return
+            except (AssertionError, StopIteration, KeyError):  # its own bookkeeping breaks
+                return
+    pytest.fail("no case differs")
+
+
 PLANTED = [
     "scheduled",
     "order",
@@ -296,9 +324,17 @@ def change(steps: list[dict[str, Any]], planted: str) -> None:
 @pytest.mark.parametrize("number", range(20))
 def test_the_readable_scheduler_decides_as_the_compiled_core(number: int, about: str) -> None:
     case = CASES[about](7, number)
-    readable = [{name: value for name, value in step.items() if name != "resumed"} for step in readable_steps(case)]
+    alone = ("resumed", "encoded")  # the core does not tell
+    readable = [{name: value for name, value in step.items() if name not in alone} for step in readable_steps(case)]
     core = core_steps(case)
     assert readable[: len(core)] == core  # a stalled core ends, the readable scheduler waits for the next arrival
+
+
+def test_a_request_that_computes_nothing_refers_to_no_image() -> None:
+    """The readable scheduler once let it: between two chunks, an image that it was within could not go."""
+    case = images_case(11, 133)
+    slots = [step["free_slots"] for step in readable_steps(case)]
+    assert slots == [step["free_slots"] for step in core_steps(case)]
 
 
 def test_an_interpreter_without_vllm_is_one_clear_error(tmp_path: Path) -> None:

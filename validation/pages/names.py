@@ -19,6 +19,7 @@ from workloads.arrivals import PROCESSES
 from workloads.clients import Library
 from workloads.demand import CHAINS, LINKS
 from workloads.distributions import KINDS
+from workloads.images import ImagesTable
 from workloads.load import load_preset, preset_names
 from workloads.populations.at_limit import AtLimit
 from workloads.populations.summary import population_summary
@@ -39,6 +40,7 @@ def workload_tables() -> Tables:
         "client": _client,
         "tenant": partial(_by_hand, TenantTable, "[tenants.NAME]"),
         "at-limit": partial(_by_hand, AtLimit, "[at_limit]"),
+        "images": partial(_by_hand, ImagesTable, "[images]"),
         "slos": _slos,
     }
 

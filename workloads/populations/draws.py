@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from workloads.distributions import Distribution, size_biased_quantile, token_counts
+from workloads.images import ImageUse
 from workloads.populations.at_limit import AtLimit
 from workloads.populations.counts import Counts, counts_by_row, met_turns, whole_turns
 from workloads.populations.retrieval import Retrieval
@@ -50,6 +51,12 @@ class Behaviour(Protocol):
     def at_limit(self) -> AtLimit: ...
     @property
     def is_appended_to(self) -> bool: ...
+    @property
+    def opening_tokens(self) -> int: ...
+    @property
+    def message_image_tokens(self) -> int: ...
+    @property
+    def images(self) -> ImageUse | None: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,7 +84,7 @@ class Draws:
     num_users: int
     seed: int
     room: int
-    """Beside the system prompt, in tokens."""
+    """Beside what conversations begin with, in tokens."""
 
     def _by_turn(self, stream: _Stream, turns: range) -> FloatArray:
         purpose, index = stream
@@ -109,7 +116,7 @@ class Draws:
             counts_by_row(counts, distribution, (self.seed, stream[0], numbers, *stream[1]), how_many)
             for stream, (counts, distribution) in zip(streams, wanted, strict=False)
         )
-        tokens: Any = 0
+        tokens: Any = population.message_image_tokens
         lost, thinking, chunks = _NONE, _NONE, np.empty((0, 0, 0), np.int64)
         retrieved, share = population.retrieved, population.thinking_share
         if retrieved is not None:
@@ -117,12 +124,12 @@ class Draws:
             tokens = (counts * retrieved.chunk_tokens).astype(np.int32)
             lost = _NONE if retrieved.in_history else tokens
             chunks = self._chunks(retrieved, counts, numbers) if has_chunks else chunks
-        if not population.is_appended_to:  # else they are as they are taken
+        if population.message_image_tokens or not population.is_appended_to:  # else they are as they are taken
             user, output = fitted(user, output, self.room - tokens)
         if share is not None:
             thinking = thinking_tokens(share.quantile(self._by_turn(streams[4], numbers)), output)
             lost = lost + thinking if lost.size else thinking
-        added = user if retrieved is None else user + tokens
+        added = user if retrieved is None and not population.message_image_tokens else user + tokens
         return Turns(added=added, output=output, num_turns=num_turns, thinking=thinking, lost=lost, chunks=chunks)
 
     def _chunks(self, retrieved: Retrieval, counts: IntArray, numbers: range) -> IntArray:
@@ -229,7 +236,7 @@ class Talk:
         """
         num_turns, num_users = turns.added.shape
         population = draws.population
-        columns = 5 if population.at_limit.goes_on else 3 if population.is_appended_to else 4
+        columns = 5 if population.at_limit.goes_on else 3 if population.is_appended_to and not population.images else 4
         rows = np.zeros((columns, num_users, num_turns), np.int32)
         self._take(turns, how_many, draws, rows)
         return rows
@@ -237,7 +244,7 @@ class Talk:
     def _take(self, turns: Turns, how_many: Int32Array, draws: Draws, rows: Int32Array) -> None:
         from workloads.populations.kernels import take_turns, take_turns_on  # noqa: PLC0415  the compiler
 
-        what = (turns.added, turns.output, turns.num_turns, turns.lost), draws.population.system_prompt_tokens, rows
+        what = (turns.added, turns.output, turns.num_turns, turns.lost), draws.population.opening_tokens, rows
         at_limit = draws.population.at_limit
         if not at_limit.goes_on:
             take_turns(self.history, self.turns_left, self.conversation, how_many, draws.room, *what)

@@ -51,7 +51,7 @@ def equilibrium(population: Population, max_model_len: int) -> Equilibrium:
     """
     population.check_room(max_model_len)
     population = population.within(max_model_len)
-    system = population.system_prompt_tokens
+    system = population.opening_tokens
     one, survival = _one_turn(population, population.room(max_model_len)), _survival(population)
     opening = np.ones_like(one.share)
     for _ in range(_MOST_ROUNDS):
@@ -177,11 +177,12 @@ def _cases(population: Population, room: int) -> _Cases:
     ]  # fmt: skip
     asked_user, asked_output, retrieved, thinks = (part.ravel() for part in np.meshgrid(*axes, indexing="ij"))
     weight = np.multiply.outer(np.outer(width, width), np.outer(chunk_weight, share_weight)).ravel()
-    user, output = fitted(asked_user, asked_output, room - retrieved)
+    images = population.message_image_tokens
+    user, output = fitted(asked_user, asked_output, room - retrieved - images)
     stays = population.retrieved is None or population.retrieved.in_history
     return _Cases(
         weight=weight,
-        added=user + retrieved,
+        added=user + retrieved + images,
         output=output,
         lost=thinking_tokens(thinks, output) + (0 if stays else retrieved),
         is_shortened=user < asked_user,

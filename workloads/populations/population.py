@@ -12,6 +12,7 @@ from files.limits import check_limit, how_to_raise, limits
 from files.reading import InputError
 from workloads.clients import WAIT_FOR_EVER, Clients
 from workloads.distributions import Distribution, Exponential, Fixed, RoundedUp, size_biased_quantile
+from workloads.images import ImageUse
 from workloads.populations.at_limit import BEGINS_ANEW, END, OPENS, SUMMARY, AtLimit
 from workloads.populations.counts import LONGEST_MET
 from workloads.populations.draws import Draws, Talk, Turns
@@ -51,6 +52,8 @@ class Population:
     retrieved: Retrieval | None = None
     thinking_share: Distribution | None = None
     """Of an answer's tokens, from 0 to 1: they are generated first, and are in no later prompt."""
+    images: ImageUse | None = None
+    """Before the text of messages; their tokens are a part of the prompt once the model is known."""
     at_limit: AtLimit = END
     clients: Clients = WAIT_FOR_EVER
     asked_context: AskedContext | None = None
@@ -68,12 +71,40 @@ class Population:
                 f"workload '{self.name}' has no system prompt that a tenant's own could replace; give it one of the "
                 "tokens that the other tenants have"
             )
+        self._check_images()
         longest = size_biased_quantile(RoundedUp(inner=self.turns), np.array([LONGEST_MET]))[0]
         if longest > limits().turns:
             raise InputError(
                 f"workload '{self.name}': turns: a conversation may have {longest:,.0f} turns; give turns a maximum "
                 f"of at most {limits().turns:,.0f} {how_to_raise('turns')}"
             )
+
+    def _check_images(self) -> None:
+        """Raise InputError for what would move images from where they were first."""
+        tenants = self.clients.tenants
+        for moves, what, remedy in (
+            (self.retrieved is not None, "retrieved passages", "leave [retrieved] out"),
+            (self.at_limit.goes_on, "conversations that go on beyond the longest context", "leave at_limit out"),
+            (
+                tenants is not None and bool(tenants.longest_system_prompt),
+                "tenants with system prompts of their own",
+                "leave system_prompt_tokens out",
+            ),
+        ):
+            if moves and self.images is not None:
+                raise InputError(
+                    f"workload '{self.name}': images are not simulated with {what}; {remedy}, or the images"
+                )
+
+    @property
+    def opening_tokens(self) -> int:
+        """That every prompt of a conversation begins with: the system prompt, and the images of its first message."""
+        return self.system_prompt_tokens + (self.images.opening_tokens if self.images else 0)
+
+    @property
+    def message_image_tokens(self) -> int:
+        """Of the images at the beginning of each message."""
+        return self.images.message_tokens if self.images else 0
 
     def draw(
         self,
@@ -153,6 +184,8 @@ class Population:
                 turns_before=start,
                 what=what,
             )
+            if self.images is not None:
+                found = replace(found, images=self.images, message_at=self.opening_tokens + more[0])
             if not self.is_appended_to:
                 found = replace(found, **self._contents(found, more[0], turns, leading))
                 leading = None if found.leading is None else found.leading[:, -1]
@@ -210,13 +243,19 @@ class Population:
             if value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1")
         check_limit("requests", num_users * turns_per_user, f"requests of {num_users:,} users")
+        if self.images is not None and self.images.shape is None:
+            raise InputError(
+                f"workload '{self.name}' has images, and only a model tells how many tokens they become; ask about a "
+                "model (headcount capacity, simulate), or take a workload of text"
+            )
         self.check_room(max_model_len)
 
     def check_room(self, max_model_len: int) -> None:
         """Raise InputError unless the system prompt leaves room for a message and an answer."""
-        longest = max_model_len - self.room(max_model_len)
+        longest = max_model_len - self.room(max_model_len) + self.message_image_tokens
         if max_model_len < longest + 2:
             what = "system prompt and a summary have" if self.at_limit.summary_tokens else "system prompt has"
+            what = "system prompt and images have" if self.images else what
             raise InputError(
                 f"max_model_len is {max_model_len:,}; workload '{self.name}' needs at least {longest + 2:,}: "
                 f"its {what} {longest:,} tokens"
@@ -225,7 +264,7 @@ class Population:
     def room(self, max_model_len: int) -> int:
         """Tokens beside the system prompt, the longest where tenants have their own, and beside a summary."""
         own = 0 if self.clients.tenants is None else self.clients.tenants.longest_system_prompt
-        return max_model_len - max(self.system_prompt_tokens, own) - (self.at_limit.summary_tokens or 0)
+        return max_model_len - max(self.opening_tokens, own) - (self.at_limit.summary_tokens or 0)
 
     def served(self, table: RequestTable, seed: int, opens: BoolArray | None = None) -> RequestTable:
         """A draw's table with the clients, their tenants, and these tenants' own system prompts."""

@@ -12,6 +12,7 @@ from files.reading import InputError, shown
 from files.schema import Strict, Tokens, typed
 from workloads.clients import Clients, Library
 from workloads.distributions import LAST_BELOW_1, Distribution, Spec, parse_distribution
+from workloads.images import ImagesTable, ImageUse
 from workloads.populations.at_limit import END, AtLimit
 from workloads.populations.population import Population
 from workloads.populations.retrieval import MOST_DISTINCT, MOST_EXPONENT, Place, Retrieval
@@ -55,6 +56,7 @@ class _Tables(Strict, frozen=True, kw_only=True):
     patience_s: Spec | None = None
     client: Library | None = None
     tenants: Json | None = None
+    images: ImagesTable | None = None
 
 
 _DISTRIBUTIONS: Final = ("turns", "user_tokens", "output_tokens", "think_time_s")
@@ -75,11 +77,21 @@ def population_from_mapping(data: Mapping[str, object], *, name: str, file: Path
         retrieved=tables.retrieved.retrieval(place) if tables.retrieved else None,
         thinking_share=None if tables.thinking_share is None else _share(tables.thinking_share, place),
         at_limit=tables.at_limit,
+        images=_images(tables.images),
         clients=_clients(tables, place),
         source="; ".join(f"{key}: {source}" for key, source in sources.items()),
         tables=data,
         **parts,
     )
+
+
+def _images(given: ImagesTable | None) -> ImageUse | None:
+    """None where there are none."""
+    if given is None or not (given.per_request or given.per_conversation):
+        return None
+    sizes = structs.asdict(given)
+    del sizes["source"]
+    return ImageUse(**sizes)
 
 
 def _clients(tables: _Tables, place: Path | str) -> Clients:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from workloads.images import ImageUse, RequestImages
 from workloads.populations.at_limit import OPENS
 from workloads.randomness import mixed_words
 from workloads.requests import OPEN_END, BoolArray, FloatArray, Int32Array, IntArray, RequestTable
@@ -59,6 +60,9 @@ class Sessions:
     """[users] the turn, counted from 0, that is a user's first; None: it is turn 0. Earlier ones lie before time 0."""
     what: Int32Array | None = None
     """[users, turns] what each turn is, as in `at_limit`; None: conversations end at the limit."""
+    images: ImageUse | None = None
+    message_at: IntArray | None = None
+    """[users, turns] where each message begins, in tokens of its prompt: with its images, where there are any."""
     turns_before: int = 0
     """Each user's turns before these, in a block of turns that goes on from another."""
 
@@ -136,7 +140,39 @@ class Sessions:
             prompt_tokens=ints[0],
             output_tokens=ints[1],
             priority=np.zeros(n, np.int32),
+            images=self._images_of_rows(_Rows.of_turns(begin, length)) if self.images is not None else None,
             **spans,
+        )
+
+    def _images_of_rows(self, rows: "_Rows") -> RequestImages:
+        """Those of each conversation, and of its messages so far.
+
+        Of a conversation that began before the first of these turns, the images of its earlier messages are taken as
+        text: where they stood is not known.
+        """
+        use, at = self.images, self.message_at
+        assert use is not None and use.shape is not None and at is not None, "images are those of a model"
+        shape, turns = use.shape, self.conversation.shape[1]
+        opens = np.ones(self.conversation.shape, bool)
+        opens[:, 1:] = self.conversation[:, 1:] != self.conversation[:, :-1]
+        own = use.per_request + use.per_conversation * opens  # [users, turns] images that a turn brings
+        until = np.cumsum(own, axis=None).reshape(own.shape)
+        first_turn = np.maximum.accumulate(np.where(opens, np.arange(turns), 0), axis=1)
+        start = np.take_along_axis(until - own, first_turn, axis=1)  # of the conversation's images
+        offset = np.empty(int(until[-1, -1]), np.int64)
+        places = until - use.per_request
+        for number in range(use.per_request):
+            offset[places + number] = at + shape.before + number * shape.tokens
+        places = (until - own)[opens]
+        for number in range(use.per_conversation):
+            offset[places + number] = self.system_prompt_tokens + shape.before + number * shape.tokens
+        return RequestImages(
+            shapes=(shape,),
+            start=rows.of(start).astype(np.int64),
+            num=rows.of(until - start).astype(np.int32),
+            content=np.arange(len(offset), dtype=np.int64),
+            offset=offset.astype(np.int32),
+            shape=np.zeros(len(offset), np.int32),
         )
 
     def _spans_of_turns(self, rows: "_Rows", content: IntArray) -> dict[str, object]:

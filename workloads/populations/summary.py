@@ -66,7 +66,9 @@ def population_summary(population: Population) -> PopulationSummary:
         mean_turns=RoundedUp(inner=population.turns).mean(),
         mean_context_tokens=equilibrium(population, OPEN_END - 1).context,
         mean_output_tokens=population.output_tokens.mean(),
-        beside={name: population.tables[name] for name in ("at_limit", "tenants") if name in population.tables},
+        beside={
+            name: population.tables[name] for name in ("images", "at_limit", "tenants") if name in population.tables
+        },
     )
 
 

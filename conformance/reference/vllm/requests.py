@@ -1,8 +1,20 @@
 """A request as vLLM's scheduler keeps it, and what one of its steps decided."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from conformance.reference.vllm.kv_cache_manager import BlockTables
+
+
+class Image(NamedTuple):
+    """One image of a prompt: its tokens are [offset, end), those that hold its embeddings [first, last)."""
+
+    content: int  # what is seen
+    offset: int
+    end: int
+    first: int
+    last: int
+    embeddings: int
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,6 +41,7 @@ class Request:
     is_passed_over: bool = False  # waits, and was skipped once because its last token was in flight
     is_finished: bool = False
     adapter: int | None = None  # LoRA
+    images: tuple[Image, ...] = ()  # in the order of their tokens
     do_remote_prefill: bool = False  # the KV of its prompt is to be read from another engine
     do_remote_decode: bool = False  # another engine will read its KV
 
@@ -60,6 +73,7 @@ class Plan:
     free_blocks: int = 0
     num_adapters: int = 0  # LoRA adapters of running requests
     adapters_loaded: tuple[int, int] = (0, 0)  # that the step waits for: read from disk, copied to the GPU
+    encoded: dict[Request, list[int]] = field(default_factory=dict)  # places of the images that the step encodes
     num_running: int = 0
     num_waiting: int = 0
 

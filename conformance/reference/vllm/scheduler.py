@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from conformance.reference.vllm.adapters import AdapterSlots
+from conformance.reference.vllm.encoder import Encoder
 from conformance.reference.vllm.kv_cache_manager import KVCacheManager
 from conformance.reference.vllm.requests import Plan, Request
 from conformance.reference.vllm.states import Chunk, tokens_up_to_state
@@ -37,6 +38,7 @@ class Scheduler:
         self.waiting: list[Request] = []  # in the order of admission
         self.step = 0
         self.adapters = AdapterSlots(config.adapters) if config.adapters else None
+        self.encoder = Encoder(config.encoder)
         self._threshold, self._scan_ends = 0, False
         self._drops_stale_output = False  # of preempted requests
 
@@ -60,12 +62,14 @@ class Scheduler:
     def schedule(self) -> Plan:
         self.step += 1
         self.blocks.new_step()
+        self.encoder.new_step()
         plan = self.plan_type(step=self.step)
         self._threshold = self._long_prefill_token_threshold()
         budget = self._schedule_running(plan, self.config.token_budget)
         if not plan.preempted:
             self._schedule_waiting(plan, budget)
         self._advance(plan)
+        plan.encoded = self.encoder.encoded
         plan.free_blocks = self.blocks.pool.num_free
         plan.num_running, plan.num_waiting = len(self.running), self.num_waiting
         plan.num_adapters = len({request.adapter for request in self.running}) if self.adapters else 0
@@ -78,9 +82,10 @@ class Scheduler:
             request.num_in_flight_tokens -= num_tokens
             is_stale = request.num_stale_output_tokens > 0
             request.num_stale_output_tokens -= num_tokens if is_stale else 0
-            if request not in plan.sampled or request.is_finished:  # a step that turned out to be one too many
+            if request.is_finished or (is_stale and self._drops_stale_output):  # a step that was one too many
                 continue
-            if is_stale and self._drops_stale_output:
+            self.encoder.cache.free_computed(request)
+            if request not in plan.sampled:
                 continue
             num_accepted = self._verify(request, plan, is_stale)
             if self._deliver_tokens(request, 1 + num_accepted, is_stale):
@@ -119,12 +124,15 @@ class Scheduler:
         while index < len(self.running) and budget > slots:
             request = self.running[index]
             num_new_tokens = self._want(request, budget - slots)
+            images = self.encoder.plan(request, request.num_computed_tokens, num_new_tokens)
+            num_new_tokens = images.num_new_tokens
             if num_new_tokens == 0:  # nothing to compute now; the scan goes on
                 index += 1
                 continue
             for victim, place in self._allocate_or_preempt(request, num_new_tokens, plan):
                 refund = plan.num_scheduled_tokens.pop(victim, 0)
                 plan.num_drafts.pop(victim, None)
+                self.encoder.unschedule(victim)
                 budget += refund + slots if refund else 0
                 if refund or (place < index and self.config.skipped_victim_shifts_scan):
                     index -= 1
@@ -135,6 +143,7 @@ class Scheduler:
                     break
                 continue
             plan.num_scheduled_tokens[request] = num_new_tokens
+            self.encoder.commit(request, images)
             num_drafts = self._num_drafts(request, num_new_tokens)
             if num_drafts > 0:
                 plan.num_drafts[request] = num_drafts
@@ -201,6 +210,7 @@ class Scheduler:
     def _preempt(self, request: Request) -> None:
         """Free everything and recompute later; outputs are kept, and one in flight is still delivered."""
         self.blocks.free(request.table)
+        self.encoder.cache.free(request)
         request.num_computed_tokens = 0
         request.num_spec_tokens = 0
         request.num_stale_output_tokens = request.num_in_flight_tokens
@@ -233,6 +243,9 @@ class Scheduler:
                 request.is_passed_over = True
                 continue
             num_new_tokens = self._admit(request, budget - slots, plan, *joins)
+            if num_new_tokens is None:  # the encoder has no place for its next image: skipped, not blocking
+                request.is_passed_over = True
+                continue
             if num_new_tokens == 0:
                 break
             self.waiting.remove(request)
@@ -266,8 +279,8 @@ class Scheduler:
         ):
             self.adapters.release(request.adapter, self.step)
 
-    def _admit(self, request: Request, budget: int, plan: Plan, any_runs: bool, any_prefills: bool) -> int:
-        """Take the request's blocks for its next chunk; 0 if it does not fit."""
+    def _admit(self, request: Request, budget: int, plan: Plan, any_runs: bool, any_prefills: bool) -> int | None:
+        """Take the request's blocks for its next chunk; 0 if it does not fit, None if its next image does not."""
         hit = self.blocks.find_hit(request.table, request.num_tokens)
         computed = hit.num_tokens + self._found_elsewhere(request, hit.num_tokens)
         num_new_tokens, is_padded = request.num_tokens - computed, False
@@ -284,6 +297,10 @@ class Scheduler:
         num_new_tokens = self._up_to_state(request, computed, min(num_new_tokens, budget))
         if num_new_tokens == 0:
             return 0
+        images = self.encoder.plan(request, computed, num_new_tokens)
+        num_new_tokens = images.num_new_tokens
+        if num_new_tokens == 0:
+            return None
         num_tokens = computed + num_new_tokens
         is_admitted = self.blocks.admit(
             request.table,
@@ -294,7 +311,9 @@ class Scheduler:
             watermark=self.config.watermark_blocks if self.running else 0,
         )
         if not is_admitted:
+            self.encoder.cache.free(request)
             return 0
+        self.encoder.commit(request, images)
         request.num_computed_tokens = computed
         request.is_running = True
         if request.num_cached_tokens is None:
@@ -365,6 +384,7 @@ class Scheduler:
 
     def _finish(self, request: Request) -> None:
         request.is_finished = True
+        self.encoder.cache.free(request)
         if request.is_running:
             self._stop_running(self.running.index(request))
             self.blocks.free(request.table)

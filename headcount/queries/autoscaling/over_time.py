@@ -352,7 +352,7 @@ def simulate_autoscaling(
         seed=run.seed,
         flow_control=deployed.flow_control,
     )
-    given = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed)
+    given = AskedLoad(load=load, traffic=traffic, tenants=deployed.tenants, seed=run.seed, model=asked.architecture)
     served = load_over_time(given, plan=plan, replicas=most, profile=profile, duration_s=scaling.duration_s)
     _check_events(whole.events, served.duration_s)
     tried = fleets_tried(whole, served, run.progress)

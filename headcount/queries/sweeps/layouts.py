@@ -79,7 +79,7 @@ class Layouts:
 
     @cached_property
     def _load(self) -> tuple[Population | Trace, float]:
-        return self.traffic.unchanged.load(self.workload)
+        return self.traffic.unchanged.load(self.workload, model=self.architecture)
 
     @property
     def asked(self) -> Json:

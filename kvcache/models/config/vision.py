@@ -41,6 +41,12 @@ def _widths(config: Config) -> Config | None:
     return typed(config.get(given_as), Table | None, "config.json", given_as)  # type: ignore[arg-type]
 
 
+def encoder_of(config: Config) -> Encoder | None:
+    """The widths of the encoder, where it is of a known kind; None without one."""
+    widths = _widths(config)
+    return _encoder(config, widths) if widths is not None and knows_encoder(config) else None
+
+
 def _encoder(config: Config, widths: Config) -> Encoder:
     """One of a known kind, whose config need not say what all of its kind have."""
     return Encoder(config, {**entries("encoders.toml")[str(config["model_type"])], **widths})

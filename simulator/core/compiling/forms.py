@@ -2,8 +2,8 @@
 
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
 sees its own requests alone. A routed one has any compiled router, a windowed one groups of layers with and without
-windows too, a layered one states and blocks of unequal size, one of `adapters` LoRA. What a fleet needs is compiled
-when the first such fleet is simulated.
+windows too, a layered one states and blocks of unequal size, one of `adapters` LoRA, one of `images` those of prompts.
+What a fleet needs is compiled when the first such fleet is simulated.
 """
 
 from simulator.core.layout import SERVE, SGLANG, VLLM
@@ -23,7 +23,9 @@ _PLAIN_VLLM = {
     "by_priority": 0,
     "defers_frees": 0,
 }
+_TEXT = {"encoder_budget": 0}
 _WITHOUT_ADAPTERS = {"max_loras": 0}
+_MODEL_ALONE = {**_WITHOUT_ADAPTERS, **_TEXT}
 _EQUAL_BLOCKS = {"num_states": 0, "block_ratio": 1, "cache_unit": 1, "is_state": 0, "in_segments": 1}
 _ONE_LANE = {"lanes": 1, "lane": 0, "end_lane": 1, "bundle": ALONE, "in_chunks": 0}
 _FULL_ATTENTION = {**_EQUAL_BLOCKS, **_ONE_LANE, "num_groups": 1, "num_kinds": 1, "num_windows": 0}
@@ -36,12 +38,13 @@ _COUNTING_ROUTER = {
     "only_changes": 0,
 }
 FORMS: dict[str, dict[str, int]] = {
-    "plain": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_FULL_ATTENTION, **_COUNTING_ROUTER},
-    "routed": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_FULL_ATTENTION},
-    "windowed": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
-    "layered": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, "in_segments": 0, "lanes": 1},
-    "adapters": {**_PLAIN_VLLM, **_EQUAL_BLOCKS},
-    "sglang": {**_PLAIN_SERVING, **_WITHOUT_ADAPTERS, "engine": SGLANG},
+    "plain": {**_PLAIN_VLLM, **_MODEL_ALONE, **_FULL_ATTENTION, **_COUNTING_ROUTER},
+    "routed": {**_PLAIN_VLLM, **_MODEL_ALONE, **_FULL_ATTENTION},
+    "windowed": {**_PLAIN_VLLM, **_MODEL_ALONE, **_EQUAL_BLOCKS},
+    "layered": {**_PLAIN_VLLM, **_MODEL_ALONE, "in_segments": 0, "lanes": 1},
+    "adapters": {**_PLAIN_VLLM, **_TEXT, **_EQUAL_BLOCKS},
+    "images": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
+    "sglang": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG},
     "whole": {},
 }
 """Fields of records that are the same in all fleets of a form, and that no kernel changes; the narrowest form first."""

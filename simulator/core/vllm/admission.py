@@ -13,7 +13,7 @@ from simulator.core.layout import (
 )
 from simulator.core.state import Arrays
 from simulator.core.types import Pool
-from simulator.core.vllm import adapters, blocks, ends, plan, prefix, states
+from simulator.core.vllm import adapters, blocks, encoder, ends, plan, prefix, states
 
 
 @kernel
@@ -32,11 +32,20 @@ def is_still_blocked(a: Arrays, replica: int, request: int) -> bool:
         or p.speculative_tokens > 0
     ):
         return False  # what must fit then changes from step to step
+    if p.encoder_budget > 0 and a.images_of[request].num > 0:
+        return False  # being looked at makes its cached images those that were used last
     if state.blocked_request != request or state.num_freed - state.freed_at_block >= state.blocked_deficit:
         return False
     if p.prefix_caching == 0 or state.blocked_miss_index == NONE:
         return True
     return not blocks.is_cached(a, replica, state.blocked_miss_content, state.blocked_miss_index)
+
+
+@kernel
+def forget_images(a: Arrays, p: Pool, replica: int, request: int) -> None:
+    """A request that was looked at does not enter: it needs none of the images that are cached."""
+    if p.encoder_budget > 0:
+        encoder.free(a, replica, request)
 
 
 @kernel
@@ -47,6 +56,7 @@ def remember_blocked(a: Arrays, replica: int, request: int, deficit: int, hits: 
     state.blocked_deficit = deficit
     state.freed_at_block = state.num_freed
     state.blocked_miss_index = NONE
+    forget_images(a, p, replica, request)
     if p.prefix_caching == 0 or hits >= limit:
         return
     span = a.requests[request].span_start
@@ -68,8 +78,35 @@ def padded_tokens(p: Pool, hit_tokens: int, budget: int, any_runs: bool) -> int:
 
 
 @kernel
+def fitted(a: Arrays, replica: int, request: int, row: int, hits: int, tokens: int) -> int:
+    """As many of the tokens behind a hit as allow states that the prefix cache keeps, and images.
+
+    Returns 0 or NONE where there are none, as of `admit`.
+    """
+    p = a.pools[a.replicas[replica].pool]
+    req, hit_tokens = a.requests[request], hits * p.block_size
+    if p.num_states > 0:
+        tokens = states.up_to_state(p, req, hit_tokens, tokens)
+        if tokens == 0:
+            return 0
+    if p.encoder_budget > 0:
+        tokens = encoder.plan(a, replica, request, hit_tokens, tokens)
+        if tokens == 0:
+            return NONE
+    if p.num_states > 0:
+        if hits > 0 and states.is_fresh(a, replica, row, hits):
+            forget_images(a, p, replica, request)
+            return 0
+        req.checkpoint = states.leaves_checkpoint(p, req, hit_tokens, hit_tokens + tokens)
+    return tokens
+
+
+@kernel
 def admit(a: Arrays, replica: int, slot: int, request: int, budget: int, any_runs: bool, any_prefills: int) -> int:
-    """Take the request's blocks for its next chunk, entering it into the plan; 0 if it does not fit."""
+    """Take the request's blocks for its next chunk, entering it into the plan.
+
+    Returns 0 if it does not fit, NONE if its next image does not.
+    """
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
     if is_still_blocked(a, replica, request):
@@ -92,11 +129,9 @@ def admit(a: Arrays, replica: int, slot: int, request: int, budget: int, any_run
     if tokens > budget and p.chunked_prefill == 0:
         return 0
     tokens = min(tokens, budget)
-    if p.num_states > 0:
-        tokens = states.up_to_state(p, req, hit_tokens, tokens)
-        if tokens == 0 or (hits > 0 and states.is_fresh(a, replica, row, hits)):
-            return 0
-        req.checkpoint = states.leaves_checkpoint(p, req, hit_tokens, hit_tokens + tokens)
+    tokens = fitted(a, replica, request, row, hits, tokens)
+    if tokens <= 0:
+        return tokens
     full_tokens = min(known, p.max_model_len) if p.reserve_full_isl == 1 else 0
     num_slots = min(hit_tokens + tokens + p.lookahead_tokens, p.max_model_len)
     deficit = prefix.deficit(a, replica, request, row, hits, full_tokens, num_slots)
@@ -148,6 +183,10 @@ def schedule_waiting(a: Arrays, replica: int, slot: int, budget: int, any_prefil
         tokens = admit(a, replica, slot, request, budget - p.draft_slots, any_runs, any_prefills)
         if tokens == 0:
             return BLOCKED_BY_KV_BLOCKS
+        if tokens == NONE:
+            a.requests[request].passed_over = 1
+            request, reason = following, BLOCKED_BY_TOKEN_BUDGET
+            continue
         waiting.remove(a, replica, request)
         enter_running(a, replica, request, now_s)
         ends.note_running(a, replica, request)

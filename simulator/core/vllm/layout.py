@@ -64,4 +64,53 @@ ADAPTERS = record(
         ("load_s", "f8"),  # what the step that is being decided waits for
     ]
 )
+# An image in the prompts of a table, of which several requests may have it; token positions.
+IMAGE = record(
+    [
+        ("content", "i4"),  # what is seen
+        ("offset", "i4"),  # its placeholder is [offset, end) …
+        ("end", "i4"),
+        ("first", "i4"),  # … and holds its embeddings in [first, last)
+        ("last", "i4"),
+        ("embeddings", "i4"),
+        ("patches", "f8"),  # rows of the encoder's multiplies
+        ("pairs", "f8"),  # of patches, of which one attends to the other
+    ]
+)
+# The images of a request.
+IMAGES_OF = record(
+    [
+        ("start", "i4"),
+        ("num", "i4"),
+        ("flags", "i4"),  # where its flags begin: 1 of an image that it refers to in the encoder's cache
+        ("num_held", "i4"),  # of these
+        ("embeddings", "i4"),  # that step `step` encodes for it
+        ("step", "i8"),
+        ("patches", "f8"),  # of these, as in the next
+        ("pairs", "f8"),
+    ]
+)
+# Of an engine, what its encoder does in the step that is decided, and how full its cache is, in embeddings.
+ENCODER = record(
+    [
+        ("budget", "i4"),
+        ("planned_budget", "i4"),
+        ("num_planned", "i4"),
+        ("free_slots", "i4"),
+        ("freeable_slots", "i4"),  # free ones, too
+        ("embeddings", "i4"),
+        ("patches", "f8"),
+        ("pairs", "f8"),
+        ("num_freed", "i8"),
+    ]
+)
+# A cached image, NONE: none.
+CACHED_IMAGE = record(
+    [
+        ("content", "i4"),
+        ("embeddings", "i4"),
+        ("references", "i4"),  # requests that refer to it, 0: it may go
+        ("freed", "i8"),  # the order in which they may
+    ]
+)
 KIND = record([("first", "i4"), ("count", "i4")])  # places in `group_order`

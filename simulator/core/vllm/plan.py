@@ -3,6 +3,7 @@
 from simulator.core.jit import kernel
 from simulator.core.latency import add_to_sums, remove_from_sums
 from simulator.core.state import Arrays
+from simulator.core.vllm import encoder
 
 
 @kernel
@@ -73,9 +74,11 @@ def schedule_quiet_run(a: Arrays, replica: int, slot: int, first: int, budget: i
 
 @kernel
 def after_scheduling(a: Arrays, replica: int, request: int, sampled: int) -> None:
-    """What the next steps need to know of one that may draft."""
+    """What the next steps need to know of one that may draft; what it encodes."""
     p = a.pools[a.replicas[replica].pool]
     req = a.requests[request]
+    if p.encoder_budget > 0:
+        encoder.commit(a, replica, request)
     req.prefilling = 1 - sampled
     req.drafts = 0
     if sampled == 1 and p.asynchronous == 1:
@@ -107,6 +110,8 @@ def unschedule(a: Arrays, replica: int, slot: int, request: int) -> int:
     """Take a request out of the plan again; returns the tokens it gives back."""
     p = a.pools[a.replicas[replica].pool]
     plan = a.plans[replica, slot]
+    if p.encoder_budget > 0:
+        encoder.unschedule(a, replica, request)
     for place in range(plan.count):
         if a.entries[replica, slot, place].request != request:
             continue

@@ -5,7 +5,7 @@ from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLO
 from simulator.core.state import Arrays
 from simulator.core.step_log import log_step, log_word
 from simulator.core.types import Replica, Running
-from simulator.core.vllm import adapters, admission, blocks, decode_fast_forward, plan, pool, queue, states
+from simulator.core.vllm import adapters, admission, blocks, decode_fast_forward, encoder, plan, pool, queue, states
 from simulator.core.vllm.host_tier import holding, offload
 
 
@@ -29,6 +29,8 @@ def next_tokens(a: Arrays, replica: int, request: int, budget: int) -> int:
     """How many tokens a running request computes in this step; without any its adapter may not count."""
     p = a.pools[a.replicas[replica].pool]
     tokens = want(a, replica, request, budget)
+    if tokens > 0 and p.encoder_budget > 0:
+        tokens = encoder.plan(a, replica, request, a.requests[request].computed, tokens)
     if tokens == 0 and p.max_loras > 0 and p.idle_adapters_count == 0:
         adapters.set_aside(a, replica, request)
     return tokens
@@ -40,6 +42,8 @@ def set_quiet_until(a: Arrays, replica: int, request: int) -> None:
     p = a.pools[a.replicas[replica].pool]
     if p.takes_quiet_steps == 0:
         return
+    if p.encoder_budget > 0 and a.images_of[request].num_held > 0:
+        return  # the end of its prompt's step frees them
     req = a.requests[request]
     req.quiet_until = decode_fast_forward.quiet_until(req, p)
     if p.num_windows > 0:
@@ -54,6 +58,8 @@ def preempt(a: Arrays, replica: int, request: int) -> None:
         blocks.release(a, replica, request)
     if a.pools[a.replicas[replica].pool].max_loras > 0:
         adapters.leave(a, replica, request)
+    if a.pools[a.replicas[replica].pool].encoder_budget > 0:
+        encoder.free(a, replica, request)
     req = a.requests[request]
     req.computed = 0
     req.quiet_until = NONE
@@ -181,6 +187,8 @@ def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
     is_enough, has_requests = decode_fast_forward.open_step(a, replica), state.num_running + state.num_waiting > 0
     state.step += 1
     state.num_fresh = 0
+    if p.encoder_budget > 0:
+        encoder.new_step(a, replica)
     decode_fast_forward.schedule_quiet(state, a.plans[replica, slot])
     state.threshold = p.long_prefill_token_threshold
     if state.num_running + state.num_waiting <= 1 and p.threshold_spares_lone_request == 1:

@@ -24,8 +24,10 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.connectors.pulling import KV_ROLES
 from simulator.engines.vllm.defaults import check_whole_prompts
+from simulator.engines.vllm.images import EncoderLimits, check_prompts
 from simulator.engines.vllm.kv_transfer import KVTransfer
 from simulator.engines.vllm.speculation import Speculation
+from workloads.images import RequestImages
 
 MAX_STEP = 2**20  # tokens or sequences of one step: step times are tables of that length
 SCHEDULING_POLICIES = ("fcfs", "priority")
@@ -56,6 +58,7 @@ class EngineConfig:
     speculation: Speculation | None = None
     host_tier: HostTier | None = None
     kv_role: str | None = None  # of vLLM's NixlConnector, which brings KV from one engine to another; None: without
+    encoder: EncoderLimits | None = None  # of images; None: prompts are text alone
     adapters: Adapters | None = None  # LoRA; None: requests use the model alone
     threshold_spares_lone_request: bool = True  # from here on a release's rules, see `with_release_rules`
     skipped_victim_shifts_scan: bool = True
@@ -200,6 +203,16 @@ class EngineConfig:
                 "vLLM before 0.33 stops where pipeline stages have more LoRA adapters than --max-loras; raise "
                 f"--max-loras to {self.adapters.num_adapters:,}, or give --vllm-version 0.33"
             )
+
+    def check_images(self, images: RequestImages) -> None:
+        """Raise HeadcountError where vLLM refuses them, or where they are not simulated with what the engine has."""
+        features = (
+            (self.speculation is not None, "speculative decoding"),
+            (self.host_tier is not None, "KV outside of the GPUs (CPU offloading, LMCache, a remote KV cache)"),
+            (self.kv_role is not None, "disaggregated prefill/decode"),
+            (self.adapters is not None, "LoRA adapters"),
+        )
+        check_prompts(self.encoder, images, features)
 
     @property
     def num_usable_blocks(self) -> int:

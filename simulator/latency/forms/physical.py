@@ -19,6 +19,7 @@ from simulator.latency.attention import attention_over
 from simulator.latency.attention_cost import AttentionCost, add_attention
 from simulator.latency.covariance import covariance_of
 from simulator.latency.drafting import Drafting, drafted_by_all_tokens, drafting
+from simulator.latency.encoder import EncoderCosts, encoder_costs
 from simulator.latency.evidence import SCALED_TPOT, SCALED_TTFT, SGLANG_TPOT, SGLANG_TTFT, unmeasured_parts
 from simulator.latency.expert_kernels import ExpertKernel, expert_kernel
 from simulator.latency.gpu_constants import GENERAL, MEASURED, Constants, constants_for, measured_text
@@ -85,7 +86,7 @@ def latency_model(
     known = known.on_host(served.args.host_speed)
     rank = rank_of(served, known)
     drafts = drafting(rank)
-    costs = adapter_costs(rank)
+    costs, images = adapter_costs(rank), encoder_costs(rank) or EncoderCosts()
     by_tokens = add(_by_tokens(rank), drafts.by_tokens, {ADAPTERS: costs.by_tokens} if costs else {})
     full = add_attention(attention_over(rank, windowed=False), drafts.attention)
     caches = full, add_attention(attention_over(rank, windowed=True), drafts.chosen)
@@ -100,7 +101,7 @@ def latency_model(
     )
     return LatencyModel(
         name="physical",
-        step_times=_step_times(rank, by_tokens, by_sampled, caches, drafts, adapters=costs),
+        step_times=_step_times(rank, by_tokens, by_sampled, caches, drafts, adapters=costs, images=images),
         assumptions=(*_assumptions(rank), *drafts.assumptions, *adapter_assumptions(rank)),
         is_measured=known.is_measured and not unmeasured,
         unmeasured=unmeasured,
@@ -247,6 +248,7 @@ def _step_times(
     drafts: Drafting,
     *,
     adapters: AdapterCosts | None,
+    images: EncoderCosts,
 ) -> StepTimes:
     constants, settings = rank.constants, rank.args
     full, windowed = caches
@@ -283,6 +285,10 @@ def _step_times(
         adapter_s=adapters.adapter_s if adapters else 0.0,
         adapter_load_s=adapters.load_s if adapters else 0.0,
         adapter_read_s=adapters.read_s if adapters else 0.0,
+        encoder_floor_s=images.floor_s,
+        encoder_start_s=images.start_s,
+        encoder_patch_s=images.patch_s,
+        encoder_pair_s=images.pair_s,
         gap_s=rank.stages * (constants.step_gap_s + (0.0 if in_step else constants.host_base_s)),
         ingress_request_s=constants.ingress_request_s,
         ingress_token_s=constants.ingress_token_s,

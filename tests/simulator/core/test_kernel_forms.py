@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulator.core
+from conformance.cases.scheduler_cases import images_case
 from conformance.cases.sglang_cases import STEP_S
 from files.compiling import machine_code
 from files.compiling.kernels import IS_COMPILED
@@ -125,6 +126,25 @@ def test_engines_with_states_leave_the_same_bytes_in_their_form(case: Case, grou
     case = without_prefixes(with_engines(case, groups))
     assert Simulation(case.fleet, case.table).form == "layered"
     assert bytes_after(case, "layered") == bytes_after(case, "whole")
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20))
+def test_images_leave_the_same_bytes_in_their_form(seed: int, number: int) -> None:
+    found = images_case(seed, number)
+    engine = replace(
+        found.engine,
+        kv_groups=(KVGroup(None),),
+        prefix_cache_retention_interval=0,
+        pipeline_parallel_size=1,
+        scheduling_policy="fcfs",
+    )
+    times = constant_step_times(
+        STEP_S, max_num_batched_tokens=engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs
+    )
+    case = Case(Fleet(pools=(Pool(engine=engine, step_times=times),)), replace(found.table, waits=None))
+    assert Simulation(case.fleet, case.table).form == "images"
+    assert bytes_after(case, "images") == bytes_after(case, "whole")
 
 
 @settings(max_examples=20)

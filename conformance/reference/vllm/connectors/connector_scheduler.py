@@ -123,7 +123,7 @@ class ConnectorScheduler(Scheduler):
                     if not self._load(request, hit, num_loaded):
                         break
                     continue
-                num_new_tokens = self._admit(request, budget, plan, False, False)
+                num_new_tokens = self._admit(request, budget, plan, False, False) or 0
             else:
                 num_new_tokens = self._admit_holder(request, budget)
             if num_new_tokens == 0:
