@@ -166,6 +166,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
     if settings.dtype == "bfloat16" and gpu.family in BEFORE_AMPERE:
         raise HeadcountError(f"{gpu.title} has no bfloat16, and vLLM does not start with it; give --dtype float16")
     architecture, scheme = in_format(architecture, settings)
+    refuse_absent(scheme, settings.vllm_version)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version, gpu)
     parallelism = parallelism_of(settings, scheme, gpu)
     drafts = settings.speculation
@@ -221,7 +222,6 @@ def in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Arc
         spared=architecture.unquantized,
         file_share=architecture.file_share,
     )
-    refuse_absent(scheme, settings.vllm_version)
     if settings.is_text_only(architecture):
         architecture = replace(architecture, vision_parameters=0)
     if not settings.splits_encoder:

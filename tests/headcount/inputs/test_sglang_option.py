@@ -57,6 +57,11 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--sglang-args", "--enable-lora"), "LoRA is not simulated with SGLang"),
         (("--sglang-args", "--enable-priority-scheduling"), "priority scheduling is not simulated with SGLang"),
         (("--sglang-args", "--ep 8"), "leave --ep out, or ask about vLLM with --enable-expert-parallel"),
+        (("--engine", "sglang", "-q", "nf4"), "quantization 'nf4' is not simulated with SGLang; give another format"),
+        (
+            ("--model", "Qwen/Qwen3-30B-A3B-FP8", "--engine", "sglang", "-tp", "8"),
+            "take a smaller tensor-parallel size or another format",
+        ),
         (("--sglang-args", "--page-sise 16"), "did you mean 'page-size'"),
         (("--sglang-args", "--page-size"), "takes one value; it was given none"),
         (("--sglang-args", "'"), "a quote is left open"),
