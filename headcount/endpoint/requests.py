@@ -140,8 +140,8 @@ def check_tool_choice(given: str | Json | None) -> None:
     kind = given.get("type") if isinstance(given, dict) else given
     if kind not in (None, "auto", "none"):
         raise ApiError(
-            f"tool_choice {str(kind)[:40]} is not simulated: no answer calls a tool; give auto or none, or response_format "
-            "json_schema with the tool's parameters",
+            f"tool_choice {str(kind)[:40]} is not simulated: no answer calls a tool; give auto or none, or "
+            "response_format json_schema with the tool's parameters",
             param="tool_choice",
         )
 
