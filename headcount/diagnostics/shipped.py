@@ -69,9 +69,11 @@ def beyond_model_length(facts: Facts) -> Found:
     """The longest context that is asked for is longer than the model's."""
     model = facts.architecture
     if model is not None and facts.max_model_len is not None and facts.max_model_len > model.max_position_embeddings:
+        override = "--json-model-override-args" if facts.engine == SGLANG else "--hf-overrides"
+        asked = f"{words.longest_name(facts.engine)} {facts.max_model_len:,}"
         yield (
-            f"max_model_len {facts.max_model_len:,} is longer than the {model.max_position_embeddings:,} tokens that "
-            f"{model.name} supports: a server refuses to start, unless --hf-overrides raises the limit",
+            f"{asked} is longer than the {model.max_position_embeddings:,} tokens that "
+            f"{model.name} supports: a server refuses to start, unless {override} raises the limit",
             "",
         )
 

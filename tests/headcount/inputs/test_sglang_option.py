@@ -185,3 +185,18 @@ def test_what_lifts_sglang_s_users_are_arguments_that_it_has(headcount: Run) -> 
         4,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--engine", "sglang", "--context-length", "400000"), "context_length 400,000 is longer"),
+        (("--max-model-len", "200000"), "max_model_len 200,000 is longer"),
+    ],
+)
+def test_a_context_beyond_the_model_s_is_told_in_the_engine_s_own_words(
+    headcount: Run, words: tuple[str, ...], says: str
+) -> None:
+    told = headcount(*MEMORY, *words).err
+    assert says in told
+    assert ("--json-model-override-args raises" in told) == ("--engine" in words)
