@@ -5,6 +5,8 @@ from difflib import get_close_matches
 
 from files.errors import HeadcountError
 
+_VERY_NEAR = 0.8  # difflib's ratio of a name with one or two slips
+
 
 class UnknownNameError(HeadcountError):
     """A name that nothing known carries."""
@@ -33,10 +35,16 @@ def nearest_hint(given: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names[:12])}{' …' if len(names) > 12 else ''}"
 
 
+def near_hint(given: str, known: Iterable[str]) -> str:
+    """`did you mean 'chat'?`; nothing where no name is very near."""
+    near = get_close_matches(given.lower(), sorted(known), n=3, cutoff=_VERY_NEAR)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
 def _close(given: str, known: Iterable[str]) -> list[str]:
     """The three nearest, without the far ones where some are very near."""
     names = list(known)
-    return get_close_matches(given, names, n=3, cutoff=0.8) or get_close_matches(given, names, n=3, cutoff=0.5)
+    return get_close_matches(given, names, n=3, cutoff=_VERY_NEAR) or get_close_matches(given, names, n=3, cutoff=0.5)
 
 
 def shortened(text: str, length: int = 60) -> str:

@@ -15,6 +15,7 @@ from headcount.inputs.out_path import OutPath
 from simulator.engines.values import FilePath, Text
 
 OTHER = "Other options"
+GIVEN_WORDS = "headcount.given_words"  # in a context: the command line's options as they are written
 _CATALOGS = (".toml", ".py", ".json")  # what a registry reads in a folder of HEADCOUNT_PATH
 
 
@@ -74,6 +75,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Limits first: --config and --startup-log are read while the options are."""
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        ctx.meta[GIVEN_WORDS] = given
         try:
             ctx.with_resource(limits_raised(**dict(map(read_limit, given.get("limit") or ()))))
             return super().parse_args(ctx, args)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from files.warn_once import warn_once
-from headcount.cli.command import EARLY, all_of, section
+from headcount.cli.command import EARLY, GIVEN_WORDS, all_of, section
 from headcount.cli.config_file import read_config
 from headcount.cli.option_types import MANIFESTS_FOLDER, REPORT_PATH, Option, flag, json_option, option
 from headcount.inputs.fields import Described, Inputs, described
@@ -105,11 +105,22 @@ def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None)
     from calibrate.readers.parsing.startup_log import read_startup_log  # noqa: PLC0415  imported where it is given
     from headcount.cli.engine_command_parser.served_model import with_known_model  # noqa: PLC0415
 
-    log = read_startup_log(path)
+    log = read_startup_log(
+        path, vllm_version=_given_value(ctx, "vllm_version"), max_model_len=_given_value(ctx, "max_model_len")
+    )
     known = {parameter.name for parameter in ctx.command.params}
     options = {name: value for name, value in log.options.items() if name in known}
     ctx.default_map = {**(ctx.default_map or {}), **with_known_model(options, "--startup-log")}
     return log
+
+
+def _given_value(ctx: click.Context, name: str) -> Any:
+    """An option's value from the command line, even if click reads it later, or from what was read before; or None."""
+    given = ctx.meta.get(GIVEN_WORDS, {}).get(name)
+    option_of_name = next((each for each in ctx.command.params if each.name == name), None)
+    if option_of_name is not None and isinstance(given, str):
+        return option_of_name.type_cast_value(ctx, given)
+    return (ctx.default_map or {}).get(name)
 
 
 def argument_options(

@@ -71,6 +71,7 @@ class Diagnostic:
 class Facts:
     """What a question rests on, as far as it is known; diagnostics are found in it."""
 
+    engine: str = VLLM
     vllm_version: str | None = None
     environment: Sequence[str] = ()  # variables of the server that are not modelled
     unused_arguments: Sequence[str] = ()  # of the start-up log
@@ -102,6 +103,7 @@ class Facts:
 def facts_about(asked: "ModelOnGPU", **more: Any) -> Facts:
     """What is known of a question before anything is worked out, and `more`."""
     return Facts(
+        engine=engine_of(asked.args),
         vllm_version=asked.args.vllm_version,
         environment=asked.args.ignored_environment,
         unused_arguments=asked.unused_arguments,

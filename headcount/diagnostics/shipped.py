@@ -71,8 +71,9 @@ def beyond_model_length(facts: Facts) -> Found:
     if model is None or facts.max_model_len is None or not facts.allows_longer:
         return
     if facts.max_model_len > model.max_position_embeddings:
+        asked = f"{words.longest_name(facts.engine)} {facts.max_model_len:,}"
         yield (
-            f"max_model_len {facts.max_model_len:,} is longer than the {model.max_position_embeddings:,} tokens that "
+            f"{asked} is longer than the {model.max_position_embeddings:,} tokens that "
             f"{model.name} supports: the server starts only with {facts.allows_longer}",
             "",
         )

@@ -28,13 +28,15 @@ from headcount.endpoint.responses_api import add_responses
 from headcount.endpoint.serving import SHOWN, Endpoint, submitted
 from headcount.endpoint.sglang_api import add_sglang
 
+_SLEEP = "sleep mode is not simulated: the emulated server keeps its one model awake"
+_LORA = "loading LoRA adapters is not simulated: the emulated server answers for its one model; ask it by that name"
 # Routes of vLLM 0.33 (vllm/entrypoints/serve) that change the server instead of asking it.
 _NOT_SIMULATED = {
-    "/sleep": "sleep mode",
-    "/wake_up": "sleep mode",
-    "/is_sleeping": "sleep mode",
-    "/v1/load_lora_adapter": "LoRA",
-    "/v1/unload_lora_adapter": "LoRA",
+    "/sleep": _SLEEP,
+    "/wake_up": _SLEEP,
+    "/is_sleeping": _SLEEP,
+    "/v1/load_lora_adapter": _LORA,
+    "/v1/unload_lora_adapter": _LORA,
 }
 
 
@@ -151,8 +153,8 @@ def _add_states(app: FastAPI, endpoint: Endpoint) -> None:
         async def load() -> dict[str, int]:
             return {"server_load": endpoint.clock.emulation.num_in_flight}
 
-    for path, what in _NOT_SIMULATED.items():
-        _refuse(app, path, what)
+    for path, why in _NOT_SIMULATED.items():
+        _refuse(app, path, why)
 
     @app.api_route("/health", methods=["GET", "HEAD"])
     @app.api_route("/ping", methods=["GET", "POST", "HEAD"])
@@ -160,10 +162,10 @@ def _add_states(app: FastAPI, endpoint: Endpoint) -> None:
         return Response(status_code=503 if endpoint.clock.failure else 200)
 
 
-def _refuse(app: FastAPI, path: str, what: str) -> None:
+def _refuse(app: FastAPI, path: str, why: str) -> None:
     @app.api_route(path, methods=["GET", "POST"])
     async def refused() -> None:
-        raise ApiError(f"{what} is not simulated: the emulated server keeps its one model awake", kind="NotImplemented")
+        raise ApiError(why, kind="NotImplemented")
 
 
 def _metrics(endpoint: Endpoint) -> Collector:

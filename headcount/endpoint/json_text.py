@@ -145,4 +145,4 @@ def _without(schema: ReadJson, key: str) -> Json:
 
 
 def _refused(why: str) -> ApiError:
-    return ApiError(f"response_format: this JSON schema cannot be answered: {why}", param="response_format")
+    return ApiError(f"this JSON schema cannot be answered: {why}", param="response_format")

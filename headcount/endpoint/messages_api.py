@@ -27,6 +27,7 @@ class MessagesRequest(BaseModel):
     stop_sequences: list[str] | None = None
     stream: bool | None = False
     tools: list[Json] | None = None
+    tool_choice: Json | None = None
     metadata: Json | None = None
 
     def as_chat(self) -> ChatRequest:
@@ -39,7 +40,7 @@ class MessagesRequest(BaseModel):
             "stop": self.stop_sequences,
             "user": user[:1024] if isinstance(user, str) else None,
         }
-        same = self.model_dump(include={"model", "max_tokens", "stream", "tools"})
+        same = self.model_dump(include={"model", "max_tokens", "stream", "tools", "tool_choice"})
         return ChatRequest.model_validate({**asked, **same})
 
 

@@ -1,7 +1,7 @@
 """What clients may ask, by OpenAI's names and vLLM's; a field that changes no token count is passed over."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -11,6 +11,7 @@ from headcount.endpoint.tokens import Message
 
 MOST_ANSWERS = 128  # of one prompt, as OpenAI's API allows
 MOST_LOGPROBS = 20  # vLLM's --max-logprobs by default
+_SHAPES = ("regex", "choice", "grammar", "structural_tag", "ebnf")  # of an answer, that filler does not have
 Token = Annotated[int, Field(ge=0, lt=2**62)]
 
 
@@ -49,6 +50,14 @@ class _Sampling(SamplingBounds):
     model: str | None = None
     n: int | None = None
     response_format: Json | None = None
+    structured_outputs: Json | None = None
+    guided_json: Json | str | None = None  # vLLM's before 0.12, as the next three
+    guided_regex: object = None
+    guided_choice: object = None
+    guided_grammar: object = None
+    structural_tag: object = None
+    regex: object = None  # SGLang's, as `ebnf`
+    ebnf: object = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
@@ -63,6 +72,12 @@ class _Sampling(SamplingBounds):
         """Raise ApiError for what is not simulated."""
         if not 1 <= self.num_answers <= MOST_ANSWERS:
             raise ApiError(f"n is {self.n}; give a number from 1 to {MOST_ANSWERS}", param="n")
+        own = ("guided_regex", "guided_choice", "guided_grammar", "structural_tag", "regex", "ebnf")
+        given = [name for name in own if getattr(self, name)]
+        given += [f"structured_outputs.{name}" for name in _SHAPES if (self.structured_outputs or {}).get(name)]
+        if given:
+            instead = "leave it out, or give response_format json_schema"
+            raise ApiError(f"{given[0]} is not simulated; {instead}", param=given[0].partition(".")[0])
         if self.stream_options is not None and not self.stream:
             raise ApiError("stream_options can be given with stream=true alone", param="stream_options")
 
@@ -74,6 +89,9 @@ class _Sampling(SamplingBounds):
     @property
     def schema_of_answer(self) -> Json | None:
         """The JSON schema that answers keep to; `{}`: any object; None: text. Raises ApiError for another format."""
+        for name, given in (("guided_json", self.guided_json), *_structured(self.structured_outputs or {})):
+            if given is not None:
+                return _schema(name, given)
         wanted = self.response_format or {}
         kind = wanted.get("type", "text")
         if kind == "json_schema":
@@ -98,6 +116,34 @@ class _Sampling(SamplingBounds):
     def session(self) -> str | None:
         """Whose turn it is, for routers with session affinity."""
         return self.session_id or self.user
+
+
+def _structured(given: Json) -> Iterator[tuple[str, Any]]:
+    """What vLLM's `structured_outputs` says of the answer's JSON."""
+    yield "structured_outputs.json", given.get("json")
+    yield "structured_outputs.json_object", {} if given.get("json_object") else None
+
+
+def _schema(name: str, given: object) -> Json:
+    """A JSON schema that may be given as text. Raises ApiError."""
+    try:
+        found = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ApiError(f"{name} is no JSON schema; give an object", param=name.partition(".")[0])
+    return found
+
+
+def check_tool_choice(given: str | Json | None) -> None:
+    """Raise ApiError where the answer must call a tool."""
+    kind = given.get("type") if isinstance(given, dict) else given
+    if kind not in (None, "auto", "none"):
+        raise ApiError(
+            f"tool_choice {str(kind)[:40]} is not simulated: no answer calls a tool; give auto or none, or "
+            "response_format json_schema with the tool's parameters",
+            param="tool_choice",
+        )
 
 
 class CompletionRequest(_Sampling):
@@ -160,9 +206,11 @@ class ChatRequest(_Sampling):
     logprobs: bool | None = False
     top_logprobs: int | None = None
     tools: list[Json] | None = None
+    tool_choice: str | Json | None = None
 
     def check(self) -> None:
         super().check()
+        check_tool_choice(self.tool_choice)
         if self.top_logprobs and not self.logprobs:
             raise ApiError("top_logprobs needs logprobs=true", param="top_logprobs")
         _check_logprobs(self.num_logprobs, "top_logprobs")

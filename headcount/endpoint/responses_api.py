@@ -28,6 +28,7 @@ class ResponsesRequest(BaseModel):
     stream: bool | None = False
     text: _Text | None = None
     tools: list[Json] | None = None
+    tool_choice: str | Json | None = None
     user: str | None = Field(None, max_length=1024)
     priority: int = Field(0, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(None, max_length=1024)
@@ -42,7 +43,7 @@ class ResponsesRequest(BaseModel):
         messages = [*system, *map(_message, items)]
         if not messages:
             raise ApiError("input is empty", param="input")
-        shared = self.model_dump(include={"model", "stream", "tools", "user", "priority", "cache_salt"})
+        shared = self.model_dump(include={"model", "stream", "tools", "tool_choice", "user", "priority", "cache_salt"})
         wanted = self.text.format if self.text else None
         limits = {"max_tokens": self.max_output_tokens, "response_format": wanted}
         return ChatRequest.model_validate({"messages": messages, **shared, **limits})

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from files.documents import Json
 from headcount.endpoint.requests import ApiError, CompletionRequest, SamplingBounds, Token
 from headcount.endpoint.responses import DONE, STREAM_HEADERS, Shape, Waiting, event
 from headcount.endpoint.serving import Endpoint, submitted
@@ -23,6 +24,10 @@ class SamplingParams(SamplingBounds):
     ignore_eos: bool = False
     stop: str | list[str] | None = None
     n: int = 1
+    json_schema: Json | str | None = None
+    regex: object = None
+    ebnf: object = None
+    structural_tag: object = None
 
 
 class GenerateRequest(BaseModel):
@@ -43,10 +48,12 @@ class GenerateRequest(BaseModel):
         texts = isinstance(self.text, list) or isinstance(next(iter(self.input_ids or ()), None), list)
         if texts or wanted.n != 1:
             raise ApiError("one prompt with one answer is simulated here: give no list, n=1", param="text")
-        shared = wanted.model_dump(include={"ignore_eos", "stop", "n"})
+        shared = wanted.model_dump(include={"ignore_eos", "stop", "n", "regex", "ebnf", "structural_tag"})
         lengths = {"max_tokens": wanted.max_new_tokens, "min_tokens": wanted.min_new_tokens}
         prompt = self.input_ids if self.text is None else self.text
-        return CompletionRequest.model_validate({"prompt": prompt, "stream": self.stream, **lengths, **shared})
+        return CompletionRequest.model_validate(
+            {"prompt": prompt, "stream": self.stream, **lengths, **shared, "guided_json": wanted.json_schema}
+        )
 
 
 class GeneratedAnswer(Waiting):

@@ -24,6 +24,7 @@ WEIGHT_FORMATS = Registry(
 Release = Annotated[str, Meta(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){1,2}$", description="a release such as 0.32.0")]
 Bits = Annotated[float, Meta(gt=0, le=64, description="a number of bits, above 0, at most 64")]
 _OLDEST = ("volta", "turing", "ampere")
+WHOLE_EXPERTS = "--enable-expert-parallel"  # vLLM's flag
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -116,13 +117,15 @@ class QuantizationScheme:
         is_block = own.scale_rows > 1 and tensor.cols_split  # blocks that no rank shares
         return is_block or (own.aligned and tensor.component not in ("experts", "residual"))
 
-    def refuse_split(self, tensor: Tensor) -> None:
+    def refuse_split(self, tensor: Tensor, whole_experts: str = WHOLE_EXPERTS) -> None:
         """Raises `SplitError` where `cuts_groups`, unless whoever packs the model could widen its matrices.
 
         So Qwen did for its own AWQ checkpoints (Qwen2.5-72B: 29,696 for 29,568); blocks of FP8 nobody widens.
+        `whole_experts` is the engine's flag that keeps experts whole; empty: none.
         """
         if self.cuts_groups(tensor) and (self.is_native or not self.aligned):
-            whole = ", --enable-expert-parallel (whole experts)" if tensor.component == "experts" else ""
+            advised = whole_experts if tensor.component == "experts" else ""
+            whole = f", {advised} (whole experts)" if advised else ""
             raise SplitError(
                 f"quantization {self.name!r}: one rank's {tensor.component} matrix of {tensor.cols} inputs does not "
                 f"hold whole groups of {self.group_size}; take a smaller tensor-parallel size{whole} or another format"
@@ -140,7 +143,9 @@ class QuantizationScheme:
         return self.gemm_dtype if self.gemm_dtype in gpu.flops_per_s else self.fallback_gemm_dtype
 
 
-def weight_bytes(scheme: QuantizationScheme, tensors: Iterable[Tensor], dtype: str) -> int:
+def weight_bytes(
+    scheme: QuantizationScheme, tensors: Iterable[Tensor], dtype: str, *, whole_experts: str = WHOLE_EXPERTS
+) -> int:
     """Bytes a rank's tensors take on the GPU; what the scheme does not pack stays in `dtype`.
 
     Counts what PyTorch's caching allocator hands out (see `_allocated`). Raises `SplitError` where a rank's share does
@@ -150,7 +155,7 @@ def weight_bytes(scheme: QuantizationScheme, tensors: Iterable[Tensor], dtype: s
     total = 0.0
     for tensor in tensors:
         own = scheme.of(tensor)
-        scheme.refuse_split(tensor)
+        scheme.refuse_split(tensor, whole_experts)
         one = tensor.rows * tensor.cols * (own.weight_bits / 8 if own else tensor.element_bytes or plain)
         total += _allocated(one * tensor.count) if tensor.stacked else tensor.count * _allocated(one)
         if own:
@@ -289,6 +294,6 @@ def refuse_absent(scheme: QuantizationScheme, vllm_version: str) -> None:
     """Raises `ValueError` where this vLLM release cannot load the format."""
     if scheme.absent_from is not None and not precedes(vllm_version, scheme.absent_from):
         raise HeadcountError(
-            f"quantization {scheme.name!r} is not in vLLM {scheme.absent_from}; give the older release that "
+            f"quantization {scheme.name!r} is not in vLLM {vllm_version}; give the older release that "
             "you run as --vllm-version, or another format"
         )

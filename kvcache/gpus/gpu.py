@@ -1,5 +1,6 @@
 """What one GPU can hold, move or compute."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -10,6 +11,7 @@ from msgspec import Meta
 
 from files.documents import read_toml
 from files.errors import HeadcountError
+from files.names import UnknownNameError, nearest_hint, shortened
 from files.registry import Registry
 from files.schema import AtLeastOne, Positive, table
 
@@ -99,6 +101,7 @@ class GPU:
         return None if self.usd_per_hour is None else gpus * self.usd_per_hour
 
 
+_COUNTED = re.compile(r"^\d+\s*[x×*]\s*|(:.*|[x×*]\s*\d+)$", re.IGNORECASE)  # of `4xh100`, `h100:4`, `h100 x4`
 _SOURCED = (
     "memory_bytes",
     "memory_bandwidth_bytes_per_s",
@@ -123,7 +126,14 @@ def find_gpu(name: str) -> GPU:
         gpu = read_gpu(path)
         if slug in gpu.aliases:
             return gpu
-    raise GPUS.unknown(name)
+    bare = _COUNTED.sub("", name)
+    if bare == name or not bare:
+        raise GPUS.unknown(name)
+    hint = nearest_hint(bare.strip(), files)
+    raise UnknownNameError(
+        f"no GPU '{shortened(name)}'; {hint}{'' if hint.endswith('?') else '.'} Give the name alone, and how many as "
+        "--gpus or --tensor-parallel-size"
+    )
 
 
 @cache

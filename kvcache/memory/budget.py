@@ -171,6 +171,7 @@ def budget_of(architecture: Architecture, gpu: GPU, settings: MemorySettings) ->
             f"{gpu.title} is older than vLLM's kernels for {scheme.name} weights; take another GPU, or another format "
             "by --quantization"
         )
+    refuse_absent(scheme, settings.vllm_version)
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, architecture, scheme, settings.vllm_version, gpu)
     parallelism = parallelism_of(settings, scheme, gpu)
     drafts = settings.speculation
@@ -226,7 +227,6 @@ def in_format(architecture: Architecture, settings: MemorySettings) -> tuple[Arc
         spared=architecture.unquantized,
         file_share=architecture.file_share,
     )
-    refuse_absent(scheme, settings.vllm_version)
     if settings.is_text_only(architecture):
         architecture = replace(architecture, vision_parameters=0)
     if not settings.splits_encoder:

@@ -102,6 +102,11 @@ def static_budget_of(architecture: Architecture, gpu: GPU, settings: StaticSetti
     Returns a budget even where nothing fits (see `fits`).
     """
     arch, scheme = in_format(architecture, settings)
+    if scheme.absent_from is not None:
+        raise HeadcountError(
+            f"quantization {scheme.name!r} is not simulated with SGLang; give another format, or leave --engine sglang "
+            "out to ask about vLLM"
+        )
     kv_cache = resolve_kv_cache_dtype(settings.kv_cache_dtype, arch, scheme, settings.vllm_version, gpu)
     return _budget(arch, gpu, settings, scheme, kv_cache)
 
@@ -110,7 +115,7 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
     tp = settings.tensor_parallel_size
     width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(tensor_parallel_size=tp, pad_expert_width_to=width, pad_expert_hidden_to=hidden)
-    weights = weight_bytes(scheme, stage_tensors(arch, parallelism, 0), arch.dtype)
+    weights = weight_bytes(scheme, stage_tensors(arch, parallelism, 0), arch.dtype, whole_experts="")
     context = CONTEXT_BYTES[min(tp, 2)]
     return _Rank(
         total=gpu.memory_bytes,

@@ -12,7 +12,7 @@ from workloads.traces.trace_format import Recorded, TraceFormat
 
 _BLOCK_SIZE: Final = 512
 _NAMES: Final = {"input_length", "output_length", "hash_ids"}
-_OTHERS: Final = ("chat_id", "parent_chat_id")  # Bailian's, whose times are seconds
+_OTHERS: Final = ("chat_id", "parent_chat_id", "block_tokens")  # Bailian's and RAGPulse's, whose times are seconds
 
 
 class _Line(Lenient, frozen=True):

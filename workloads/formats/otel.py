@@ -12,7 +12,7 @@ from files.schema import Lenient, typed
 from workloads.formats.parsing.columns import GROWS
 from workloads.formats.parsing.dates import Dates
 from workloads.formats.parsing.json_rows import TokensOrNone
-from workloads.formats.parsing.otlp import is_otlp, otlp_spans
+from workloads.formats.parsing.otlp import OTLP, exports, has_no_spans, is_otlp, otlp_spans
 from workloads.formats.parsing.rows import Request, Rows
 from workloads.traces.trace_format import Recorded, TraceFormat
 
@@ -26,9 +26,12 @@ _NO_USAGE: Final = (
     "completion_tokens; record them, or count tokens with the "
     "model's tokenizer and give a CSV with --columns"
 )
-
-
-_KEYS: Final = re.compile(r'"(?:spans|resourceSpans)"\s*:')
+_NO_LLM: Final = (
+    "has {}, and none of an LLM: none has gen_ai attributes; give an export that holds the spans of the LLM's server "
+    "or client"
+)
+_NO_SPANS: Final = "holds metrics or logs, and no spans; give an export of traces"
+_SPANS: Final = re.compile(r'"spans"\s*:')
 
 
 class _Span(Lenient, frozen=True):
@@ -42,6 +45,12 @@ class _Trace(Lenient, frozen=True):
     spans: list[_Span]
 
 
+def recognises(head: str) -> bool:
+    """Whether it begins as an export of OTLP, whatever it holds, or as flat spans of an LLM."""
+    is_flat = '"gen_ai.' in head and _SPANS.search(head) is not None
+    return head.lstrip().startswith(("{", "[")) and (is_flat or OTLP.search(head) is not None)
+
+
 def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recorded:
     """Spans with token counts, in the order of their start; those of one conversation or trace are a session.
 
@@ -50,7 +59,7 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
     rows = Rows(path, num_requests)
     dates = Dates(rows)
     rows.note(GROWS)
-    spans = _spans(path)
+    spans = _spans(path, rows)
     timed = []
     for number, span in enumerate(spans, start=1):
         start = span.start_time
@@ -71,19 +80,28 @@ def read(path: Path, _block_size: int | None, num_requests: int | None) -> Recor
         if rows.num_wanted > 0:
             rows.add(f"spans[{number}]", request)
     if spans and not len(rows):
-        raise rows.refuse("", _NO_USAGE)
+        is_llm = any(name.startswith("gen_ai.") for span in spans for name in span.attributes)
+        count = f"{len(spans):,} span{'s' * (len(spans) > 1)}"
+        raise rows.refuse("", _NO_USAGE if is_llm else _NO_LLM.format(count))
     return rows.recorded()
 
 
-def _spans(path: Path) -> list[_Span]:
+def _spans(path: Path, rows: Rows) -> list[_Span]:
     """Of all documents of the file. Raises InputError."""
     found: list[_Span] = []
-    for line, document in json_values(read_text(path, "result_bytes"), shown(path)):
-        if is_otlp(document):
-            whole: object = {"spans": list(otlp_spans(path, f"line {line}", typed(document, Json, path)))}
-        else:
+    num_others = 0
+    for line, value in json_values(read_text(path, "result_bytes"), shown(path)):
+        for document in exports(value):
+            if has_no_spans(document):
+                num_others += 1
+                continue
             whole = document
-        found += typed(whole, _Trace, path).spans
+            if is_otlp(document):
+                whole = {"spans": list(otlp_spans(path, f"line {line}", typed(document, Json, path)))}
+            found += typed(whole, _Trace, path).spans
+    if num_others and not found:
+        raise rows.refuse("", _NO_SPANS)
+    rows.leave_out("exports of metrics or logs", num_others)
     return found
 
 
@@ -97,7 +115,7 @@ def _tokens(path: Path, number: int, span: _Span, names: tuple[str, ...]) -> int
 FORMAT: Final = TraceFormat(
     name="otel",
     looks_like="JSON with spans that have gen_ai attributes",
-    recognises=lambda head: head.lstrip().startswith("{") and '"gen_ai.' in head and _KEYS.search(head) is not None,
+    recognises=recognises,
     read=read,
     is_by_time=False,
     source="OpenTelemetry semantic conventions for generative AI; inference-perf, otel_trace_replay",

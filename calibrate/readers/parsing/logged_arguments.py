@@ -31,6 +31,7 @@ class LoggedArguments:
 
     values: Mapping[str, object] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    is_size_known: bool = True  # else the ranks' lines say of the tensor parallel size that it is no smaller
     contradictions: tuple[str, ...] = ()
 
 
@@ -42,6 +43,7 @@ def read_logged_arguments(path: Path, text: str) -> LoggedArguments:
     engine = _engine_s(text)
     ranks = max((int(found[1] or found[2]) + 1 for found in _RANK.finditer(text)), default=1)
     inferred = {name: value for name, value in engine.items() if value != 1}
+    is_size_known = not missing or "tensor_parallel_size" in engine
     if ranks > 1 and "tensor_parallel_size" not in engine:
         inferred["tensor_parallel_size"] = ranks
     known = {"model" if name == "model_tag" else name: value for name, value in given.items() if name in READ}
@@ -52,6 +54,7 @@ def read_logged_arguments(path: Path, text: str) -> LoggedArguments:
     return LoggedArguments(
         values=given | checked,
         missing=missing,
+        is_size_known=is_size_known or "tensor_parallel_size" in given,
         contradictions=tuple(_contradictions(given if not missing else {}, engine, ranks)),
     )
 

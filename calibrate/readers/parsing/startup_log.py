@@ -1,7 +1,7 @@
 """What a server logged when it started: its arguments, its memory, its KV cache; of vLLM, or of SGLang."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +21,13 @@ from simulator.engines.flags import WITHOUT_EFFECT, find_group, flag_groups
 GIB = 2**30
 _NUMBER = r"([0-9][0-9,]{0,24}(?:\.[0-9]{0,9})?)"
 _LENGTH = "([1-9][0-9,]{0,24})"
+_VERSION, _POOL, _CONCURRENCY = "vLLM's version", "'GPU KV cache size'", "'Maximum concurrency for'"
 _NEEDED = {  # patterns of `log_pattern`
-    "vLLM's version": (
+    _VERSION: (
         r"(?:vLLM API server version|LLM engine \(v|▀ version) ([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])"
     ),
-    "'GPU KV cache size'": rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens",
-    "'Maximum concurrency for'": rf"Maximum concurrency for {_LENGTH} tokens per request: {_NUMBER}x",
+    _POOL: rf"(?:GPU|CPU) KV cache size: {_NUMBER} tokens",
+    _CONCURRENCY: rf"Maximum concurrency for {_LENGTH} tokens per request: {_NUMBER}x",
 }
 _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
@@ -54,6 +55,7 @@ class StartupLog:
     missing: tuple[str, ...] = ()  # what it does not hold, where defaults are taken instead
     contradictions: tuple[str, ...] = ()  # where it says two things
     engine: str = VLLM
+    is_size_known: bool = True  # else its tensor parallel size may be larger than its lines show
 
     @property
     def options(self) -> dict[str, object]:
@@ -84,6 +86,11 @@ class StartupLog:
     def tensor_parallel_size(self) -> int:
         return int(self.arguments.get("tensor_parallel_size") or 1)
 
+    def may_be_of_size(self, tensor_parallel_size: int) -> bool:
+        """Whether a server with that tensor parallel size may have written it."""
+        known = self.tensor_parallel_size
+        return tensor_parallel_size == known or (not self.is_size_known and tensor_parallel_size > known)
+
     def num_gpu_blocks(self, layout: KVLayout) -> int:
         """The pool's blocks: exact where all layers attend to everything; in older releases to a block for each group
         of layers, later from the bytes, to 0.02 %.
@@ -104,18 +111,25 @@ class StartupLog:
         return int(self.memory_gib["available_kv"] * GIB) // layout.block_bytes()
 
 
-def read_startup_log(path: str | Path) -> StartupLog:
-    """Raises HeadcountError where the file cannot be read, or is no log of a server that came up."""
+def read_startup_log(
+    path: str | Path, *, vllm_version: str | None = None, max_model_len: int | None = None
+) -> StartupLog:
+    """What a server logged at its start; the release and the length stand in for lines that it lacks.
+
+    Raises HeadcountError where the file cannot be read, or is no log of a server that came up.
+    """
     path = Path(path)
     text = log_text(path)
     if is_sglang_log(text):
         return _log_of_sglang(path, text)
     said = {what: found for what, pattern in _NEEDED.items() if (found := log_pattern(pattern).search(text))}
-    if missing := [what for what in _NEEDED if what not in said]:
-        raise HeadcountError(
-            f"{path}: {', '.join(missing)} is missing; the log must hold a server's start up to its first request"
-        )
-    version, tokens, concurrency = said.values()
+    given = {_VERSION: vllm_version, _CONCURRENCY: max_model_len}
+    if missing := [what for what in _NEEDED if what not in said and given.get(what) is None]:
+        raise _incomplete(path, missing)
+    version = said[_VERSION][1] if _VERSION in said else str(vllm_version)
+    tokens = typed(int(_number(said[_POOL][1])), AtLeastOne, path, name="GPU KV cache size")
+    concurrency = said.get(_CONCURRENCY)
+    length = int(_number(concurrency[1])) if concurrency is not None else int(max_model_len or 0)
     memory = {
         name: choose(map(_number, logged))
         for name, (pattern, choose) in _MEMORY.items()
@@ -124,28 +138,41 @@ def read_startup_log(path: str | Path) -> StartupLog:
     arguments = read_logged_arguments(path, text)
     return StartupLog(
         path=path,
-        vllm_version=version[1] if version[1].count(".") == 2 else f"{version[1]}.0",
+        vllm_version=version if version.count(".") == 2 else f"{version}.0",
         arguments=dict(arguments.values),
-        kv_cache_tokens=typed(int(_number(tokens[1])), AtLeastOne, path, name="GPU KV cache size"),
-        max_model_len=int(_number(concurrency[1])),
-        max_concurrency=_number(concurrency[2]),
+        kv_cache_tokens=tokens,
+        max_model_len=length,
+        max_concurrency=tokens / length if concurrency is None else _number(concurrency[2]),
         memory_gib=memory,
         missing=arguments.missing,
+        is_size_known=arguments.is_size_known,
         contradictions=arguments.contradictions,
     )
 
 
+def _incomplete(path: Path, missing: Sequence[str]) -> HeadcountError:
+    """Names the options that give what the log lacks."""
+    options = {_VERSION: "--vllm-version", _CONCURRENCY: "--max-model-len"}
+    do = f"give {' and '.join(options[what] for what in missing if what in options)}"
+    if _POOL in missing:
+        do = "leave it out and give --num-gpu-blocks-override"
+    return HeadcountError(
+        f"{path}: {', '.join(missing)} is missing; give the log of a server's start up to its first request, or {do}"
+    )
+
+
 def _log_of_sglang(path: Path, text: str) -> StartupLog:
-    tokens, context_length = read_pool(path, text)
+    (tokens, context_length), arguments = read_pool(path, text), read_arguments(path, text)
     return StartupLog(
         path=path,
         vllm_version="",
-        arguments=read_arguments(path, text),
+        arguments=arguments,
         kv_cache_tokens=tokens,
         max_model_len=context_length,
         max_concurrency=tokens / context_length,
         memory_gib=read_memory(text),
         engine=SGLANG,
+        is_size_known="tensor_parallel_size" in arguments,
     )
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from files.errors import HeadcountError
-from files.names import nearest_hint, shortened
+from files.names import near_hint, shortened
 from files.warn_once import warn_once
 from headcount.cli.config_file import Spelling, converted
-from simulator.engines.flags import IGNORED, REFUSED, FlagGroup, find_group, known_flags, read_flag
+from simulator.engines.flags import IGNORED, REFUSED, TITLES, FlagGroup, find_group, known_flags, read_flag
 
 Given = list[tuple[str, list[str]]]  # flags as they are written, with their values
 
@@ -49,14 +49,27 @@ def read_flags(
     if refused:
         raise HeadcountError(f"{option}: {'; '.join(group.refusal(*flags) for group, flags in refused.items())}")
     if unknown:
-        near = nearest_hint(unknown[0].lstrip("-"), {*names, *known_flags(engine)}) if len(unknown) == 1 else ""
-        given = ", ".join(shortened(flag) for flag in unknown)
-        raise HeadcountError(f"{option}: {given}: not modelled; leave it out{f'; {near}' if near else ''}")
+        raise _unknown(unknown, option, engine, {*names, *known_flags(engine)})
     if ignored:
         flags = list(dict.fromkeys(ignored))
         are, them = ("are", "them") if len(flags) > 1 else ("is", "it")
         warn_once(f"{option}: {', '.join(flags)} {are} not modelled: the answer ignores {them}")
     return found
+
+
+def _unknown(given: Collection[str], option: str, engine: str, known: Collection[str]) -> HeadcountError:
+    """Of flags that no release of the engine has, or, without those, of words that belong to none."""
+    title = TITLES[engine]
+    flags = list(dict.fromkeys(filter(_is_flag, given)))
+    shown = ", ".join(shortened(word) for word in flags or given)
+    them = "them" if len(flags or given) > 1 else "it"
+    if not flags:
+        return HeadcountError(f"{option}: {shown}: neither a flag of {title} nor the value of one; leave {them} out")
+    near = near_hint(flags[0].lstrip("-").replace("_", "-"), known) if len(flags) == 1 else ""
+    hint = f"; {near}" if near else ""
+    return HeadcountError(
+        f"{option}: {shown}: {title} has no such flag{'s' * (len(flags) > 1)}; leave {them} out{hint}"
+    )
 
 
 def _flags_of(words: list[str]) -> Given:

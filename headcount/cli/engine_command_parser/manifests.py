@@ -17,6 +17,7 @@ _MANIFEST = re.compile(r"^\s*(\[|-\s+['\"]?-)|^\s*-?\s*(command|args|image)\s*:|
 _DOCUMENTS = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
 _USE = re.compile(r"\$\((\w+)\)")  # Kubernetes' own way to use a variable
 _MODEL = re.compile(r"^--model(-path)?(=|$)")
+_KSERVE = {"model-id": "--model", "model-name": "--served-model-name"}  # of KServe's huggingfaceserver
 _OTHERS = ("sh", "bash", "sleep", "tail")
 
 Words = list[str]
@@ -61,7 +62,7 @@ def _commands(document: object, of_script: Callable[[str], Words]) -> Iterator[W
         chart = next((words_of for keys, words_of in CHARTS.items() if keys <= found.keys()), None)
         variables = _variables(found.get("env") or found.get("environment"))
         values = {name: value for name, given, value in (each.partition("=") for each in variables) if given}
-        image = [with_values(str(found["image"]), values)] if "image" in found else []
+        image = [with_values(_image(found["image"]), values)] if "image" in found else []
         words = chart(found) if chart is not None else _container_words(found, of_script, values)
         if words and words[0].rsplit("/", 1)[-1] in _OTHERS:  # instead of what the image starts
             image = []
@@ -70,9 +71,17 @@ def _commands(document: object, of_script: Callable[[str], Words]) -> Iterator[W
             yield [*(each for each in variables if each.partition("=")[0] not in used), *image, *words]
 
 
+def _image(value: object) -> str:
+    """Its name with its tag, which values of charts hold apart."""
+    if not isinstance(value, dict):
+        return str(value)
+    parts = [str(value[key]) for key in ("registry", "repository") if value.get(key)]
+    return f"{'/'.join(parts)}:{value.get('tag') or 'latest'}"
+
+
 def _container_words(container: Json, of_script: Callable[[str], Words], values: Mapping[str, str]) -> Words:
     words: Words = []
-    for key in ("command", "args"):
+    for key in ("command", "args", "extraArgs"):
         value = container.get(key)
         listed = value if isinstance(value, list) else []
         words += (
@@ -80,12 +89,32 @@ def _container_words(container: Json, of_script: Callable[[str], Words], values:
             if isinstance(value, str)
             else [word for each in listed for word in _parts(each, of_script, values)]
         )
-    return words
+    return _of_kserve(words, container) if _names_for_kserve(words, container) else words
+
+
+def _names_for_kserve(words: Sequence[str], container: Json) -> bool:
+    names = {word.lstrip("-").partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
+    return "model-id" in names or ("model-name" in names and "storageUri" in container)
+
+
+def _of_kserve(words: Sequence[str], container: Json) -> Words:
+    """Under vLLM's names; the backend is taken to be vLLM, which is huggingfaceserver's default for what it serves."""
+    found: Words = []
+    is_backend = False
+    for word in words:
+        flag, is_joined, value = word.partition("=")
+        name = flag.lstrip("-").replace("_", "-") if flag.startswith("--") else ""
+        if name != "backend" and not (is_backend and not name):
+            found.append(f"{_KSERVE.get(name, flag)}{is_joined}{value}")
+        is_backend = name == "backend" and not is_joined
+    uri = str(container.get("storageUri", ""))
+    has_model = any(_MODEL.match(word) for word in found)
+    return found if has_model or not uri else ["--model", uri.removeprefix("hf://"), *found]
 
 
 def _used(container: Json) -> set[str]:
     """The variables that a container's own words use."""
-    text = json.dumps([container.get("command"), container.get("args")])
+    text = json.dumps([container.get(key) for key in ("command", "args", "extraArgs")])
     return names_used(text) | set(_USE.findall(text))
 
 
@@ -96,7 +125,8 @@ def _with_values(text: str, values: Mapping[str, str]) -> str:
 def _objects(value: object) -> Iterator[Json]:
     """Every mapping that may start a server, from the outside in, and none inside of one."""
     if isinstance(value, dict):
-        if value.keys() & {"command", "args"} or any(keys <= value.keys() for keys in CHARTS):
+        has_more = "image" in value and isinstance(value.get("extraArgs"), str | list)
+        if has_more or value.keys() & {"command", "args"} or any(keys <= value.keys() for keys in CHARTS):
             yield value
             return
         value = list(value.values())

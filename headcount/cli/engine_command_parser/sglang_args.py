@@ -1,29 +1,22 @@
 """Options read from a pasted `python -m sglang.launch_server` line."""
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 import click
 
 from headcount.cli.config_file import Spelling, spellings
+from headcount.cli.engine_command_parser.config_lines import as_command_line
 from headcount.cli.engine_command_parser.context_length import overridden_length
 from headcount.cli.engine_command_parser.line import read_flags
 from headcount.cli.engine_command_parser.nested import take_objects
 from headcount.cli.engine_command_parser.served_model import with_known_model
-from headcount.cli.engine_command_parser.words import Server, variables_and_words
+from headcount.cli.engine_command_parser.servers import SGLANG_SERVER
+from headcount.cli.engine_command_parser.words import variables_and_words
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import SGLANG
 from simulator.engines.sglang.arguments import SGLangArgs
 
 _OPTION = "--sglang-args"
-_SERVER: Final = Server(
-    command=("sglang", "serve"),
-    module_or_image=re.compile(
-        r"^(sglang\.launch_server|sglang_router\.launch_server|(\S+/)?lmsysorg/sglang([:@]\S+)?)$"
-    ),
-    example="python -m sglang.launch_server",
-)
 _MODEL = ("model-path", "model")
 _OVERRIDES = "json-model-override-args"
 
@@ -34,13 +27,15 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
     Raises HeadcountError naming every flag that changes the answer and is not modelled, or the first value that its
     option would refuse.
     """
-    variables, words = variables_and_words(text, _OPTION, _SERVER)
+    names = dict(_flags(ctx))
+    line = as_command_line(text, SGLANG, names)
+    variables, words = variables_and_words(line, _OPTION, SGLANG_SERVER)
     found: dict[str, object] = {"engine": SGLANG} | ({"environment": variables} if variables else {})
     words, objects = take_objects(words, _OPTION, {_OVERRIDES: _OVERRIDES})
     length = overridden_length(objects.get(_OVERRIDES, {}), _OPTION, f"--{_OVERRIDES}")
     if length is not None:
         found["context_length"] = length
-    return with_known_model(found | read_flags(words, ctx, _OPTION, dict(_flags(ctx)), engine=SGLANG), _OPTION)
+    return with_known_model(found | read_flags(words, ctx, _OPTION, names, engine=SGLANG), _OPTION)
 
 
 def _flags(ctx: click.Context) -> Iterator[tuple[str, Spelling]]:

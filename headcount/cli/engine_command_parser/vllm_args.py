@@ -13,11 +13,13 @@ from files.documents import Json
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.cli.config_file import spellings
+from headcount.cli.engine_command_parser.config_lines import as_command_line
 from headcount.cli.engine_command_parser.context_length import overridden_length
 from headcount.cli.engine_command_parser.line import read_flags
 from headcount.cli.engine_command_parser.nested import json_object, merge, take_objects
 from headcount.cli.engine_command_parser.served_model import with_known_model
-from headcount.cli.engine_command_parser.words import Server, variables_and_words
+from headcount.cli.engine_command_parser.servers import VLLM_SERVER
+from headcount.cli.engine_command_parser.words import variables_and_words
 from simulator.engines.argument import arguments_of, flags_of
 from simulator.engines.engines import VLLM
 from simulator.engines.flags import inverse_of
@@ -25,11 +27,6 @@ from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import NONE, PIECEWISE
 
 _OPTION = "--vllm-args"
-_SERVER: Final = Server(
-    command=("vllm", "serve"),
-    module_or_image=re.compile(r"^(vllm\.entrypoints\.openai\.api_server|\S+/vllm-openai(-\w+)?([:@]\S+)?)$"),
-    example="vllm serve MODEL",
-)
 _RELEASED_IMAGE = re.compile(  # the tag is the release; in a chart's values it stands alone
     r"""vllm/vllm-openai(?:-\w+)?(?::|["']?\s+tag:\s*["']?)v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])"""
 )
@@ -75,16 +72,17 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
     paired = {name: inverse_of(name) for name in names if inverse_of(name) != name and f"no-{name}" in names}
     names |= {other: names[f"no-{name}"] for name, other in paired.items()}
     names |= {f"no-{other}": names[name] for name, other in paired.items()}
-    variables, words = variables_and_words(text, _OPTION, _SERVER)
+    elsewhere = {
+        flag.lstrip("-") for name in known - by_key.keys() - {"model"} for flag in flags_of(name, arguments[name])
+    }
+    line = as_command_line(text, VLLM, {*names, *elsewhere, *_OBJECTS})
+    variables, words = variables_and_words(line, _OPTION, VLLM_SERVER)
     found: dict[str, object] = {"environment": variables} if variables else {}
     image = _RELEASED_IMAGE.search(text)
     if image is not None:
         found["vllm_version"] = image[1]
     if not words[0].startswith("-"):
         found["model"] = words.pop(0)
-    elsewhere = {
-        flag.lstrip("-") for name in known - by_key.keys() - {"model"} for flag in flags_of(name, arguments[name])
-    }
     words, count = _without_adapters(words)
     if count:
         found["adapters"] = count

@@ -3,27 +3,26 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from files.errors import HeadcountError
 from files.names import shortened
 from headcount.cli.engine_command_parser.manifests import manifest_words
+from headcount.cli.engine_command_parser.servers import SERVERS, Server
 from headcount.cli.engine_command_parser.variables import expanded
+from simulator.engines.flags import TITLES
 from simulator.engines.vllm.environment import VARIABLE
 
 _COMMENT = re.compile(r"(^|(?<=\s))#(\s.*|!.*)?$", re.MULTILINE)
 _TOKEN = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\n|[^'\"\\\n]+|['\"\\]", re.DOTALL)
 _FLAG_AND_VALUE = re.compile(r"^--[\w-]+[ \t]+[^\s-]\S*$")
+_CONTINUED = re.compile(r"(?<=\s)[\^`][ \t\r]*(?:\n|\Z)")  # a line that goes on, in Windows' shells
+_PLAIN_WORD = re.compile(r"[^\s\"'\[\],]+")
+_LOG = re.compile(
+    r"\b(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d|^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|"
+    r"\bnon-default args: \{|\bserver_args=ServerArgs\(|\b(?:GPU|CPU) KV cache size: ",
+    re.MULTILINE,
+)
 _ENDS = re.compile(r"^(&&?|\|\|?|;|\d?>.*)$")  # what a shell reads as the command's end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """How a server is started: in a shell's words, or by a module or an image, and how an example of it looks."""
-
-    command: tuple[str, ...]
-    module_or_image: re.Pattern[str]
-    example: str
 
 
 def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[str, ...], list[str]]:
@@ -31,6 +30,8 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
 
     Without a command all words count as behind it. Raises HeadcountError where nothing is.
     """
+    text = _CONTINUED.sub(" ", text)
+    _refuse_foreign(text, option, server)
     try:
         words = manifest_words(
             text,
@@ -55,6 +56,21 @@ def variables_and_words(text: str, option: str, server: Server) -> tuple[tuple[s
         raise HeadcountError(f"{option} is empty; paste a '{server.example} --flag value …' line, or leave it out")
     found = [word.removeprefix("--env=") for word in head]
     return tuple(word for word in found if VARIABLE.match(word)), behind
+
+
+def _refuse_foreign(text: str, option: str, server: Server) -> None:
+    """Raise HeadcountError for a log, or a line of another engine alone, with the option that reads it."""
+    words = _PLAIN_WORD.findall(text)
+    if _start(words, server) is not None:
+        return
+    if _LOG.search(text):
+        raise HeadcountError(f"{option}: this is a server's log; save it as a file, and give that as --startup-log")
+    other = next((each for each in SERVERS if _start(words, each) is not None), None)
+    if other is not None:
+        raise HeadcountError(
+            f"{option}: this starts {TITLES[other.engine]}, not {TITLES[server.engine]}; give it as "
+            f"--{other.engine}-args"
+        )
 
 
 def _apart(word: str) -> list[str]:

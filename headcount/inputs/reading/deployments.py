@@ -65,7 +65,7 @@ def resolve_model_and_gpu(
         asked["engine"] = SGLANG
     args = engine_args(logged | asked)
     is_checked = args.num_gpu_blocks_override is None or is_log_of_sglang
-    if is_checked and args.tensor_parallel_size != startup_log.tensor_parallel_size:
+    if is_checked and not startup_log.may_be_of_size(args.tensor_parallel_size):
         raise HeadcountError(
             f"--startup-log: {startup_log.path} is of a server with --tensor-parallel-size "
             f"{startup_log.tensor_parallel_size}, not {args.tensor_parallel_size}; its KV blocks are not valid for "

@@ -102,19 +102,22 @@ def test_it_wins_over_a_config(headcount: Run, config_first: bool, tmp_path: Pat
             "llama-3.1-8b --port 8000 --enable-lora --max-loras 2",
             "--max-loras needs --adapters: how many LoRA adapters the requests use",
         ),
-        ("llama-3.1-8b --max-modle-len 5", "--max-modle-len: not modelled; leave it out; did you mean 'max-model"),
-        ("llama-3.1-8b --replicas 2", "--replicas: not modelled"),
-        ("llama-3.1-8b --gpu l4", "--gpu: not modelled"),
+        (
+            "llama-3.1-8b --max-modle-len 5",
+            "--max-modle-len: vLLM has no such flag; leave it out; did you mean 'max-model",
+        ),
+        ("llama-3.1-8b --replicas 2", "--replicas: vLLM has no such flag"),
+        ("llama-3.1-8b --gpu l4", "--gpu: vLLM has no such flag"),
         ("llama-3.1-8b --max-model-len", "--max-model-len takes one value; it was given none"),
         ("llama-3.1-8b --max-model-len 8192 9", "--max-model-len takes one value; it was given '8192 9'"),
         ("llama-3.1-8b --max-model-len -2", "--max-model-len: '-2' is not a whole number above 0"),
         ("llama-3.1-8b --enforce-eager true", "--enforce-eager takes no value; it was given 'true'"),
-        ("llama-3.1-8b again", "again: not modelled"),
+        ("llama-3.1-8b again", "again: neither a flag of vLLM nor the value of one; leave it out"),
         ("llama-3.1-8b 'x", "a quote is left open"),
         ("", "--vllm-args is empty; paste a"),
     ],
 )
-def test_what_is_not_modelled_is_named(headcount: Run, text: str, part: str) -> None:
+def test_what_is_no_flag_or_value_is_named(headcount: Run, text: str, part: str) -> None:
     ran = headcount(*ON_GPU, "--vllm-args", text)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert part in ran.err

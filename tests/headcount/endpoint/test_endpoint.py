@@ -307,7 +307,27 @@ NO_TEMPERATURES = ("NaN", "Infinity", "-1", "1e999")
         ("/v1/embeddings", {"input": "hi"}, 404, "Not Found"),
         ("/sleep?level=1", {}, 400, "sleep mode is not simulated"),
         ("/wake_up", {}, 400, "sleep mode is not simulated"),
-        ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "b"}, 400, "LoRA is not simulated"),
+        ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "b"}, 400, "loading LoRA adapters is not simulated"),
+        ("/v1/completions", {"prompt": "hi", "guided_regex": "a+"}, 400, "guided_regex is not simulated; leave it out"),
+        ("/v1/completions", {"prompt": "hi", "guided_json": "["}, 400, "guided_json is no JSON schema"),
+        (
+            "/v1/completions",
+            {"prompt": "hi", "structured_outputs": {"choice": ["a"]}},
+            400,
+            "structured_outputs.choice is not simulated; leave it out, or give response_format json_schema",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"},
+            400,
+            "tool_choice required is not simulated: no answer calls a tool",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "function"}},
+            400,
+            "tool_choice function is not simulated",
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_openai_s_shape(

@@ -189,6 +189,8 @@ def test_the_server_says_what_it_is(port: int) -> None:
         ("/generate", {"text": "a", "return_logprob": True}, 400, "not simulated"),
         ("/generate", {"text": "a", "sampling_params": {"n": 2}}, 400, "n=1"),
         ("/generate", {"text": "a", "sampling_params": 3}, 400, "sampling_params"),
+        ("/generate", {"text": "a", "sampling_params": {"regex": "a+"}}, 400, "regex is not simulated"),
+        ("/generate", {"text": "a", "sampling_params": {"json_schema": "["}}, 400, "is no JSON schema"),
         ("/flush_cache", {}, 404, "Not Found"),
     ],
 )

@@ -106,6 +106,22 @@ def test_answers_keep_to_the_asked_json(port: int) -> None:
     assert (cut["choices"][0]["finish_reason"], cut["usage"]["completion_tokens"]) == ("length", 3)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"guided_json": SCHEMA},
+        {"guided_json": json.dumps(SCHEMA)},
+        {"structured_outputs": {"json": SCHEMA}},
+        {"structured_outputs": {"json_object": True}},
+    ],
+)
+def test_vllm_s_own_ways_to_ask_for_json_are_answered(port: int, asked: Any) -> None:
+    body = {"messages": SAID, "max_tokens": 200, "tool_choice": "auto", **asked}
+    answer = sent(port, "/v1/chat/completions", body)[1]["choices"][0]["message"]["content"]
+    found = json.loads(answer)
+    assert "json_object" in asked.get("structured_outputs", ()) or found["age"] >= 18
+
+
 def test_json_is_about_as_long_as_text_would_be() -> None:
     with running(started(output_len=100)) as port:
         answer = sent(port, "/v1/chat/completions", {"messages": SAID, "response_format": {"type": "json_object"}})[1]
@@ -213,6 +229,12 @@ def test_messages_are_whole_or_events_of_the_same_text(port: int) -> None:
         ("/v1/responses", {"input": [{"role": 5}]}, "needs a role"),
         ("/v1/responses", {"input": []}, "input is empty"),
         ("/v1/responses", {"input": "x", "previous_response_id": "resp_1"}, "nothing is stored"),
+        ("/v1/responses", {"input": "x", "tool_choice": "required"}, "tool_choice required is not simulated"),
+        (
+            "/v1/messages",
+            {"messages": SAID, "max_tokens": 5, "tool_choice": {"type": "any"}},
+            "tool_choice any is not simulated",
+        ),
         ("/v1/messages", {"messages": SAID}, "max_tokens"),
         ("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
     ],

@@ -44,6 +44,18 @@ ROUTER = "SEES = ()\nclass Router:\n  def __init__(self, seed): pass\n  def choo
             ["memory", "--model", "llama-3.1-8b", "--gpu", "h10"],
             "no GPU 'h10'; did you mean 'h100-nvl' or 'h100-pcie' or 'h100-sxm'",
         ),
+        (
+            ["memory", "--model", "llama-3.1-8b", "--gpu", "h100:4"],
+            "no GPU 'h100:4'; did you mean 'h100-nvl' or 'h100-pcie' or 'h100-sxm'? Give the name alone",
+        ),
+        (
+            ["memory", "--model", "llama-3.1-8b", "--gpu", "4xH100"],
+            "no GPU '4xH100'; did you mean 'h100-nvl' or 'h100-pcie' or 'h100-sxm'? Give the name alone",
+        ),
+        (
+            ["memory", "--model", "llama-3.1-8b", "--gpu", "h100 x 4"],
+            "no GPU 'h100 x 4'; did you mean 'h100-nvl' or 'h100-pcie' or 'h100-sxm'? Give the name alone",
+        ),
         (["memory", "--model", "llama-3.1-8b", "--gpu", "../gpus/l4"], "no GPU '../gpus/l4'"),
         ([*MEMORY, "-pp", "33"], "pipeline_parallel_size 33 exceeds the model's 32 layers"),
         ([*MEMORY, "-pp", "0"], "'0' is not a whole number of at least 1"),

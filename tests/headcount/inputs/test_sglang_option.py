@@ -57,6 +57,11 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--sglang-args", "--enable-lora"), "LoRA is not simulated with SGLang"),
         (("--sglang-args", "--enable-priority-scheduling"), "priority scheduling is not simulated with SGLang"),
         (("--sglang-args", "--ep 8"), "leave --ep out, or ask about vLLM with --enable-expert-parallel"),
+        (("--engine", "sglang", "-q", "nf4"), "quantization 'nf4' is not simulated with SGLang; give another format"),
+        (
+            ("--model", "Qwen/Qwen3-30B-A3B-FP8", "--engine", "sglang", "-tp", "8"),
+            "take a smaller tensor-parallel size or another format",
+        ),
         (("--sglang-args", "--page-sise 16"), "did you mean 'page-size'"),
         (("--sglang-args", "--page-size"), "takes one value; it was given none"),
         (("--sglang-args", "'"), "a quote is left open"),
@@ -180,3 +185,18 @@ def test_what_lifts_sglang_s_users_are_arguments_that_it_has(headcount: Run) -> 
         4,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--engine", "sglang", "--context-length", "400000"), "context_length 400,000 is longer"),
+        (("--max-model-len", "200000"), "max_model_len 200,000 is longer"),
+    ],
+)
+def test_a_context_beyond_the_model_s_is_told_in_the_engine_s_own_words(
+    headcount: Run, words: tuple[str, ...], says: str
+) -> None:
+    told = headcount(*MEMORY, *words).err
+    assert says in told
+    assert ("--json-model-override-args raises" in told) == ("--engine" in words)

@@ -1,6 +1,7 @@
 """A server's start-up log as input."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,56 @@ def test_a_log_without_its_arguments_is_told(headcount: Callable[..., Any], path
     path.write_text(LOG.replace("non-default args", "?"), encoding="utf-8")
     ran = headcount("memory", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--startup-log", path)
     assert "the start-up log lacks 'non-default args': arguments that are neither in it nor given here" in ran.err
+
+
+LINES = {"version": 1, "concurrency": 5}
+
+
+@pytest.mark.parametrize(
+    ("lost", "given", "option"),
+    [
+        ("version", ("--vllm-version", "0.32.0"), "vLLM's version is missing; .*, or give --vllm-version$"),
+        (
+            "concurrency",
+            ("--max-model-len", "8K"),
+            "'Maximum concurrency for' is missing; .*, or give --max-model-len$",
+        ),
+    ],
+)
+def test_what_a_torn_log_lacks_is_taken_from_the_command_line(
+    headcount: Callable[..., Any], path: Path, lost: str, given: tuple[str, ...], option: str
+) -> None:
+    whole = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--json")
+    lines = LOG.splitlines()
+    del lines[LINES[lost]]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path)
+    assert ran.code == 2
+    assert re.search(option, ran.err.strip())
+    for words in ((*given, "--startup-log", path), ("--startup-log", path, *given)):
+        torn = headcount("memory", "--gpu", "h100-sxm", *words, "--json")
+        assert torn.code == 0, torn.err
+        assert json.loads(torn.out)["num_gpu_blocks"] == json.loads(whole.out)["num_gpu_blocks"] == 26_168
+
+
+def test_a_torn_log_may_be_of_the_size_that_is_given(headcount: Callable[..., Any], path: Path) -> None:
+    """Neither its arguments nor its engine say one; the size of a whole log stays the log's."""
+    path.write_text("\n".join(LOG.splitlines()[3:]), encoding="utf-8")
+    asked = ("--vllm-version", "0.32.0", "-tp", "2", "--startup-log", path, "--json")
+    ran = headcount("memory", "--model", "qwen3-8b", "--gpu", "h100-sxm", *asked)
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["tensor_parallel_size"], found["num_gpu_blocks"]) == (2, 26_168)
+
+
+def test_a_log_without_its_pool_is_refused_with_the_option_that_gives_it(
+    headcount: Callable[..., Any], path: Path
+) -> None:
+    path.write_text("\n".join(LOG.splitlines()[:4]), encoding="utf-8")
+    ran = headcount("memory", "--gpu", "h100-sxm", "--startup-log", path, "--max-model-len", "8192")
+    assert ran.code == 2
+    assert "'GPU KV cache size' is missing; " in ran.err
+    assert "or leave it out and give --num-gpu-blocks-override" in ran.err
 
 
 def test_a_log_of_another_model_is_refused_and_one_of_an_unknown_name_is_not(

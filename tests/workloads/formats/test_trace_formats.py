@@ -347,6 +347,54 @@ def test_otlp_reads_as_flat_spans(
     assert exported.table.prompt_tokens.tolist() == [p for _, p, _, _ in sorted(spans, key=lambda each: each[0])]
 
 
+LLM = {"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 5}
+
+
+def exports(*attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [otlp({"ns": 10**18 + number, "trace_id": str(number), "attributes": each})
+            for number, each in enumerate(attributes)]  # fmt: skip
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_what_stores_of_traces_make_of_exports_is_read(indent: int | None, tmp_path: Path) -> None:
+    """An array of exports, Tempo's `batches`, and Tempo's `trace`."""
+    first, second = found = exports(LLM, LLM)
+    spans = [*first["resourceSpans"], *second["resourceSpans"]]
+    for document in (found, {"batches": spans}, {"trace": {"resourceSpans": spans}}):
+        trace = load_trace(write(tmp_path, "stored.json", json.dumps(document, indent=indent)))
+        assert (trace.format, trace.table.prompt_tokens.tolist()) == ("otel", [7, 7])
+        assert not any("left out" in note for note in trace.notes)
+
+
+def test_metrics_and_logs_among_spans_are_left_out(tmp_path: Path) -> None:
+    first, second = exports(LLM, LLM)
+    path = write(tmp_path, "collector.jsonl", lines({"resourceMetrics": []}, first, {"resourceLogs": []}, second))
+    trace = load_trace(path)
+    assert trace.table.prompt_tokens.tolist() == [7, 7]
+    assert "left out of the trace: 2 exports of metrics or logs" in trace.notes
+
+
+@pytest.mark.parametrize(
+    ("documents", "says"),
+    [
+        (
+            exports({"http.method": "GET"}),
+            r"has 1 span, and none of an LLM: none has gen_ai attributes; give an export",
+        ),
+        (exports({"http.method": "GET"}, {"a": "b"}), "has 2 spans, and none of an LLM"),
+        (exports({"gen_ai.operation.name": "chat"}), "no span has gen_ai.usage.input_tokens"),
+        (
+            [{"resourceMetrics": []}, {"resourceLogs": []}],
+            "holds metrics or logs, and no spans; give an export of traces",
+        ),
+    ],
+)
+def test_an_export_without_spans_of_an_llm_is_told(documents: list[dict[str, Any]], says: str, tmp_path: Path) -> None:
+    for text in (lines(*documents), json.dumps(documents)):
+        with pytest.raises(InputError, match=says):
+            load_trace(write(tmp_path, "export.json", text))
+
+
 def test_a_damaged_otlp_span_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "otlp", json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "gen_ai.x"}]}]}]}))
     with pytest.raises(InputError, match=r"line 1: a span is not as OTLP has it .*; give the export unchanged"):

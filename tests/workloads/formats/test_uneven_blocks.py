@@ -80,3 +80,37 @@ def test_ragpulse_names_its_sessions(tmp_path: Path) -> None:
     ]
     trace = load_trace(write(tmp_path, "ragpulse.jsonl", "\n".join(map(json.dumps, lines))))
     assert (trace.format, trace.session_turns) == ("ragpulse", (2, 2))
+
+
+FLAT = {"timestamp": 0.0, "input_length": 9, "output_length": 3, "hash_ids": [1, 2], "block_tokens": [4, 3]}
+
+
+def test_ragpulse_with_the_lengths_of_its_parts_shares_them(tmp_path: Path) -> None:
+    """The same as a Parquet table of the same columns."""
+    parts = [([1, 2], [4, 3]), ([1, 3], [4, 2]), ([1, 2, 3], [4, 3, 2])]
+    lines = [
+        {**FLAT, "timestamp": 2.0 * n, "hash_ids": ids, "block_tokens": tokens, "session_id": f"s{n // 2}"}
+        for n, (ids, tokens) in enumerate(parts)
+    ]
+    trace = load_trace(write(tmp_path, "flat.jsonl", "\n".join(map(json.dumps, lines))))
+    names = {"timestamp": "arrival_s", "input_length": "input_tokens", "output_length": "output_tokens"}
+    table = pandas.DataFrame(lines).rename(columns=names)
+    table.to_parquet(tmp_path / "same.parquet")
+    same = load_trace(tmp_path / "same.parquet")
+    assert (trace.format, trace.session_turns, trace.notes) == ("ragpulse", same.session_turns, ())
+    assert trace.table.arrival_s.tolist() == same.table.arrival_s.tolist() == [0, 2, 4]
+    for one, other, tokens in ((0, 1, 4), (0, 2, 7), (1, 2, 4)):
+        assert shared_tokens(trace.table, one, other) == shared_tokens(same.table, one, other) == tokens
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"block_tokens": [4]}, r"2 hash_ids, and block_tokens \[4\]; give the tokens of each id"),
+        ({"block_tokens": None}, "line 2: hash_ids without block_tokens; give the tokens of each id"),
+    ],
+)
+def test_ragpulse_without_the_length_of_a_part_is_refused(wrong: dict[str, object], says: str, tmp_path: Path) -> None:
+    lines = [FLAT, {**FLAT, **wrong}]
+    with pytest.raises(InputError, match=says):
+        load_trace(write(tmp_path, "flat.jsonl", "\n".join(map(json.dumps, lines))))
