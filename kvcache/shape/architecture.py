@@ -71,6 +71,7 @@ class Architecture:
     encoder_pass_bytes: int = 0  # what the encoder's pass over the largest image takes on every rank
     encoder_pass_split_bytes: int = 0  # the same, of what tensor parallelism splits with the encoder
     modalities: tuple[str, ...] = ()  # that the encoder reads, as vLLM limits them per prompt
+    undivided_items: tuple[tuple[str, int], ...] = ()  # by modality, embeddings of the largest that one step computes
     image_rule: ImageRule | None = None  # how its processor turns an image into tokens; None: not known, or none
     vision_split: bool = True  # False: whole on every tensor-parallel rank
     vision_whole: int = 0  # of its parameters, those that are whole on every rank even so

@@ -17,6 +17,7 @@ from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import PIECEWISE, Compilation
 from simulator.engines.vllm.defaults import check_whole_prompts
+from simulator.engines.vllm.modalities import ModalityLimits, check_undivided
 
 Remedy = dict[str, str]  # options with the values, "" of a switch, that together make a model fit
 
@@ -36,6 +37,13 @@ def memory_budget(
     found = with_settings(args, settings).filled(architecture, gpu)
     if isinstance(found, SGLangArgs):
         return static_budget_of(architecture, gpu, found)
+    if not found.is_text_only(architecture):
+        check_undivided(
+            architecture.undivided_items,
+            found.limit_mm_per_prompt or ModalityLimits(),
+            model=architecture.name,
+            max_num_batched_tokens=found.max_num_batched_tokens,
+        )
     if not found.enable_chunked_prefill:
         check_whole_prompts(found.max_num_batched_tokens, found.max_model_len)
     return budget_of(architecture, gpu, found)

@@ -30,6 +30,23 @@ _KIMI_PATCHES: Final = 4096  # in_token_limit of moonshotai/Kimi-VL-A3B-Instruct
 _KIMI_MARKS: Final = (3, 1)  # <|media_start|>image<|media_content|> … <|media_end|>
 
 
+# Embeddings of one item whose tokens attend to each other both ways, so that vLLM computes it in one step; at most 32
+# frames of a video, 70 embeddings and 8 marks each (vLLM 0.33 models/gemma4_mm.py, get_mm_max_tokens_per_item).
+_UNDIVIDED: Final = {
+    "gemma3": (("image", _GEMMA3_TOKENS),),
+    "gemma4": (("image", 280), ("video", 32 * (70 + 8))),
+}
+
+
+def undivided_items(config: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+    """By modality, the largest item that a step computes as a whole; of Gemma 4 where its config asks for it."""
+    model_type, text = str(config.get("model_type")), config.get("text_config")
+    if model_type == "gemma4":
+        both_ways = text.get("use_bidirectional_attention") if isinstance(text, Mapping) else None
+        return _UNDIVIDED[model_type] if both_ways == "vision" else ()
+    return _UNDIVIDED.get(model_type, ())
+
+
 def image_rule(config: Mapping[str, object]) -> ImageRule | None:
     """The rule of the model's own processor; None where the model sees nothing, or its rule is not known.
 

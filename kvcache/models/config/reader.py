@@ -18,7 +18,7 @@ from kvcache.models.config.extra_tensors import read_extra_tensors
 from kvcache.models.config.families import FALLBACK, family_of
 from kvcache.models.config.fields import Factor, Fields, Table, Word
 from kvcache.models.config.image_encoder import image_encoder
-from kvcache.models.config.images import image_rule
+from kvcache.models.config.images import image_rule, undivided_items
 from kvcache.models.config.layers import read_layers
 from kvcache.models.config.module_formats import module_formats
 from kvcache.models.config.refusals import refuse_unread
@@ -86,6 +86,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         **encoder_pass(config),
         modalities=modalities(config),
         image_rule=image_rule(config),
+        undivided_items=undivided_items(config),
         image_encoder=image_encoder(config),
         vision_split=family_of(outer.model_type).vision_split,
         assumptions=tuple(_assumptions(fields, config)),

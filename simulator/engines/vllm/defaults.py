@@ -8,6 +8,7 @@ from kvcache.releases import (
     ASYNC_SCHEDULING,
     ASYNC_SCHEDULING_WITH_DRAFT_MODEL,
     ASYNC_SCHEDULING_WITH_NGRAM,
+    BATCHES_HOLD_AN_ITEM,
     ENGINE_V1,
     LARGER_BATCHES_FROM_160_GIB,
     LARGER_MEMORY_SHARE,
@@ -43,11 +44,14 @@ def check_whole_prompts(max_num_batched_tokens: int, max_model_len: int, budget:
         )
 
 
-def default_batched_tokens(vllm_version: str, max_model_len: int, gpu: "GPU") -> int:
+def default_batched_tokens(vllm_version: str, max_model_len: int, gpu: "GPU", item: int = 0) -> int:
     """By GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
 
-    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU.
+    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU. `item`: tokens of the largest image
+    or video that one step must compute.
     """
+    if item and BATCHES_HOLD_AN_ITEM.holds_in(vllm_version):
+        return max(default_batched_tokens(vllm_version, max_model_len, gpu), item)
     if not ENGINE_V1.holds_in(vllm_version):
         is_whole = max_model_len <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(vllm_version)
         return max(2048, max_model_len if is_whole else 0)

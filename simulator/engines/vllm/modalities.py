@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from files.documents import parse_json
@@ -26,6 +26,22 @@ class ModalityLimits:
     def excludes(self, modalities: Collection[str]) -> bool:
         """Whether none of these can be in a prompt."""
         return all(dict(self.counts).get(modality) == 0 for modality in modalities)
+
+
+def check_undivided(
+    items: Sequence[tuple[str, int]], limits: ModalityLimits, *, model: str, max_num_batched_tokens: int
+) -> None:
+    """Raise HeadcountError where a step does not hold an image or video that it must compute as a whole.
+
+    `items`: by modality, tokens of the largest. Source: vLLM 0.33, compute_mm_encoder_budget.
+    """
+    most = max(((size, name) for name, size in items if dict(limits.counts).get(name) != 0), default=(0, ""))
+    if most[0] > max_num_batched_tokens:
+        raise HeadcountError(
+            f"{model} computes a whole {most[1]} in one step, of up to {most[0]:,} tokens, and vLLM does not start "
+            f"with max_num_batched_tokens {max_num_batched_tokens:,}; raise it to {most[0]}, or give "
+            "--language-model-only"
+        )
 
 
 @dataclass(frozen=True)

@@ -274,6 +274,29 @@ def test_formats_without_kernels_for_a_gpu_are_refused(headcount: Run, gpu: str,
     assert "is older than vLLM's kernels for" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("vllm/vllm-openai:v0.20.0 --model google/gemma-4-31B-it -tp 2", None),  # vllm-project/recipes issue 441
+        ("vllm/vllm-openai:v0.33.0 --model google/gemma-4-31B-it -tp 2", 2496),  # it raises its default
+        ("vllm serve google/gemma-4-26B-A4B-it -tp 2 --max-num-batched-tokens 2048", None),
+        (
+            "vllm serve google/gemma-4-26B-A4B-it -tp 2 --max-num-batched-tokens 2048 --limit-mm-per-prompt.video 0",
+            2048,
+        ),
+        ("vllm serve google/gemma-4-26B-A4B-it -tp 2 --max-num-batched-tokens 2048 --language-model-only", 2048),
+        ("vllm serve google/gemma-3-4b-it --max-num-batched-tokens 128", None),
+    ],
+)
+def test_an_image_or_video_that_is_not_divided_fits_a_step(headcount: Run, line: str, tokens: int | None) -> None:
+    ran = headcount("memory", "--gpu", "l40s", "--json", "--vllm-args", f"{line} --max-model-len 8192")
+    if tokens is None:
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert "in one step" in ran.err
+    else:
+        assert figures(ran.out)["max_num_batched_tokens"] == tokens
+
+
 def test_kv_bytes_are_those_of_each_gpu(headcount: Run) -> None:
     found = settings(headcount, "--vllm-args", "llama-3.1-8b --kv-cache-memory-bytes 16G --max-model-len 8192")
     assert found["available_kv_bytes"] == 16 * 2**30
