@@ -178,7 +178,7 @@ class EngineConfig:
         slides = self.kv_role is not None and self.cache_unit == 1 and not any(g.chunked for g in self.table_groups)
         is_fair = self.kv_role is None or self.scheduling_policy == "fcfs"
         for is_met, with_what in (
-            (not has_states, "models with state-space or linear-attention layers"),
+            (not has_states, "models with SSM states"),
             (attends_to_all or slides, "models whose layers do not all attend to everything"),
             (self.pipeline_parallel_size == 1, "pipeline parallelism"),
             (self.speculation is None, "speculative decoding"),

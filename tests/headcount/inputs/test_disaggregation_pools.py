@@ -113,7 +113,7 @@ def test_what_does_not_go_with_pools_is_one_clear_error(more: dict[str, object],
 
 
 def test_models_with_states_are_refused() -> None:
-    with pytest.raises(ValueError, match="models with state-space or linear-attention layers; let each engine do both"):
+    with pytest.raises(ValueError, match="models with SSM states; let each engine do both"):
         hc.simulate("qwen3.5-4b", "h100-sxm", pools="prefill=1,decode=1", vllm_version="0.32.0", **LOAD)
 
 

@@ -199,4 +199,4 @@ def test_a_context_beyond_the_model_s_is_told_in_the_engine_s_own_words(
 ) -> None:
     told = headcount(*MEMORY, *words).err
     assert says in told
-    assert ("--json-model-override-args raises" in told) == ("--engine" in words)
+    assert ("--json-model-override-args that raises" in told) == ("--engine" in words)
