@@ -110,9 +110,10 @@ def _asks_for_nothing(group: FlagGroup, values: list[str], *, turns_off: bool) -
 
 def _value(ctx: click.Context, option: str, flag: str, spelling: Spelling, values: list[str]) -> Any:
     if spelling.option.is_flag:
-        if values:
+        said = " ".join(values).lower()  # as older releases took it: --enable-chunked-prefill false
+        if said not in ("", "true", "false"):
             raise HeadcountError(f"{option}: {flag} takes no value; it was given '{shortened(values[0])}'")
-        return not spelling.turns_off
+        return (said != "false") != spelling.turns_off
     if len(values) != 1:
         given = f"was given '{shortened(' '.join(values))}'" if values else "was given none"
         raise HeadcountError(f"{option}: {flag} takes one value; it {given}")

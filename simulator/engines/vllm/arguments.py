@@ -117,12 +117,7 @@ class EngineArgs(AdapterArgs):
         TokenCount(),
         "Most tokens in a step.",
         decides=MEMORY,
-        default_of=lambda args, model, gpu: default_batched_tokens(
-            args.vllm_version,
-            args.max_model_len,
-            gpu,
-            0 if args.is_text_only(model) else max(dict(model.undivided_items).values(), default=0),
-        ),
+        default_of=default_batched_tokens,
         default_text="by GPU memory: 2,048, 8,192 or 16,384",
     )
     max_num_seqs: int = argument(

@@ -20,6 +20,8 @@ from simulator.engines.vllm.speculation import Speculation
 
 if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
+    from kvcache.shape.architecture import Architecture
+    from simulator.engines.vllm.arguments import EngineArgs
 
 GIB = 2**30
 AUTO = "auto"
@@ -44,20 +46,22 @@ def check_whole_prompts(max_num_batched_tokens: int, max_model_len: int, budget:
         )
 
 
-def default_batched_tokens(vllm_version: str, max_model_len: int, gpu: "GPU", item: int = 0) -> int:
+def default_batched_tokens(args: "EngineArgs", model: "Architecture", gpu: "GPU") -> int:
     """By GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
 
-    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU. `item`: tokens of the largest image
-    or video that one step must compute.
+    At least what one step must compute: without chunked prefill the longest prompt, of some models an image or video.
+    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU.
     """
-    if item and BATCHES_HOLD_AN_ITEM.holds_in(vllm_version):
-        return max(default_batched_tokens(vllm_version, max_model_len, gpu), item)
-    if not ENGINE_V1.holds_in(vllm_version):
-        is_whole = max_model_len <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(vllm_version)
-        return max(2048, max_model_len if is_whole else 0)
-    if gpu.memory_bytes >= 160 * GIB and LARGER_BATCHES_FROM_160_GIB.holds_in(vllm_version):
-        return 16384
-    return 8192 if _is_large(vllm_version, gpu) else 2048
+    longest, version = args.max_model_len, args.vllm_version
+    if not ENGINE_V1.holds_in(version):
+        is_whole = longest <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(version)
+        return max(2048, longest if is_whole else 0)
+    least = 0 if args.enable_chunked_prefill else longest
+    if BATCHES_HOLD_AN_ITEM.holds_in(version) and not args.is_text_only(model):
+        least = max(least, *dict(model.undivided_items).values(), 0)
+    if gpu.memory_bytes >= 160 * GIB and LARGER_BATCHES_FROM_160_GIB.holds_in(version):
+        return max(least, 16384)
+    return max(least, 8192 if _is_large(version, gpu) else 2048)
 
 
 def default_sequences(vllm_version: str, max_num_batched_tokens: int, gpu: "GPU") -> int:

@@ -259,7 +259,9 @@ def test_memory_reads_what_decides_a_start(headcount: Run, flags: str) -> None:
     ran = headcount(*ON_GPU, "--vllm-args", f"{line} {flags}")
     assert ran.code == 0
     assert (figures(ran.out)["cuda_graph_bytes"] == 0) == ("PIECEWISE" not in flags)
-    ran = headcount(*ON_GPU, "--vllm-args", "vllm serve qwen3-8b --no-enable-chunked-prefill")
+    whole = "vllm serve qwen3-8b --enable-chunked-prefill false"  # then a step holds the longest prompt by default
+    assert figures(headcount(*ON_GPU, "--vllm-args", whole).out)["max_num_batched_tokens"] == 40_960
+    ran = headcount(*ON_GPU, "--vllm-args", f"{whole} --max-num-batched-tokens 8192")
     assert ran.code == 2
     assert "without chunked prefill max_num_batched_tokens (8,192) must be at least max_model_len" in ran.err
 
