@@ -22,14 +22,16 @@ records = st.builds(
     free_blocks=ids,
     running=ids,
     waiting=ids,
+    embeddings=ids,
+    free_slots=ids,
     finished=st.lists(ids, max_size=4),
 )
 
 
 def written(record: StepRecord) -> list[int]:
-    """What the core writes for a step: preempted, pairs, counts, state, then the finished ones as they come."""
+    """What the core writes for a step: preempted, pairs, encoder, counts, state, then the finished as they come."""
     pairs = [word for pair in record.scheduled.items() for word in pair]
-    counts = [len(record.scheduled), len(record.preempted)]
+    counts = [record.embeddings, record.free_slots, len(record.scheduled), len(record.preempted)]
     state = [record.free_blocks, record.running, record.waiting, record.step, record.replica, _STEP]
     finished = [word for request in record.finished for word in (request, record.replica, _FINISHED)]
     return [*record.preempted, *pairs, *counts, *state, *finished]
@@ -46,6 +48,7 @@ def test_what_is_written_is_read(steps: list[StepRecord]) -> None:
 def test_a_step_as_json_has_the_agreed_keys(record: StepRecord) -> None:
     found = json.loads(json.dumps(record.to_json()))
     keys = ["step", "scheduled", "preempted", "finished", "free_blocks", "running", "waiting"]
+    keys = ["embeddings"] * bool(record.embeddings) + keys
     assert list(found) == keys
     assert {int(request): tokens for request, tokens in found["scheduled"].items()} == record.scheduled
 

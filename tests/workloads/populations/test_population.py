@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from files.limits import limits_raised
 from files.reading import InputError
+from kvcache.models.catalog import load_model
+from simulator.engines.vllm.images import seen_by
 from workloads.distributions import (
     Exponential,
     Fixed,
@@ -233,6 +235,8 @@ def test_every_part_of_a_preset_has_its_source(name: str) -> None:
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_gives_valid_tables_whose_means_are_those_in_equilibrium(name: str) -> None:
     population, users = load_preset(name), 1500
+    if population.images is not None:
+        population = replace(population, images=seen_by(population.images, load_model("qwen3-vl-8b")))
     limit = 16_384 if name == "agent" else 32_768
     sessions = population.sessions(users, 20, 1, limit)
     sessions.head(50).table().validate()
