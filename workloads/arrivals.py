@@ -187,10 +187,10 @@ def _unit_times(gaps: Distribution, num_requests: int, seed: int) -> FloatArray:
 
 def _client(gaps: Distribution, share: float, first: float, until: float, rng: np.random.Generator) -> FloatArray:
     """A client's arrivals from the first up to `until`, in mean gaps of all clients together."""
-    times = np.array([first])
+    found = times = np.array([first])
     while times[-1] <= until:
-        more = gaps.quantile(rng.random(math.ceil(share * until) + 10)) / share
-        times = np.concatenate([times, times[-1] + np.cumsum(more)])
+        found = np.append(found, gaps.quantile(rng.random(math.ceil(share * until) + 10)) / share)
+        times = np.cumsum(found)  # from the first on, so that `until` changes none of them by rounding
     return times[times <= until]
 
 

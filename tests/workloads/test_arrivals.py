@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from files.reading import InputError
@@ -67,6 +67,7 @@ def test_every_process_has_its_case_here() -> None:
 
 
 @settings(max_examples=40)
+@example(arrivals=HeavyClients(clients=20, zipf=1.0, cv=2.0), seed=89, few=46, more=1)
 @given(arrivals=processes, seed=st.integers(0, 99), few=st.integers(1, 50), more=st.integers(0, 3000))
 def test_arrivals_ascend_and_more_requests_leave_the_first_as_they_were(
     arrivals: Arrivals, seed: int, few: int, more: int
