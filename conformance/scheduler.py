@@ -1,4 +1,4 @@
-"""Our schedulers' decisions laid beside vLLM's own, step by step."""
+"""Our schedulers' decisions compared with vLLM's own, step by step."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing

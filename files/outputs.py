@@ -13,7 +13,7 @@ from files.names import shortened
 def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), example: str = "") -> None:
     """Refuse before the long work a file that could not be written after it; `option` names it in the message.
 
-    `suffixes` are the endings that are allowed, if any. What is there stays as it is; a link is told as a warning.
+    `suffixes` are the endings that are allowed, if any. What is there stays as it is; of a link it warns.
     Raises HeadcountError.
     """
     given = f"{option} {shortened(str(path), 200)}"

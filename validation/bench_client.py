@@ -2,7 +2,7 @@
 
 `vllm bench serve`, `sglang.bench_serving` or GuideLLM sends 500 prompts of 512 tokens at 50 per second and asks for 64
 tokens, three times to the endpoint and three times to a server that does nothing but answer at fixed times. What the
-client reports of that server beyond those times is the client's own; the endpoint is laid beside `headcount simulate`
+client reports of that server beyond those times is the client's own; the endpoint is compared with `headcount simulate`
 on the same arrivals. `--engine sglang` starts the endpoint as SGLang's server.
 """
 

@@ -1,4 +1,4 @@
-"""Our schedule laid beside that of a real engine at inference, step by step."""
+"""Our schedule compared with that of a real engine at inference, step by step."""
 
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Our tokens of images laid beside those of transformers' and vLLM's own processors."""
+"""Our tokens of images compared with those of transformers' and vLLM's own processors."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Our KV-cache layouts laid beside vLLM's own, from the same layers with the same bytes."""
+"""Our KV-cache layouts compared with vLLM's own, from the same layers with the same bytes."""
 
 from collections import Counter
 from collections.abc import Sequence

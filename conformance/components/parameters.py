@@ -1,4 +1,4 @@
-"""Our parameter counts laid beside the models that transformers builds from the same configs."""
+"""Our parameter counts compared with the models that transformers builds from the same configs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

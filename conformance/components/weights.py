@@ -1,4 +1,4 @@
-"""Our weights of one rank laid beside those that vLLM's own model code builds."""
+"""Our weights of one rank compared with those that vLLM's own model code builds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

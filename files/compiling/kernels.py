@@ -21,7 +21,7 @@ WHOLE = "whole"
 
 
 class Kernel:
-    """A kernel that numba is told of when an entry point which calls it is compiled: most runs load a compiled one."""
+    """A kernel given to numba only when an entry point that calls it is compiled: most runs load a compiled one."""
 
     def __init__(self, function: Callable[..., Any], *, is_inlined: bool) -> None:
         self.py_func, self.is_inlined = function, is_inlined

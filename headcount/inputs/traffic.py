@@ -182,9 +182,12 @@ class TrafficInput(Inputs, heading="Traffic"):
                     "--image-size needs images; give --images-per-request or --images-per-conversation"
                 )
             return None
-        if size is None and own is None:
+        if size is not None:
+            width, height = read_size(size)
+        elif own is not None:
+            width, height = own.width, own.height
+        else:
             raise HeadcountError("images have no size; give --image-size, such as 1280x960")
-        width, height = read_size(size) if size is not None else (own.width, own.height) if own else (1, 1)
         return ImageUse(width=width, height=height, per_request=request, per_conversation=conversation)
 
     def load(

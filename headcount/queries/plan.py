@@ -358,7 +358,7 @@ class _Planning:
         return race
 
     def _nearest(self, race: FleetSearch, progress: Watch, simulations: Simulations) -> Iterator[Nearest]:
-        """What would serve the users, told as it is found."""
+        """What would serve the users; progress is reported as it is found."""
         found = "no fleet serves these users; searching for a change that would"
         progress(Progress(done=0, total=1, found=found, so_far=self.answer(race)))
         for each in nearest_fleets(self.question, read_offers(()), simulations=simulations):

@@ -35,7 +35,7 @@ TTFT_ERROR: Final = "TTFT error"
 KV_CACHE_ERROR: Final = "KV-cache size error"
 COVERED: Final = f"simulation noise, {STEP_TIME_ERROR}, {TTFT_ERROR} and {KV_CACHE_ERROR}"
 LEAST_LOST: Final = 0.005
-"""Of the users: a smaller loss is told as 0 %."""
+"""Of the users: a smaller loss is reported as 0 %."""
 WORDS_PER_TOKEN: Final = 0.75
 """Of English text; OpenAI, help.openai.com: what are tokens and how to count them."""
 

@@ -141,7 +141,7 @@ def find_knee(shown: Sequence[LoadSample], target_misses: float, *, hours_met: f
     Misses grow as a power of the load there: a line in logarithms, in which a load counts by its replications and by
     how near it is. What makes replications differ is mostly the work that was drawn: misses are corrected by what is
     known to be expected of it (control variates), with the same coefficients for all loads. Random numbers are common,
-    so that a load with fewer replications is laid beside the same ones of another. With `hours_met` this share of
+    so that a load with fewer replications is compared with the same ones of another. With `hours_met` this share of
     hours has to meet the target, not the long run. Loads with too few replications for that are left out, those
     with few where they would decide the interval.
     """

@@ -1,4 +1,4 @@
-"""Our balancer of data-parallel engines is laid beside vLLM's, and a difference would be seen."""
+"""Our balancer of data-parallel engines is compared with vLLM's, and a difference would be seen."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Our schedule is laid beside a real engine's at inference, and a difference would be seen."""
+"""Our schedule is compared with a real engine's at inference, and a difference would be seen."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""Our tokens of images are laid beside those of the families' own processors, and a difference would be seen."""
+"""Our tokens of images are compared with those of the families' own processors, and a difference would be seen."""
 
 from pathlib import Path
 

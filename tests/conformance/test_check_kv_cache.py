@@ -1,4 +1,4 @@
-"""Our KV caches are laid beside vLLM's, and a difference would be seen."""
+"""Our KV caches are compared with vLLM's, and a difference would be seen."""
 
 import secrets
 from collections import Counter

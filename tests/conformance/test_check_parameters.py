@@ -1,4 +1,4 @@
-"""Our parameter counts are laid beside transformers' models, and a difference would be seen."""
+"""Our parameter counts are compared with transformers' models, and a difference would be seen."""
 
 import secrets
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Our radix tree is laid beside SGLang's, and a difference would be seen."""
+"""Our radix tree is compared with SGLang's, and a difference would be seen."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Our scheduler is laid beside vLLM's, and a difference would be seen."""
+"""Our scheduler is compared with vLLM's, and a difference would be seen."""
 
 import inspect
 import json

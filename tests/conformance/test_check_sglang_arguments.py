@@ -1,4 +1,4 @@
-"""Our defaults of SGLang's arguments are laid beside SGLang's own code, and a difference would be seen."""
+"""Our defaults of SGLang's arguments are compared with SGLang's own code, and a difference would be seen."""
 
 import secrets
 from pathlib import Path

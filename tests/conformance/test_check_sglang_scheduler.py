@@ -1,4 +1,4 @@
-"""Our SGLang scheduler is laid beside SGLang's, and a difference would be seen."""
+"""Our SGLang scheduler is compared with SGLang's, and a difference would be seen."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Our weights of one rank are laid beside vLLM's own modules, and a difference would be seen."""
+"""Our weights of one rank are compared with vLLM's own modules, and a difference would be seen."""
 
 from pathlib import Path
 

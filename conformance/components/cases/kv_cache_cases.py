@@ -1,4 +1,4 @@
-"""Random mixes of layers, with settings, for KV-cache layouts to be laid beside vLLM's."""
+"""Random mixes of layers, with settings, for KV-cache layouts to be compared with vLLM's."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace

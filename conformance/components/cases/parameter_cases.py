@@ -1,4 +1,4 @@
-"""Random small configs of every model family, for counts to be laid beside transformers'."""
+"""Random small configs of every model family, for counts to be compared with transformers'."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Small models, with the splits over ranks in which their weights are laid beside vLLM's."""
+"""Small models, with the splits over ranks in which their weights are compared with vLLM's."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A measured run is served as it was sent, and its figures are laid beside."""
+"""A measured run is served as it was sent, and its figures are compared."""
 
 import math
 from dataclasses import replace

@@ -8,19 +8,9 @@ from files.errors import HeadcountError
 from kvcache.models.catalog import load_model
 from kvcache.models.config.images import require_image_rule
 from kvcache.shape.images import MOST_ASPECT, ClosestRatio, ImageRule, SmartResize
+from tests.kvcache.image_models import IMAGE_MODELS
 
 QWEN3 = SmartResize(patch=16, merge=2, min_pixels=65_536, max_pixels=16_777_216)
-MODELS = (
-    "qwen3-vl-8b",
-    "qwen2.5-vl-7b",
-    "gemma-3-27b",
-    "OpenGVLab/InternVL3_5-8B",
-    "llama-4-scout",
-    "mistral-small-3.1",
-    "kimi-vl-a3b",
-    "zai-org/GLM-4.5V",
-    "llava-1.5-7b",
-)
 SIDES = st.integers(28, 5000)
 
 
@@ -57,7 +47,7 @@ def test_an_image_has_the_tokens_of_its_family_s_processor(
     assert (found.embeddings, found.tokens) == (embeddings, tokens)
 
 
-@given(st.sampled_from(MODELS), SIDES, SIDES)
+@given(st.sampled_from(IMAGE_MODELS), SIDES, SIDES)
 def test_the_encoder_s_output_fits_its_place_and_the_budget(model: str, width: int, height: int) -> None:
     rule = rule_of(model)
     found = rule.of(width, height)

@@ -12,22 +12,10 @@ from simulator.latency.forms.physical import rank_of
 from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import ENCODER, AverageStep, breakdown
 from simulator.latency.step_time import StepTimes
-
-MODELS = (
-    "qwen3-vl-8b",
-    "qwen2.5-vl-7b",
-    "gemma-3-27b",
-    "OpenGVLab/InternVL3_5-8B",
-    "llama-4-scout",
-    "mistral-small-3.1",
-    "kimi-vl-a3b",
-    "zai-org/GLM-4.5V",
-    "llava-1.5-7b",
-    "qwen3.5-9b",
-)
+from tests.kvcache.image_models import IMAGE_MODELS
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_the_matrices_that_are_timed_are_those_of_the_known_encoder(name: str) -> None:
     """All but positions, norms and biases."""
     model = load_model(name)

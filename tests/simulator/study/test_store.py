@@ -362,7 +362,7 @@ def begun(base: Path, count: int) -> "subprocess.Popen[str]":
 
 @pytest.mark.slow
 def test_a_killed_process_loses_only_what_was_in_flight(tmp_path: Path) -> None:
-    """Ten times: what is told as finished before the one told last is not simulated again."""
+    """Ten times: what was reported as finished before the last report is not simulated again."""
     count, kept = 400, set[int]()
     for round_ in range(10):
         process = begun(tmp_path, count)
