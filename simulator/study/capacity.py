@@ -184,7 +184,7 @@ def crossing_under(evaluator: Evaluator, found: Capacity, slo: SLO) -> Crossing 
     fewest, most = UNDER_REPLICATIONS
     count = min(max(_replications_with(UNDER_REQUESTS, evaluator), fewest), most, len(known.replications))
     near = [point for point in judged.points() if FEW * len(point.replications) >= count]
-    centre = math.exp(_knee_of(near, judged).log_size)
+    centre = _bracketed_knee(near, judged).located.size
     if not near[0].size / SPACING <= centre <= near[-1].size * SPACING:
         centre = screen_capacity(judged, found.mean)
         if not centre:
@@ -204,7 +204,7 @@ def size_near(evaluator: Evaluator, slo: SLO) -> Located:
     judged, load = evaluator.under(slo), evaluator.load
     for _ in range(MAX_NEIGHBOURS + 1):
         points = judged.points()
-        found = _knee_of(points, judged).located
+        found = _bracketed_knee(points, judged).located
         most = max(len(point.replications) for point in points)
         told = [point.size for point in points if PAIRED * len(point.replications) >= most]
         if told[0] / SPACING <= found.size <= told[-1] * SPACING:
@@ -350,6 +350,19 @@ class _Around:
 
 def _knee_of(points: Sequence[Point], evaluator: Evaluator) -> SLOCrossing:
     return find_knee([point.shown() for point in points], 1 - evaluator.slo.attainment, hours_met=evaluator.hours_met)
+
+
+def _bracketed_knee(points: Sequence[Point], evaluator: Evaluator) -> SLOCrossing:
+    """From all loads; where that lies outside of loads that clearly serve and clearly miss, from those between them.
+
+    Loads that all miss, far beyond the target, flatten the line through them.
+    """
+    knee = _knee_of(points, evaluator)
+    shares = {point.size: point.shown().share for point in points}
+    served, missed = bracket(shares, knee.target_misses, CLEAR_MISS_RATIO)
+    if not 0 < served < missed < math.inf or served <= knee.located.size <= missed:
+        return knee
+    return _knee_of([point for point in points if served <= point.size <= missed], evaluator)
 
 
 def _rounded(evaluator: Evaluator, knee: SLOCrossing, points: tuple[Point, ...]) -> Capacity:

@@ -256,6 +256,19 @@ def test_users_under_another_limit_are_near_however_far_they_are(ratio: float, s
     assert sum(count for _, count in known.simulated) <= 4 * 6 + 2
 
 
+@given(ratio=st.floats(0.9, 1.15), steepness=st.floats(15.0, 200.0), farthest=st.integers(2, 8))
+def test_loads_that_all_miss_do_not_lead_to_others_still_farther(ratio: float, steepness: float, farthest: int) -> None:
+    known = KnownLoad(scale=6000.0, steepness=steepness, whole=False)
+    find(known, 5800.0, replications=4)
+    for number in range(1, farthest):
+        known.point(6000.0 * 1.3**number, 1)
+        known.point(6000.0 / 1.3**number, 1)
+    known.simulated.clear()
+    found = size_near(known, SLO(attainment=0.95, ttft_s=ratio)).size  # type: ignore[arg-type]
+    assert found / 6000.0 == pytest.approx(ratio, rel=0.06)
+    assert all(4500 < size < 8000 for size, _ in known.simulated), known.simulated
+
+
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(ratio=st.floats(0.5, 1.0), steepness=st.floats(2.0, 60.0), guess=st.floats(0.5, 2.0))
