@@ -27,7 +27,7 @@ def fetch_text(address: str, *, most_s: float | None = None) -> str:
     timer.daemon = True
     timer.start()
     try:
-        status, reason, text = _asked(connection, sockets, parts.path or "/")
+        status, reason, text = _asked(connection, sockets, (parts.path or "/") + (parts.query and f"?{parts.query}"))
     except (OSError, HTTPException, ValueError) as error:
         reason = shortened(one_line(getattr(error, "strerror", None) or str(error)), 100)
         if not is_late.is_set():

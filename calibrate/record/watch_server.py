@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,18 +50,31 @@ def watch_server(
     text = fetch_text(address)
     if not any(sample.name.startswith(PREFIX) for sample in metric_samples(text)):
         raise HeadcountError(f"{address} answers without vLLM's metrics; give the address of a vLLM server")
-    folder = RecordingFolder(out)
-    _begin(folder, address)
-    with (out / SNAPSHOTS).open("a", encoding="utf-8") as file:
-        file.write("\n" if file.tell() else "")  # what is there may have been cut off
+    with kept_open(out, address) as write:
         for unix_s, found in _snapshots(address, text, seconds, interval_s):
-            file.write(f"{_LOST}{unix_s:.3f}\n" if found is None else f"{_AT}{unix_s:.3f}\n{_kept(found)}{_END}\n")
-            file.flush()
+            write(unix_s, found)
             watch("no answer" if found is None else f"{len(found):,} bytes")
     series, lost = _series(out)
     _write_table(out / SERIES, SERIES_COLUMNS, [[row[name] for name in SERIES_COLUMNS] for row in series.rows])
     run = _run(out, series, lost)
     return run if log is None else _with_log(run, log)
+
+
+@contextmanager
+def kept_open(out: Path, address: str) -> Iterator[Callable[[float, str | None], None]]:
+    """A server's recording, to which snapshots with their times are added; None: it did not answer then.
+
+    Raises HeadcountError where the folder holds another server's.
+    """
+    _begin(RecordingFolder(out), address)
+    with (out / SNAPSHOTS).open("a", encoding="utf-8") as file:
+        file.write("\n" if file.tell() else "")  # what is there may have been cut off
+
+        def write(unix_s: float, found: str | None) -> None:
+            file.write(f"{_LOST}{unix_s:.3f}\n" if found is None else f"{_AT}{unix_s:.3f}\n{_kept(found)}{_END}\n")
+            file.flush()
+
+        yield write
 
 
 def read_server_recording(out: Path) -> MeasuredRun:

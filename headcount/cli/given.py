@@ -6,6 +6,9 @@ from inspect import signature, unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import click
+from click.core import ParameterSource
+
 from files.documents import Json
 from headcount.inputs.engine import EngineInput, TrainingInput, training_settings
 from headcount.inputs.fields import Inputs, described
@@ -47,6 +50,13 @@ class Given:
         return EngineInput(arguments=arguments, startup_log=cast("StartupLog | None", self.values.get("startup_log")))
 
     @property
+    def engine_given(self) -> EngineInput:
+        """What was given, on the command line or in a file: defaults do not win over what measurements say."""
+        source = click.get_current_context().get_parameter_source
+        defaults = [name for name in self.engine.arguments if source(name) in (ParameterSource.DEFAULT, None)]
+        return self.engine.without(*defaults)
+
+    @property
     def training(self) -> TrainingInput:
         return TrainingInput(arguments={name: self.values[name] for name in training_settings() if name in self.values})
 
@@ -71,6 +81,10 @@ class Given:
     def path(self, name: str) -> Path | None:
         """A file, if any."""
         return cast("Path | None", self.values.get(name))
+
+    def text(self, name: str) -> str | None:
+        """A text, if any."""
+        return cast("str | None", self.values.get(name))
 
     def is_on(self, name: str) -> bool:
         """Whether a flag was given."""

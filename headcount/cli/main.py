@@ -31,6 +31,7 @@ COMMANDS = {
     "gpus": "List the GPUs known by name, with prices and sources.",
     "web": "Serve the web page: the same questions in the browser, with progress, sliders and history.",
     "mcp": "Serve the questions as tools to an agent (Model Context Protocol).",
+    "shadow": "Compare a running fleet with its simulation: drifts, headroom, time to saturation.",
     "emulate": "Serve OpenAI's API at simulated speed, to test gateways, autoscalers and dashboards without a GPU.",
     "calibrate": "Fit step times to a real server, and check answers against it.",
     "report": "Write a report of a saved answer: HTML, Markdown, PDF, CSV.",

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from headcount.cli.command import OTHER, QuestionCommand, all_of, section
 from headcount.cli.command_group import NearestGroup
@@ -20,7 +19,6 @@ from headcount.cli.options import (
 )
 from headcount.cli.output import ask, finish
 from headcount.cli.progress import watched
-from headcount.inputs.engine import EngineInput
 from headcount.inputs.measured import MeasuredInput
 from headcount.inputs.out_path import OutPath
 from headcount.inputs.routing import RoutingInput
@@ -69,7 +67,7 @@ def fit_command(given: Given) -> int:
     out = given.path("out") or Path()
     with watched("fit") as progress:
         name = given.values["name"] or out.stem
-        answer = fit(**given.arguments(fit, name=name, engine=_engine(given), progress=progress))
+        answer = fit(**given.arguments(fit, name=name, engine=given.engine_given, progress=progress))
     return finish(answer.save(out), given)
 
 
@@ -100,14 +98,7 @@ def check_command(given: Given) -> int:
     from headcount.queries.calibrate.check import check  # noqa: PLC0415  imported once the command runs
 
     ttft_s, tpot_s = given.values["ttft"], given.values["tpot"]
-    return ask(check, given, counts="runs", engine=_engine(given), ttft_s=ttft_s, tpot_s=tpot_s)
-
-
-def _engine(given: Given) -> EngineInput:
-    """What was given, on the command line or in a file: defaults do not win over a run's own."""
-    source = click.get_current_context().get_parameter_source
-    defaults = [name for name in given.engine.arguments if source(name) in (ParameterSource.DEFAULT, None)]
-    return given.engine.without(*defaults)
+    return ask(check, given, counts="runs", engine=given.engine_given, ttft_s=ttft_s, tpot_s=tpot_s)
 
 
 @click.group("calibrate", cls=NearestGroup)

@@ -1,0 +1,1 @@
+"""What a running fleet measures, beside what is simulated for its load."""
