@@ -13,8 +13,8 @@ from simulator.deployment import Deployment
 from workloads.requests import OPEN_END, FloatArray, RequestTable, independent_requests
 
 HISTORY: Final = 5  # windows before the one that is compared: its queue comes from there
-GAP_S: Final = 30.0  # assumed, between requests with a common prefix …
-KEPT: Final = 0.3  # … and of the KV cache, what comes between them at most
+IN_CHAIN: Final = 12  # requests with a common prefix, assumed: with windows of a minute one comes every 30 s …
+KEPT: Final = 0.3  # … or sooner, so that no more than this share of the KV cache comes between two
 
 
 def requests_like(
@@ -23,8 +23,7 @@ def requests_like(
     """The requests that one of so many servers gets of these windows; time 0 is the first one's start.
 
     Where in a window they arrive is drawn. Lengths are drawn from the last window's buckets, or are its mean. Of each
-    prompt, the share that was found in the prefix cache was sent by another request, GAP_S before, or sooner where the
-    cache does not keep that much: what was found was still there.
+    prompt, the share that was found in the prefix cache was sent by another request not long before.
     """
     max_model_len = deployment.engine.max_model_len
     begin_s = windows[0].start_s
@@ -46,8 +45,8 @@ def requests_like(
     if not share or not table.num_requests:
         return table
     kept = KEPT * deployment.budget.kv_cache_tokens / float((prompt + output).mean())
-    chains = min(windows[-1].requests_per_s / servers * GAP_S, kept)
-    return _with_prefixes(table, share, max(min(math.ceil(chains), table.num_requests), 1), rng)
+    chains = math.ceil(min(table.num_requests / IN_CHAIN, max(kept, 1.0)))
+    return _with_prefixes(table, share, chains, rng)
 
 
 def _whole(mean: float, rng: np.random.Generator) -> int:
