@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from files.errors import HeadcountError
 from files.limits import limits_raised
 from files.outputs import cache_folder, check_out_files
 from files.registry import SEARCH_PATH, search_path
@@ -74,7 +75,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Limits first: --config and --startup-log are read while the options are."""
-        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        _check_given_once(order)
         ctx.meta[GIVEN_WORDS] = given
         try:
             ctx.with_resource(limits_raised(**dict(map(read_limit, given.get("limit") or ()))))
@@ -95,6 +97,18 @@ class QuestionCommand(Command):
         _check_files(ctx)
         assert self.callback is not None, "a command has something to do"
         return ctx.invoke(self.callback, Given(ctx.params))
+
+
+def _check_given_once(order: list[click.Parameter]) -> None:
+    """Raise HeadcountError for a value that would win over another one in silence."""
+    seen: set[click.Parameter] = set()
+    for each in order:
+        is_one = isinstance(each, click.Option) and not (each.multiple or each.is_flag or each.count)
+        if is_one and each in seen:
+            several = isinstance(each.type, Reads) and "," in each.type.name
+            way = "separate its values by commas" if several else "leave one of them out"
+            raise HeadcountError(f"{each.opts[-1]} is given twice; {way}")
+        seen.add(each)
 
 
 def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:

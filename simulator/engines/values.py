@@ -293,7 +293,7 @@ class Extra:
 class PriceList:
     """US dollars: one number, or one for each name, `h100-sxm=2.5,l40s=0.9`."""
 
-    name: str = "USD"
+    name: str = "USD|GPU=USD,…"
 
     def read(self, given: object) -> float | dict[str, float]:
         if isinstance(given, dict | float):

@@ -339,3 +339,21 @@ def test_requests_that_clients_cancel_are_told_and_each_attempt_is_listed(headco
     assert found["num_requests"] == len(rows) == found["num_finished"] + cancelled
     assert {"requests-cancelled"} <= {note["code"] for note in found["diagnostics"]}
     assert "cancelled" not in answer(headcount, "simulate", *ON, *load, *step)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("plan", "--users", 500, "--price", "h200-sxm=2.5", "--price", "b200-sxm=5"), "separate its values by commas"),
+        (("plan", "--users", 500, "--users", 600), "leave one of them out"),
+        (("compare", "--gpu", "h100-sxm", "--gpu", "l40s"), "separate its values by commas"),
+        (("memory", "--gpu", "h100-sxm", "-tp", 2, "--tensor-parallel-size", 4), "leave one of them out"),
+    ],
+)
+def test_a_value_never_wins_over_another_in_silence(
+    given: tuple[object, ...], told: str, headcount: Callable[..., Any]
+) -> None:
+    done = headcount(*given, "--model", "llama-3.1-8b")
+    assert done.code == 2
+    assert "is given twice" in done.err
+    assert told in done.err
