@@ -100,15 +100,16 @@ class QuestionCommand(Command):
 
 
 def _check_given_once(order: list[click.Parameter]) -> None:
-    """Raise HeadcountError for a value that would win over another one in silence."""
+    """Raise HeadcountError for an option of several values that is given twice: the second list would win in silence.
+
+    Of one value the last wins, so that an alias with defaults can be overridden.
+    """
     seen: set[click.Parameter] = set()
     for each in order:
-        is_one = isinstance(each, click.Option) and not (each.multiple or each.is_flag or each.count)
-        if is_one and each in seen:
-            several = isinstance(each.type, Reads) and "," in each.type.name
-            way = "separate its values by commas" if several else "leave one of them out"
-            raise HeadcountError(f"{each.opts[-1]} is given twice; {way}")
-        seen.add(each)
+        if isinstance(each, click.Option) and isinstance(each.type, Reads) and "," in each.type.name:
+            if each in seen and not each.multiple:
+                raise HeadcountError(f"{each.opts[-1]} is given twice; give it once, its values separated by commas")
+            seen.add(each)
 
 
 def _values(ctx: click.Context, *types: type) -> Iterator[tuple[str, Any, Any]]:

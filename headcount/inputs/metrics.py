@@ -1,18 +1,13 @@
 """Whose metrics are followed, over which windows of time."""
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from headcount.inputs.fields import Inputs, given
 from simulator.engines.values import Duration, FilePath, Text
-
-if TYPE_CHECKING:
-    from calibrate.shadow.windows import Tick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,27 +63,9 @@ class MetricsInput(Inputs, heading="Metrics"):
         flag="think-time",
     )
 
-    def ticks(self, lost: Callable[[str], None] = lambda _: None) -> "Iterator[Tick]":
-        """The metrics as time goes on. Raises HeadcountError for no source, several, or what a source does not take."""
-        from calibrate.shadow.sources import ask_prometheus, ask_servers, read_recordings  # noqa: PLC0415  late
-
-        source = self._source()
-        now_s = time.time()
-        until_s = math.inf if self.duration_s is None else now_s + self.duration_s
-        if source == "replay":
-            return read_recordings([Path(each) for each in self.replay], self.interval_s)
-        if source == "prometheus":
-            assert self.prometheus is not None
-            return ask_prometheus(
-                self.prometheus, select=self.select or "", interval_s=self.interval_s,
-                from_s=now_s - (self.since_s or 0.0), until_s=until_s, lost=lost,
-            )  # fmt: skip
-        out = None if self.out is None else Path(self.out)
-        one = [] if out is None else [out]
-        folders = one if len(self.url) == 1 else [each / f"server-{n}" for each in one for n in range(len(self.url))]
-        return ask_servers(self.url, interval_s=self.interval_s, until_s=until_s, folders=folders, lost=lost)
-
-    def _source(self) -> str:
+    @property
+    def source(self) -> str:
+        """The field of the one source. Raises HeadcountError for none, several, or what the source does not take."""
         sources = [name for name in ("url", "prometheus", "replay") if getattr(self, name)]
         if len(sources) != 1:
             raise HeadcountError("give one source: --url of each server, --prometheus, or --replay of a recording")

@@ -9,7 +9,7 @@ from files.errors import HeadcountError
 from files.names import readable
 from headcount.inputs.fields import Inputs, given
 from headcount.text.units import clock
-from simulator.engines.values import Duration, Extra, Number, Share, Text, TokenCount, WholeNumber
+from simulator.engines.values import Duration, Extra, Growth, GrowthRate, Number, Share, Text, TokenCount, WholeNumber
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
 from workloads.daily_profile import MEAN_DAY, ONE_ZONE, RAGPULSE, Profile, read_profile, read_zones
@@ -17,6 +17,7 @@ from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, PEAK_HOUR_SHARE, Demand
 
 MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
 MOST_SPARE: Final = 1000  # servers
+MOST_MONTHS: Final = 120
 _ZONES: Final = f"the time zones as given, the day as in {RAGPULSE}, by hour of the day"
 _NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else tells
 
@@ -30,6 +31,15 @@ class MeanLoad:
     """Where `value` is assumed, what another reading of the same trace gives."""
     is_given: bool = False
     """Whether it follows from a daily profile that was given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Period:
+    """Some months with the same number of users: `factor` times those of the first."""
+
+    start_month: int
+    months: int
+    factor: float
 
 
 _PEOPLE: Final = WholeNumber(1, MOST_PEOPLE)
@@ -68,7 +78,17 @@ class PeopleInput(Inputs, heading="People"):
     response_time_s: float | None = given(
         Duration(), "Mean time from a request to the end of its answer.", default_text="estimated", flag="response-time"
     )
-    growth: float = given(Extra(), "Expected growth in users, such as 30%.", default=0.0, default_text="0%")
+    growth: float | str | GrowthRate = given(
+        Growth(),
+        "Expected growth in users: 30% is planned for at once; 30%/quarter is followed over the months.",
+        default=0.0,
+        default_text="0%",
+    )
+    months: int | None = given(
+        WholeNumber(1, MOST_MONTHS),
+        "How long to follow growth per month, quarter or year, or what is reserved, and to add up its cost.",
+        default_text="12, if so",
+    )
     headroom: float = given(
         Extra(), "Safety margin in users on top of the growth, such as 10%.", default=0.0, default_text="0%"
     )
@@ -93,11 +113,10 @@ class PeopleInput(Inputs, heading="People"):
     def check(self) -> None:
         """Raise HeadcountError for what is out of range, or does not go together."""
         self.profile, self.zones  # noqa: B018  read, or refused
-        for name in ("growth", "headroom"):
-            if not 0 <= getattr(self, name) <= MOST_EXTRA:
-                raise HeadcountError(
-                    f"--{name} is {getattr(self, name):g}; give a share from 0% to {MOST_EXTRA:,.0%}, such as 30%"
-                )
+        growth = self.grows.share if isinstance(self.grows, GrowthRate) else self.grows
+        for name, share in (("growth", growth), ("headroom", self.headroom)):
+            if not 0 <= share <= MOST_EXTRA:
+                raise HeadcountError(f"--{name} is {share:g}; give a share from 0% to {MOST_EXTRA:,.0%}, such as 30%")
         if not 0 <= self.spare <= MOST_SPARE:
             raise HeadcountError(f"--spare is {self.spare}; give a number of servers from 0 to {MOST_SPARE:,}")
         check_links(self._given)
@@ -108,8 +127,38 @@ class PeopleInput(Inputs, heading="People"):
 
     @property
     def factor(self) -> float:
-        """Users to plan for over those of today."""
-        return (1 + self.growth) * (1 + self.headroom)
+        """Users to plan for at once over those of today."""
+        return (1 + self.growth_at_once) * (1 + self.headroom)
+
+    @cached_property
+    def grows(self) -> float | GrowthRate:
+        """The growth, read. Raises HeadcountError for what is none."""
+        return self.growth if isinstance(self.growth, float | GrowthRate) else Growth().read(self.growth)
+
+    @property
+    def growth_at_once(self) -> float:
+        """The share that is planned for from the first day on."""
+        return 0.0 if isinstance(self.grows, GrowthRate) else self.grows
+
+    def periods(self, *, is_followed: bool = False) -> tuple[Period, ...]:
+        """What the growth makes of the users over the months; `is_followed` without growth, too. () where not asked.
+
+        Raises HeadcountError for months without anything to follow.
+        """
+        rate = self.grows if isinstance(self.grows, GrowthRate) else None
+        if rate is None and not is_followed:
+            if self.months is not None:
+                raise HeadcountError(
+                    "--months is for --growth per month, quarter or year (30%/quarter), or for --reserved"
+                )
+            return ()
+        months = 12 if self.months is None else self.months
+        step = months if rate is None else rate.months
+        share = 0.0 if rate is None else rate.share
+        return tuple(
+            Period(start_month=start, months=min(step, months - start), factor=(1 + share) ** (start // step))
+            for start in range(0, months, step)
+        )
 
     @property
     def mean_over_peak(self) -> MeanLoad:
@@ -167,8 +216,9 @@ class PeopleInput(Inputs, heading="People"):
             if any(given[name] is None for name in needs):
                 stand_ins |= _of_request(request(), slo, tokens)
         found = demand(stand_ins=stand_ins, **given)
-        if found.users * self.factor > MOST_PEOPLE:
-            users = readable(found.users * self.factor)
+        most = self.factor * max((each.factor for each in self.periods(is_followed=True)), default=1.0)
+        if found.users * most > MOST_PEOPLE:
+            users = readable(found.users * most) if most < MOST_PEOPLE else "more"
             raise HeadcountError(f"growth and headroom make {users} users; plan for at most {MOST_PEOPLE:,}")
         return found
 

@@ -9,7 +9,7 @@ from files.names import check_names
 from headcount.inputs.fields import Inputs, given
 from headcount.inputs.reading.deployments import ModelOnGPU
 from kvcache.gpus.gpu import GPU, find_gpu, gpu_names
-from simulator.engines.values import Number, PriceList, Share, Text
+from simulator.engines.values import GPUCounts, Number, PriceList, Share, Text
 from simulator.latency.gpu_constants import has_measured_times
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class PriceInput(GPUPriceInput):
 
     prices: str | None = given(
         Text(), "Choose among GPUs with a list price of this vendor alone, such as RunPod.", default_text="any"
+    )
+    reserved: Mapping[str, int] | None = given(
+        GPUCounts(), "GPUs that are paid for all months, needed or not, such as h200-sxm=8.", default_text="none"
     )
     api_input_price: float | None = given(_USD, "Price of a million input tokens of an API to compare with.")
     api_output_price: float | None = given(_USD, "Price of a million output tokens of that API.")

@@ -1,15 +1,17 @@
 """Which GPUs, and how many, do these people need, and what does it cost?"""
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
+from typing import Final
 
 from files.documents import Json
+from files.names import check_names
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_choices
 from headcount.inputs.engine import EngineInput
 from headcount.inputs.load import effects_on
-from headcount.inputs.people import PeopleInput
+from headcount.inputs.people import PeopleInput, Period
 from headcount.inputs.prices import PriceInput, names_of, read_offers
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import engine_json
@@ -21,6 +23,7 @@ from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_ad
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.deployable import DeployableResult
 from headcount.queries.energy import Energy, check_carbon_intensity, energy
+from headcount.queries.growth import OfferCost, Stage, offer_costs
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.queries.plan_facts import facts, facts_of
 from headcount.queries.plan_rows import (
@@ -38,6 +41,7 @@ from headcount.queries.report_data.study import Study
 from headcount.queries.result import SCREENING, Progress, Verdict, Watch
 from headcount.text.units import assumptions_json
 from headcount.text.words import load_text
+from kvcache.gpus.gpu import find_gpu
 from kvcache.models.catalog import load_model
 from simulator.cancellations import Cancellations
 from simulator.engines.engines import engine_args
@@ -59,6 +63,8 @@ from workloads.demand import Demand
 from workloads.effects import TrafficEffects
 from workloads.traces.trace_file import Source
 
+MOST_FOLLOWED: Final = 4  # kinds of GPU over the months
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PlanResult(DeployableResult):
@@ -79,6 +85,10 @@ class PlanResult(DeployableResult):
     """Changes under which a fleet serves the users where none does, or for less."""
     without_adapters: CapacityRow | None = None
     """The cheapest fleet's GPUs for the model alone; None without LoRA adapters, or where it is scaled."""
+    stages: tuple[Stage, ...] = ()
+    """The fleets of each period of growth; () where it is not followed."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """GPUs that are paid in every period, by name."""
     longer_ttft: tuple[LongerTTFTFleet, ...] = ()
     """Fewer of the same servers under longer limits on TTFT; () where TTFT is not their bottleneck."""
 
@@ -98,6 +108,11 @@ class PlanResult(DeployableResult):
         """Requests that clients of the cheapest fleet cancel; None where they wait for ever."""
         best = self.race.best
         return best.row.point.cancelled if best is not None and best.row.point else None
+
+    @cached_property
+    def over_time(self) -> tuple[OfferCost, ...]:
+        """Of each kind of GPU over all periods, the cheapest first."""
+        return offer_costs(self.stages, self.reserved)
 
     @property
     def energy(self) -> Energy | None:
@@ -185,7 +200,12 @@ class PlanResult(DeployableResult):
             "seed": asked.seed,
             "architecture_assumptions": assumptions_json(asked.architecture.assumptions),
             "demand": self.demand.to_json(),
-            "growth": self.people.growth,
+            "growth": self.people.growth_at_once,
+            "stages": [
+                {**asdict(each.period), "users_to_serve": each.users, "fleets": [row.to_json() for row in each.fleets]}
+                for each in self.stages
+            ],
+            "over_time": [each.to_json() for each in self.over_time],
             "headroom": self.people.headroom,
             "spare_servers": asked.spare,
             "spare_tried": asdict(self.spare_tried) if self.spare_tried else None,
@@ -301,14 +321,17 @@ def plan(
     )
     request = mean()
     asked = replace(asked, users=chain.users * people.factor)
+    periods = people.periods(is_followed=prices.reserved is not None)
+    reserved = {find_gpu(name).name: count for name, count in (prices.reserved or {}).items()}
+    check_names(reserved, {offer.gpu.name for offer in offers}, "GPU of the plan")
     if run.strict:
         searched, _ = every_layout(asked)
         find_diagnostics(facts(asked, [layout.plan for layout in searched]), strict=True)
     made = partial(
         PlanResult, demand=chain, people=people, request=request, workload=traffic.named(workload), money=money,
-        carbon_intensity=search.carbon_intensity,
+        carbon_intensity=search.carbon_intensity, reserved=reserved,
     )  # fmt: skip
-    planning = _Planning(question=asked, made=made)
+    planning = _Planning(question=asked, made=made, periods=periods, reserved=reserved)
     with run.simulations() as simulations:
         return replace(planning.searched(progress, simulations), simulations=simulations)
 
@@ -319,6 +342,8 @@ class _Planning:
 
     question: FleetQuestion
     made: Callable[..., PlanResult]
+    periods: tuple[Period, ...] = ()
+    reserved: Collection[str] = ()
 
     def answer(self, race: FleetSearch, nearest: tuple[Nearest, ...] = ()) -> PlanResult:
         load, best = self.question.workload, race.best
@@ -337,7 +362,28 @@ class _Planning:
         answer = self.answer(race, (cheaper,) if cheaper else ())
         asked = self.question.capacity_on(race.best.layout.offer, race.best.layout.args)
         bare = row_without_adapters(asked, tables.how, race.best.row) if race.best.is_whole else None
-        return replace(answer, longer_ttft=longer_ttft(race, tables), without_adapters=bare)
+        stages = tuple(self._stages(race, progress, tables))
+        return replace(answer, longer_ttft=longer_ttft(race, tables), without_adapters=bare, stages=stages)
+
+    def _stages(self, first: FleetSearch, progress: Watch, tables: Tables) -> Iterator[Stage]:
+        """The fleets of each period, each kind of GPU searched alone: what was simulated for one is known to the next.
+
+        Only the cheapest kinds of the first period are followed, and those that are reserved.
+        """
+        rows = [row for row in rows_of(first) if row.runs and row.gpus]
+        kept = list(dict.fromkeys(row.gpu for row in rows))[:MOST_FOLLOWED]
+        names = {*kept, *self.reserved}
+        offers = [offer for offer in self.question.offers if offer.gpu.name in names]
+        done, total = 0, len(self.periods) * len(offers)
+        for period in self.periods:
+            users, fleets = self.question.users * period.factor, list[FleetRow]()
+            for offer in offers:
+                progress(Progress(done=done, total=total, what="fleets over the months"))
+                asked = tables.about(replace(self.question, users=users, offers=(offer,)))
+                *_, race = search_fleets(asked.question, tables=asked)
+                fleets += rows_of(race)
+                done += 1
+            yield Stage(period=period, users=users, fleets=tuple(fleets))
 
     def _race(self, progress: Watch, tables: Tables) -> FleetSearch:
         """The last state of the race, with progress told at each simulated load."""

@@ -1,8 +1,10 @@
 """A running fleet beside its simulation, window by window."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from calibrate.check.replay import deployment_of, given
@@ -10,7 +12,8 @@ from calibrate.shadow.drifts import LEAST_REQUESTS, Drift, DriftWatch
 from calibrate.shadow.expected import Expected, expect
 from calibrate.shadow.fitted_load import HISTORY
 from calibrate.shadow.headroom import MOST_TREND, Mix, mix_of, most_per_server, seconds_until
-from calibrate.shadow.windows import JUDGED, Window, windows
+from calibrate.shadow.sources import ask_prometheus, ask_servers, read_recordings
+from calibrate.shadow.windows import JUDGED, Tick, Window, windows
 from files.documents import Json
 from files.errors import HeadcountError
 from headcount.inputs.engine import EngineInput
@@ -97,7 +100,7 @@ def shadow(
     deployment: Deployment | None = None
     watch, kept = DriftWatch(), list[Window]()
     known: tuple[Mix, float] | None = None
-    for window in windows(metrics.ticks(lost), metrics.every_s):
+    for window in windows(_ticks(metrics, lost), metrics.every_s):
         if deployment is None:
             deployment = deployment_of("the servers' metrics", given(window.options, values))
             begun(deployment)
@@ -123,6 +126,22 @@ def shadow(
         )
     if deployment is None:
         raise HeadcountError(f"the metrics end before the first window of {metrics.every_s:g} s does; shorten --every")
+
+
+def _ticks(metrics: MetricsInput, lost: Callable[[str], None]) -> Iterator[Tick]:
+    """The metrics as time goes on."""
+    source, now_s = metrics.source, time.time()
+    until_s = math.inf if metrics.duration_s is None else now_s + metrics.duration_s
+    if source == "replay":
+        return read_recordings([Path(each) for each in metrics.replay], metrics.interval_s)
+    if source == "prometheus":
+        return ask_prometheus(
+            metrics.prometheus or "", select=metrics.select or "", interval_s=metrics.interval_s,
+            from_s=now_s - (metrics.since_s or 0.0), until_s=until_s, lost=lost,
+        )  # fmt: skip
+    out, count = metrics.out, len(metrics.url)
+    folders = [] if out is None else [Path(out)] if count == 1 else [Path(out) / f"server-{n}" for n in range(count)]
+    return ask_servers(metrics.url, interval_s=metrics.interval_s, until_s=until_s, folders=folders, lost=lost)
 
 
 def _e2e_s(window: Window) -> float | None:

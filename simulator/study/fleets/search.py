@@ -212,6 +212,12 @@ class Tables:
         self._known: dict[tuple[str, AnyArgs], CapacityTable] = {}
         self._pairs: dict[tuple[str, AnyArgs, AnyArgs], PairTable] = {}
 
+    def about(self, question: FleetQuestion) -> "Tables":
+        """The same for other users, or fewer offers: whatever is found of either is known to both."""
+        found = Tables(question, self.how)
+        found._known, found._pairs = self._known, self._pairs
+        return found
+
     def add(self, offer: Offer, args: AnyArgs, table: CapacityTable) -> None:
         """Take one that is known already."""
         self._known[offer.gpu.name, args] = table

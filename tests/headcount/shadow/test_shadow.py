@@ -41,7 +41,7 @@ def ticks(deployment: Deployment) -> list[Tick]:
 
 
 def beside(ticks: Sequence[Tick], monkeypatch: pytest.MonkeyPatch) -> list[Shadow]:
-    monkeypatch.setattr(MetricsInput, "ticks", lambda self, lost: iter(ticks))
+    monkeypatch.setattr("headcount.queries.shadow._ticks", lambda metrics, lost: iter(ticks))
     return list(shadow(metrics=MetricsInput(), measured=MeasuredInput(gpu="h100-sxm")))
 
 
