@@ -18,7 +18,7 @@ from files.errors import HeadcountError
 from files.outputs import cache_folder
 from headcount.web import pages
 from headcount.web.fields import QUESTIONS, fields_of
-from headcount.web.guard import REPORT_POLICY, Guard
+from headcount.web.guard import IS_PUBLIC, REPORT_POLICY, AskRate, Guard
 from headcount.web.history import History
 from headcount.web.jobs import Bounds, BusyError, Job, Jobs
 from headcount.web.saved_jobs import MOST, compared
@@ -37,6 +37,8 @@ class Settings:
     port: int
     token: str | None = None
     most_upload_bytes: int = 64_000_000
+    is_public: bool = False
+    asks_per_minute: int = 6  # of each client of a public page
     bounds: Bounds = field(default_factory=Bounds)
 
 
@@ -46,6 +48,13 @@ class Desk:
     def __init__(self, settings: Settings, base: Path) -> None:
         self.history, self.uploads = History(base), Uploads(base)
         self.jobs = Jobs(settings.bounds, self.uploads.folder_of, self._finish)
+        self._rate = AskRate(settings.asks_per_minute) if settings.is_public else None
+
+    def ask(self, request: Request, scenario: Scenario, *, is_background: bool = False) -> None:
+        """Let a question wait for its turn. Raises HTTPException where its client asks too often."""
+        if self._rate is not None:
+            self._rate.check(request.client.host if request.client else "", monotonic())
+        self.jobs.ask(scenario, scenario.key, is_background=is_background)
 
     def _finish(self, job: Job) -> None:
         if job.answered is not None:
@@ -91,7 +100,13 @@ def make_app(settings: Settings, base: Path | None = None) -> ASGIApp:
     _add_lists(app, desk)
     for question in QUESTIONS:  # last: the other addresses win
         _add_question(app, desk, question)
-    return Guard(app=app, port=settings.port, token=settings.token, most_bytes=settings.most_upload_bytes)
+    return Guard(
+        app=app,
+        port=settings.port,
+        token=settings.token,
+        most_bytes=settings.most_upload_bytes,
+        is_public=settings.is_public,
+    )
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -103,7 +118,7 @@ def _add_errors(app: FastAPI) -> None:
         headers: dict[str, str] = {}
         why, status = str(error), 400
         if isinstance(error, HTTPException):
-            why, status = str(error.detail), error.status_code
+            why, status, headers = str(error.detail), error.status_code, dict(error.headers or {})
         elif isinstance(error, BusyError):
             status, headers = 503, {"retry-after": "60"}
         elif isinstance(error, OSError):
@@ -128,7 +143,7 @@ def _add_question(app: FastAPI, desk: Desk, question: str) -> None:
         except HeadcountError as error:
             return _form_again(question, pairs, str(error))
         if desk.history.find(scenario.key) is None:
-            desk.jobs.ask(scenario, scenario.key)
+            desk.ask(request, scenario)
         return RedirectResponse(scenario.path, 303)
 
 
@@ -139,6 +154,8 @@ async def _form_pairs(
     async with request.form(max_files=MOST_FILES, max_fields=500, max_part_size=4 * LONGEST_VALUE) as form:
         pairs += [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         files = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile)]
+        if IS_PUBLIC.get() and any(file.filename for _, file in files):
+            raise HTTPException(403, "this public page takes no files; ask with your own 'headcount web'")
         known = {field.name: field for field in fields_of(question)}
         for name, file in files:
             field = known.get(name.removeprefix("file."))
@@ -208,17 +225,20 @@ def _add_sliders(app: FastAPI, desk: Desk) -> None:
     def compute(request: Request, question: str) -> Response:
         found = slid(desk.history, *asked(request, question))
         if found.kept is None:
-            desk.jobs.ask(found.scenario, found.scenario.key, is_background=True)
+            desk.ask(request, found.scenario, is_background=True)
         return PlainTextResponse("", 202)
 
 
 def _add_lists(app: FastAPI, desk: Desk) -> None:
     @app.get("/")
     def home() -> Response:
-        return HTMLResponse(pages.render("home.html", newest=desk.history.newest()[:5]))
+        newest = [] if IS_PUBLIC.get() else desk.history.newest()[:5]
+        return HTMLResponse(pages.render("home.html", newest=newest))
 
     @app.get("/history")
     def history() -> Response:
+        if IS_PUBLIC.get():
+            raise HTTPException(403, "this public page does not list what others asked; keep the link of your answer")
         return HTMLResponse(pages.render("history.html", found=desk.history.newest(), most=MOST))
 
     @app.get("/side-by-side")

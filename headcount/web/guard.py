@@ -1,7 +1,10 @@
 """What every request passes: who asks, from which page, how much is sent; and the headers of every response."""
 
 import hmac
+import math
 import re
+from collections import OrderedDict, deque
+from contextvars import ContextVar
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
@@ -30,22 +33,53 @@ _HEADERS: Final = {
 _OWN_NAME: Final = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::(\d+))?")
 
 
+MINUTE_S: Final = 60.0
+MOST_CLIENTS: Final = 10_000  # that are remembered
+IS_PUBLIC: Final = ContextVar("is_public", default=False)
+"""Whether the page that answers now is open to anyone."""
+
+
+class AskRate:
+    """How many questions each client has asked in the last minute, by its address."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._asked: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def check(self, client: str, now_s: float) -> None:
+        """Count a question. Raises HTTPException where it is one too many."""
+        times = self._asked.pop(client, None) or deque()
+        while times and times[0] <= now_s - MINUTE_S:
+            times.popleft()
+        self._asked[client] = times
+        while len(self._asked) > MOST_CLIENTS:
+            self._asked.popitem(last=False)
+        if len(times) >= self.most:
+            wait_s = math.ceil(times[0] + MINUTE_S - now_s)
+            told = f"this public page answers {self.most} new questions a minute; ask again in {wait_s} s"
+            raise HTTPException(429, told, headers={"retry-after": str(wait_s)})
+        times.append(now_s)
+
+
 @dataclass(frozen=True)
 class Guard:
     """Lets requests through to the page.
 
     Without a token only requests to this machine's own names come in, so that no website's name can lead here (DNS
-    rebinding). A change must come from a page of this server (CSRF). With a token every request must know it.
+    rebinding), unless the page is public. A change must come from a page of this server (CSRF). With a token every
+    request must know it.
     """
 
     app: ASGIApp
     port: int
     token: str | None
     most_bytes: int  # of one request's body
+    is_public: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        IS_PUBLIC.set(self.is_public)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             if (place := self._admitted(scope, headers)) is not None:
@@ -63,7 +97,7 @@ class Guard:
     def _admitted(self, scope: Scope, headers: dict[str, str]) -> str | None:
         """Where to go next, for a link that brings the token. Raises HTTPException."""
         host = headers.get("host", "")
-        if self.token is None and not names_this_machine(host, self.port):
+        if self.token is None and not self.is_public and not names_this_machine(host, self.port):
             raise HTTPException(421, f"this server answers at http://127.0.0.1:{self.port} alone")
         if len(scope["query_string"]) > LONGEST_QUERY:
             raise HTTPException(414, f"the link is longer than {LONGEST_QUERY:,} bytes")

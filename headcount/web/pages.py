@@ -8,6 +8,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from headcount.cli.main import COMMANDS
 from headcount.web.fields import QUESTIONS, TITLES, Field, command_of, fields_of
+from headcount.web.guard import IS_PUBLIC
 from headcount.web.scenario import UPLOAD, Scenario
 
 
@@ -28,7 +29,7 @@ def _environment() -> Environment:
 
 def render(name: str, **values: object) -> str:
     """A file of `headcount/web/templates`, filled in."""
-    return _environment().get_template(name).render(**values)
+    return _environment().get_template(name).render(is_public=IS_PUBLIC.get(), **values)
 
 
 def first_sentence(question: str) -> str:
