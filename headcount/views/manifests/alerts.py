@@ -38,7 +38,7 @@ def _kv_usage(fleet: DeployedFleet) -> Json:
     return _rule(
         fleet,
         "KVUsageHigh",
-        f"avg_over_time({metrics(fleet)[0]}{_of(fleet)}[10m]) > {threshold:.3g}",
+        f"avg_over_time({metrics(fleet)[0]}{of_model(fleet)}[10m]) > {threshold:.3g}",
         "10m",
         summary="A server's KV cache is fuller than planned",
         description=f"Simulated mean: {percent(round(simulated, 3))}. The threshold is half-way from there to full.",
@@ -47,7 +47,7 @@ def _kv_usage(fleet: DeployedFleet) -> Json:
 
 def _queue(fleet: DeployedFleet) -> Json:
     simulated = fleet.mean_of_server("waiting")
-    waiting = f"{metrics(fleet)[1]}{_of(fleet)}[10m]"
+    waiting = f"{metrics(fleet)[1]}{of_model(fleet)}[10m]"
     return _rule(
         fleet,
         "QueueGrowing",
@@ -70,9 +70,9 @@ def _ttft(fleet: DeployedFleet) -> list[Json]:
     budget = 1 - slo.attainment
     most = min(BURN_RATE * budget, (1 + budget) / 2)
     bounds = "|".join(dict.fromkeys((f"{limit_s:g}", str(limit_s))))
-    counted_as = _of(fleet, f'le=~"{bounds}"')
+    counted_as = of_model(fleet, f'le=~"{bounds}"')
     missed = [
-        f"(1 - sum(rate({name}_bucket{counted_as}[{window}])) / sum(rate({name}_count{_of(fleet)}[{window}])) "
+        f"(1 - sum(rate({name}_bucket{counted_as}[{window}])) / sum(rate({name}_count{of_model(fleet)}[{window}])) "
         f"> {most:.3g})"
         for window in (LONG, SHORT)
     ]
@@ -97,7 +97,7 @@ def _rule(fleet: DeployedFleet, name: str, expression: str, lasts: str | None, *
     return found | {"annotations": {**annotations, "users_per_replica": fleet.users_text}}
 
 
-def _of(fleet: DeployedFleet, more: str = "") -> str:
+def of_model(fleet: DeployedFleet, more: str = "") -> str:
     """The selector of this model's series."""
     return "{" + ",".join(filter(None, (f'model_name="{fleet.model}"', more))) + "}"
 

@@ -15,7 +15,9 @@ HAPROXY: Final = "haproxy.cfg"
 VALUES: Final = "production-stack.values.yaml"
 KSERVE: Final = "kserve.yaml"
 ALERTS: Final = "alerts.yaml"
-_NAMES: Final = (KUBERNETES, COMPOSE, COMPOSE_ROUTER, HAPROXY, VALUES, KSERVE, ALERTS)
+DASHBOARD: Final = "dashboard.json"
+_NAMES: Final = (KUBERNETES, COMPOSE, COMPOSE_ROUTER, HAPROXY, VALUES, KSERVE, ALERTS, DASHBOARD)
+MOST_BEFORE: Final = 40  # bytes before that sentence in JSON, which has no comments
 _NODE: Final = re.compile(re.escape(COMPOSE_NODE).replace(r"\{\}", r"\d+"))
 
 
@@ -39,6 +41,7 @@ def check_folder(option: str, folder: Path) -> None:
 def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(len(WRITTEN)) == WRITTEN.encode()
+            begin = file.read(MOST_BEFORE + len(WRITTEN)).decode("utf-8", errors="replace")
+            return begin.startswith(WRITTEN) or (begin.startswith("{") and WRITTEN.removeprefix("# ") in begin)
     except OSError:
         return False

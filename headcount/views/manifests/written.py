@@ -1,4 +1,4 @@
-"""A plan as files that deploy its cheapest fleet, and alerts with its figures."""
+"""A plan as files that deploy its cheapest fleet, and alerts and a dashboard with its figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,9 +8,9 @@ from files.errors import HeadcountError
 from files.names import check_names
 from files.outputs import write_whole
 from headcount.queries.plan import PlanResult
-from headcount.views.manifests import alerts, docker_compose, kserve, kubernetes, production_stack
+from headcount.views.manifests import alerts, dashboard, docker_compose, kserve, kubernetes, production_stack
 from headcount.views.manifests.fleet import DeployedFleet, deployed_fleet
-from headcount.views.manifests.folder import ALERTS, check_folder
+from headcount.views.manifests.folder import ALERTS, DASHBOARD, check_folder
 
 FORMATS: Final[Mapping[str, Callable[[DeployedFleet], dict[str, str]]]] = {
     "kubernetes": kubernetes.files,
@@ -28,7 +28,7 @@ def manifests(answer: PlanResult, formats: Sequence[str]) -> dict[str, str]:
     found = dict[str, str]()
     for name in formats or (DEFAULT,):
         found |= FORMATS[name](fleet)
-    return found | {ALERTS: alerts.alerts(fleet)}
+    return found | {ALERTS: alerts.alerts(fleet), DASHBOARD: dashboard.dashboard(fleet)}
 
 
 def check_formats(formats: Sequence[str]) -> None:

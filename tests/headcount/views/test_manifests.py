@@ -11,13 +11,17 @@ from typing import Any
 import click
 import pytest
 import yaml
+from fastapi.testclient import TestClient
 
 import headcount as hc
 from files.errors import HeadcountError
 from headcount.cli.commands.capacity import command
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
+from headcount.endpoint.app import make_app
 from headcount.endpoint.metrics import sglang_reports, vllm_steps
+from headcount.endpoint.serving import Served, endpoint
+from headcount.inputs.engine import EngineInput
 from headcount.queries.plan import PlanResult
 from headcount.views.manifests import alerts
 from headcount.views.manifests.fleet import deployed_fleet
@@ -178,7 +182,7 @@ def test_one_server_has_no_router() -> None:
     answer = planned({"model": "llama-3.1-8b", "users": 50})
     assert works(answer) == list(FORMATS)
     assert "haproxy" not in answer.manifests("kubernetes")[KUBERNETES]
-    assert set(answer.manifests("docker-compose")) == {COMPOSE, "alerts.yaml"}
+    assert set(answer.manifests("docker-compose")) == {COMPOSE, "alerts.yaml", "dashboard.json"}
 
 
 def test_each_server_of_a_compose_file_has_gpus_of_its_own() -> None:
@@ -241,6 +245,50 @@ def test_alerts_ask_for_metrics_that_the_engine_has(asked: dict[str, Any]) -> No
         assert "users at 95 % confidence on each of" in each["annotations"]["users_per_replica"]
 
 
+def served_metrics(engine: str) -> set[str]:
+    """The series that an emulated server has."""
+    given = {"latency_model": "constant", "step_s": 0.01} | ({"engine": engine} if engine == "sglang" else {})
+    made, _ = endpoint("llama-3.1-8b", "h100-sxm", Served(), EngineInput(arguments=given))
+    with TestClient(make_app(made), base_url="http://127.0.0.1") as client:
+        lines = client.get("/metrics").text.splitlines()
+    return {re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_the_dashboard_draws_what_the_engine_measures_beside_what_was_simulated(engine: str) -> None:
+    own = {"engine": engine} if engine == "sglang" else {}
+    answer = planned({"model": "llama-3.1-8b", "router": "least-outstanding", **own})
+    found = json.loads(answer.manifests("kubernetes")["dashboard.json"])
+    promql: Any = import_module("promql_parser")
+    known = served_metrics(engine)
+    drawn = {
+        panel["title"]: {each["legendFormat"]: each["expr"] for each in panel["targets"]} for panel in found["panels"]
+    }
+    assert set(drawn) == {"TTFT, p95", "TPOT, p95", "Requests per second", "Requests at a server", "KV cache in use"}
+    for title, lines in drawn.items():
+        for expression in lines.values():
+            promql.parse(expression)
+            assert set(re.findall(r"\b(?:vllm|sglang):\w+", expression)) <= known
+        assert any("vector(" in line for line in lines.values()), f"{title} has nothing simulated"
+    best, slo = answer.best, answer.race.question.slo
+    assert best is not None and best.ttft_s is not None
+    assert drawn["TTFT, p95"]["simulated"] == f"vector({best.ttft_s['p95']:.6g})"
+    assert drawn["TTFT, p95"]["limit"] == f"vector({slo.ttft_s:.6g})"
+    places = [panel["gridPos"] for panel in found["panels"]]
+    assert len({(place["x"], place["y"]) for place in places}) == len(places)
+
+
+def test_a_dashboard_is_replaced_and_another_s_is_not(headcount: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = ("plan", "--model", "llama-3.1-8b", "--users", "50", "--gpu", "h100-sxm", "-tp", "1", "--emit", out)
+    assert headcount(*plan).code == 0
+    assert headcount(*plan).code == 0
+    (out / "dashboard.json").write_text('{"title": "mine"}')
+    refused = headcount(*plan)
+    assert refused.code == 2
+    assert "holds a dashboard.json that headcount did not write" in refused.err
+
+
 def test_the_bounds_of_ttft_are_the_engines() -> None:
     assert alerts._TTFT_BUCKETS_S[False] == tuple(map(float, vllm_steps._TTFT))
     assert alerts._TTFT_BUCKETS_S[True] == tuple(map(float, sglang_reports._TTFT))
@@ -257,7 +305,7 @@ def test_the_command_writes_the_files_and_refuses_others(headcount: Run, tmp_pat
     folder = tmp_path / "out"
     ran = headcount(*plan, "--emit", folder, "--format", "kubernetes,docker-compose", "--router", "least-outstanding")
     assert ran.code == 0, ran.err
-    assert {path.name for path in folder.iterdir()} == {KUBERNETES, COMPOSE, CONFIG, "alerts.yaml"}
+    assert {path.name for path in folder.iterdir()} == {KUBERNETES, COMPOSE, CONFIG, "alerts.yaml", "dashboard.json"}
     assert f"wrote {folder / KUBERNETES}" in ran.out
     assert json.loads(headcount(*plan, "--emit", folder, "--json").out)["meets_target"]
     (folder / "notes.txt").write_text("mine")
