@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import click
 
+from files.errors import HeadcountError
+from files.names import shortened
+from files.reading import read_text
 from files.warn_once import warn_once
 from headcount.cli.command import EARLY, GIVEN_WORDS, all_of, section
 from headcount.cli.config_file import read_config
@@ -36,6 +39,7 @@ from simulator.engines.vllm.kv_transfer import KVTransferConfig
 from simulator.engines.vllm.speculation import SpeculativeConfig
 
 _SHARED: Final = tuple(arguments_of(EngineArgs))  # options that serve both engines
+_PASTED_FILES: Final = (".yaml", ".yml", ".toml", ".sh", ".bash", ".txt", ".env", ".service")  # that hold a command
 _OLD_FLAGS: Final = {"suggest": "--lifts"}  # names of flags in 0.1, which 0.2 still takes
 
 
@@ -89,13 +93,27 @@ def _gives(read: Callable[[Any, click.Context], Mapping[str, object]], *, wins: 
 def _read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
     from headcount.cli.engine_command_parser.vllm_args import read_vllm_args  # noqa: PLC0415  imported where it is given
 
-    return read_vllm_args(text, ctx)
+    return read_vllm_args(_pasted(text, "--vllm-args"), ctx)
+
+
+def _pasted(text: str, option: str) -> str:
+    """What was pasted, or the whole of the file that is named instead: a script, a manifest, a chart's values.
+
+    Raises HeadcountError where it names a file that cannot be read.
+    """
+    given = text.strip().removeprefix("@")
+    is_file = text.strip().startswith("@") or Path(given).suffix.lower() in _PASTED_FILES
+    if len(given.split()) != 1 or not is_file:
+        return text
+    if not Path(given).is_file():
+        raise HeadcountError(f"{option}: there is no file {shortened(given)}; name one, or paste the command itself")
+    return read_text(Path(given))
 
 
 def _read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
     from headcount.cli.engine_command_parser.sglang_args import read_sglang_args  # noqa: PLC0415  as above
 
-    return read_sglang_args(text, ctx)
+    return read_sglang_args(_pasted(text, "--sglang-args"), ctx)
 
 
 def _load_startup_log(ctx: click.Context, _: click.Parameter, path: Path | None) -> object:
@@ -167,8 +185,9 @@ def engine_options(*, are_lists: bool = False, always_none: bool = False) -> Opt
             ),
             option(
                 "--sglang-args",
-                Text(),
-                "Pasted 'python -m sglang.launch_server --flag value …' line, or its flags. Other options override it.",
+                Text(may_be_path=True),
+                "Pasted 'python -m sglang.launch_server --flag value …' line, or its flags; or the file that holds it. "
+                "Other options override it.",
                 callback=_gives(_read_sglang_args),
                 **EARLY,
             ),
@@ -216,8 +235,9 @@ vllm_args_option = section(
     "Deployment",
     option(
         "--vllm-args",
-        Text(),
-        "Pasted 'vllm serve MODEL --flag value …' line, or its flags. Other options override it.",
+        Text(may_be_path=True),
+        "Pasted 'vllm serve MODEL --flag value …' line, or its flags; or the script, compose file, manifest or chart's "
+        "values that holds it (deploy.yaml). Other options override it.",
         callback=_gives(_read_vllm_args),
         **EARLY,
     ),

@@ -149,12 +149,20 @@ def _check(field: Field, value: str) -> None:
             raise HeadcountError(f"{field.label} takes no file; give a value")
     elif field.is_file:
         raise HeadcountError(f"{field.label}: '{shown}' was not uploaded; choose the file")
-    elif field.name not in _MAY_HOLD_SLASHES and _PATH.search(value):
+    elif _names_a_path(field, value):
         raise HeadcountError(f"{field.label}: '{shown}' is a path, which the page does not read; choose the file")
     if field.runs_code(value):
         raise HeadcountError(f"{field.label}: '{shown}' would run code; give that on the command line")
     if field.is_switch and value not in ("on", "off"):
         raise HeadcountError(f"{field.label}: '{shown}' is neither on nor off")
+
+
+def _names_a_path(field: Field, value: str) -> bool:
+    """Whether it may name a file of the server's; a pasted command may hold slashes."""
+    if field.name not in _MAY_HOLD_SLASHES:
+        return _PATH.search(value) is not None
+    is_word = len(value.split()) == 1 and not value.startswith("-")
+    return field.may_be_file and is_word and (value.startswith("@") or _PATH.search(value) is not None)
 
 
 def _check_files(scenario: Scenario) -> None:

@@ -130,3 +130,16 @@ def test_an_answer_does_not_tell_which_files_the_server_has(
         assert isinstance(answer, Refused) and not answer.is_fault
         told.append(answer.why.replace(path, "PATH"))
     assert told[0] == told[1]
+
+
+def test_a_serve_line_may_be_a_file_that_was_uploaded_and_no_other(page: TestClient) -> None:
+    text = b"vllm serve Qwen/Qwen3-8B --max-model-len 16384"
+    sent = page.post("/memory", data={"gpu": "h100-sxm"}, files={"file.vllm-args": ("serve.sh", text)})
+    assert sent.status_code == 303
+    assert "serve.sh" in sent.headers["location"]
+    for path in ("/etc/hosts", "../secret.sh", "@/etc/passwd", "~/compose.yaml"):
+        refused = page.post("/memory", data={"gpu": "h100-sxm", "vllm-args": path})
+        assert refused.status_code == 400, path
+        assert "is a path, which the page does not read" in refused.text
+    pasted = page.post("/memory", data={"gpu": "h100-sxm", "vllm-args": "vllm serve /models/Qwen3-8B --port 8000"})
+    assert pasted.status_code == 303
