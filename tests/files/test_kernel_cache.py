@@ -14,6 +14,8 @@ import pytest
 from files.cache import kernel_cache
 from files.compiling import lowering
 from files.compiling.kernels import IS_COMPILED
+from files.errors import HeadcountError
+from files.outputs import cache_folder
 from files.warn_once import warn_once
 from tests.headcount.told import PROGRESS
 
@@ -271,6 +273,16 @@ def planted(machine: Machine) -> Machine:
     """A cache with machine code that answers 43, under a right checksum."""
     machine.plant()
     return machine
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where homes are looked up")
+def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a user id that is nobody's: else a folder named ~ would be made where the command runs."""
+    for name in ("HEADCOUNT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # KeyError, as of an unknown user
+    with pytest.raises(HeadcountError, match="no home directory for the cache; name a folder in HEADCOUNT_CACHE_DIR"):
+        cache_folder()
 
 
 def test_planted_code_in_a_private_folder_would_run(planted: Machine) -> None:
