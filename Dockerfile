@@ -16,9 +16,9 @@ RUN headcount demo \
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/headcount /opt/headcount
-# Whoever runs it, also another user than this one, can write to the cache.
+# Whoever runs it, also another user than this one, has a private folder in /cache, whatever is mounted there.
 RUN mkdir -m 1777 /cache
-ENV PATH=/opt/headcount/bin:$PATH HEADCOUNT_CACHE_DIR=/cache PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/headcount/bin:$PATH HEADCOUNT_CACHE_DIR=/cache/headcount PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /tmp
 VOLUME ["/cache", "/tmp"]
@@ -26,5 +26,5 @@ EXPOSE 8000 8600
 # The endpoint (8000) or the page (8600) takes connections; of a single command it says nothing.
 HEALTHCHECK --start-period=60s CMD ["python3", "-c", "import socket\nfor port in (8000, 8600):\n    if not socket.socket().connect_ex(('127.0.0.1', port)): raise SystemExit(0)\nraise SystemExit(1)"]
 # A kernel is loaded only if it is its user's own, so each user gets a copy.
-ENTRYPOINT ["sh", "-c", "cp -ru /opt/headcount/cache/kernels \"$HEADCOUNT_CACHE_DIR\" 2>/dev/null; exec headcount \"$@\"", "headcount"]
+ENTRYPOINT ["sh", "-c", "{ mkdir -pm 700 \"$HEADCOUNT_CACHE_DIR\" && cp -ru /opt/headcount/cache/kernels \"$HEADCOUNT_CACHE_DIR\"; } 2>/dev/null; exec headcount \"$@\"", "headcount"]
 CMD ["--help"]

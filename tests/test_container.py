@@ -17,6 +17,7 @@ import click
 import pytest
 import yaml
 
+from files.cache.private_folder import private_folder
 from headcount.cli.main import cli
 from kvcache.models.catalog import find_gpu, load_model
 
@@ -96,8 +97,6 @@ def test_a_start_copies_kernels_to_the_cache_and_goes_on_without(is_writable: bo
     (kernels / "digest" / "advance.kernel").write_text("code")
     (scripts / "headcount").write_text('#!/bin/sh\necho "$#:$1:$2"\n')
     (scripts / "headcount").chmod(0o755)
-    if is_writable:
-        cache.mkdir()
     shell, option, code, name = json.loads(entry)
     code = code.replace("/opt/headcount/cache/kernels", str(kernels))
     own = {"PATH": f"{scripts}:{os.environ['PATH']}", "HEADCOUNT_CACHE_DIR": str(cache) if is_writable else "/proc/x"}
@@ -105,6 +104,9 @@ def test_a_start_copies_kernels_to_the_cache_and_goes_on_without(is_writable: bo
     done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("2:plan:two words\n", "")
     assert (cache / "kernels" / "digest" / "advance.kernel").exists() == is_writable
+    if is_writable:
+        private_folder(cache, "kernels", "digest")  # it raises where others might have written
+        assert cache.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_services_of_the_compose_file_parse_and_have_few_rights() -> None:

@@ -118,3 +118,14 @@ def test_the_releases_of_python_that_are_named_are_those_that_are_tested() -> No
     hosted = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", each)]
     assert named == hosted["jobs"]["quick"]["strategy"]["matrix"]["python"]
+
+
+def test_the_release_page_and_the_hosted_workflow_run_the_same_commands() -> None:
+    page, workflow = (
+        " ".join((ROOT / path).read_text(encoding="utf-8").split())
+        for path in ("docs/how-to/make-a-release.md", ".github/workflows/release.yml")
+    )
+    (materials,) = re.findall(r"pipx run --spec cyclonedx-bom [^`]*? fresh", page)
+    for command in ("export SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)", "pipx run build", materials):
+        assert command in page
+        assert command in workflow
