@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-HEADING, LINK = re.compile(r"^## (.+)"), re.compile(r"\[([^\]]+)\]\(([^)#:]+)(#[^)]*)?\)")
+HEADING, LINK = re.compile(r"^## (.+)"), re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
 def on_config(config: Any) -> Any:

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from files.errors import HeadcountError
@@ -39,12 +39,15 @@ def check_out_file(option: str, path: Path, suffixes: tuple[str, ...] = (), exam
 
 
 def cache_folder() -> Path:
-    """Where lies what can be made again: compiled kernels, releases of vLLM."""
+    """Where lies what can be made again: compiled kernels, releases of vLLM. Raises HeadcountError without a home."""
     if given := os.environ.get("HEADCOUNT_CACHE_DIR"):
         return Path(given)
     from platformdirs import user_cache_path  # noqa: PLC0415  late: many answers need no cache
 
-    return user_cache_path("headcount")
+    with suppress(RuntimeError):  # HOME is unset, and nobody knows the user; older releases leave the ~ as it is
+        if (found := user_cache_path("headcount")).is_absolute():
+            return found
+    raise HeadcountError("this user has no home directory for the cache; name a folder in HEADCOUNT_CACHE_DIR")
 
 
 def check_out_files(outputs: Mapping[str, Path], inputs: Iterable[tuple[str, Path]]) -> None:

@@ -195,6 +195,10 @@ def test_the_site_is_built_without_a_warning_and_asks_nothing_of_another_host(tm
     assert done.returncode == 0, done.stderr
     pages = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")]
     assert len(pages) > 50
+    questions = (tmp_path / "how-to" / "questions" / "index.html").read_text(encoding="utf-8")
+    pictures = re.findall(r'<img alt="[^"]+" src="([^"]+)"', questions)
+    assert len(pictures) >= 25
+    assert all((tmp_path / "how-to" / "questions" / picture).resolve().is_file() for picture in pictures)
     assert not re.findall(r"""(?:src|rel="stylesheet" href)="https?:[^"]*""", "".join(pages))
 
 

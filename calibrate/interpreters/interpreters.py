@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 from calibrate.interpreters.interpreter_build import (
@@ -61,14 +63,16 @@ def installed(package: Package = VLLM) -> list[Interpreter]:
 
 
 def interpreter_for(version: str | None, python: Path | None, package: Package = VLLM, *, infers: bool = False) -> Path:
-    """The Python to run the engine's code with: `python` if given, else the installed release, else the newest one.
+    """The Python to run the engine's code with: given, that of Headcount if it has the engine, or an installed one.
 
-    A given `python` is run once to see that it imports the package. With `infers`, releases whose inference does not
-    run on a CPU are passed over. Raises `ValueError` where none is left, or another release.
+    The first two are run once to see that they import the package. Of those that are installed, it is the release, else
+    the newest one. With `infers`, releases whose inference does not run on a CPU are passed over. Raises `ValueError`
+    where none is left, or another release.
     """
     if version is not None:
         require_release(version, package)
     title = package.title
+    python = python or _beside(version, package)
     if python is not None:
         has = imported_version(python, package=package)
         if version is not None and has.split("+")[0] != version:
@@ -92,6 +96,15 @@ def interpreter_for(version: str | None, python: Path | None, package: Package =
         again = _again(found[-1].version, package)
         raise HeadcountError(f"the Python under {title} {found[-1].version} is gone; run {again}")
     return found[-1].python
+
+
+def _beside(version: str | None, package: Package) -> Path | None:
+    """The Python that runs Headcount, if that release of the engine is installed beside it, as on a GPU server."""
+    try:
+        found = version_of(package.name).split("+")[0]
+    except PackageNotFoundError:
+        return None
+    return Path(sys.executable) if version in {None, found} else None
 
 
 def _require_own(found: Interpreter, package: Package) -> None:

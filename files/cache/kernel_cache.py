@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,8 +30,6 @@ _COMPILING = Path(__file__).parents[1] / "compiling"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link is followed, no pipe waited for
 _DURATION = "10 s to a minute"
-_OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU ", "Features")  # x86, and Arm
-_NUMBA_S_OWN = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_OPT")  # variables that change code
 _LONGEST_WAIT_S = 300.0  # for a process that compiles: 5 times what a busy machine takes
 
 
@@ -199,23 +196,8 @@ class KernelCache:
 
 @cache
 def _host() -> tuple[object, ...]:
-    """The system, the processor and its features, for which machine code is made."""
-    return platform.machine(), platform.libc_ver(), _processor(), *map(os.environ.get, _NUMBA_S_OWN)
-
-
-def _processor() -> tuple[str, ...]:
-    """As Linux has it, or else LLVM, which takes 30 ms to load."""
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
-        lines = takewhile(str.strip, file)  # those of the first one
-        if told := tuple(line for line in lines if line.startswith(_OF_A_PROCESSOR)):
-            return told
-    from llvmlite import binding  # noqa: PLC0415  as above
-
-    try:
-        features = binding.get_host_cpu_features().flatten()
-    except RuntimeError:  # numba goes without
-        features = ""
-    return binding.get_process_triple(), binding.get_host_cpu_name(), features
+    """The system for which machine code is made; it runs on every processor of the architecture."""
+    return platform.machine(), platform.libc_ver(), os.environ.get("NUMBA_OPT")
 
 
 def _checksum(key: bytes, content: bytes) -> bytes:

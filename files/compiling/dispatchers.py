@@ -25,11 +25,17 @@ class _DispatcherCache(NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None, which has numba compile it."""
         rtsys.initialize(target_context)  # the symbols of reference counts; `refresh` would import the whole compiler
-        return self._kept.read(sig, lambda content: CompileResult._rebuild(target_context, *pickle.loads(content)))
+        key = _key(sig, target_context)
+        return self._kept.read(key, lambda content: CompileResult._rebuild(target_context, *pickle.loads(content)))
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if not data.lifted and not data.library.has_dynamic_globals:
-            self._kept.write(sig, dumps(data._reduce()))
+            self._kept.write(_key(sig, data.target_context), dumps(data._reduce()))
+
+
+def _key(sig: Any, target_context: Any) -> tuple[object, ...]:
+    """These are compiled for this processor alone, which numba knows by name and features."""
+    return sig, target_context.codegen().magic_tuple()
 
 
 def compiled(function: F) -> F:

@@ -37,10 +37,9 @@ _OPTIONS: dict[str, object] = {
 
 @cache
 def _relocatable_target() -> Any:
-    """For this processor, as numba compiles for it, but code that may lie anywhere, as in a shared object."""
-    codegen = cpu_target.target_context.codegen()
+    """For every processor of this architecture, as fast as for this one alone, and to lie anywhere in memory."""
     return binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
-        opt=numba.config.OPT, cpu=codegen._get_host_cpu_name(), features=codegen._tm_features, reloc="pic"
+        opt=numba.config.OPT, cpu="generic", reloc="pic"
     )
 
 

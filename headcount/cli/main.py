@@ -17,6 +17,7 @@ from headcount.cli.command_group import NearestGroup
 from headcount.version import __version__
 
 COMMANDS = {
+    "demo": "A first answer in a few seconds, with a line about each number.",
     "plan": "The cheapest fleet for a number of users: which GPUs, how many, what it costs.",
     "capacity": "How many users each number of GPUs serves, with an interval.",
     "compare": "Compare GPUs, parallel layouts, number formats, limits and routers, ranked by cost per user.",

@@ -29,7 +29,24 @@ class Reads(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type="file")] if isinstance(self.kind, values.FilePath) else []
+        """Names of models, GPUs and workloads, also the last of a list; files."""
+        if isinstance(self.kind, values.FilePath):
+            return [CompletionItem(incomplete, type="file")]
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(before + comma + name) for name in _known(str(param.name)) if name.startswith(last)]
+
+
+def _known(option_name: str) -> tuple[str, ...]:
+    """What such an option may name; nothing where it names nothing that is known."""
+    if option_name in ("gpu", "model"):
+        from kvcache.models import catalog  # noqa: PLC0415  imported where a shell asks
+
+        return catalog.gpu_names() if option_name == "gpu" else (*catalog.short_names(), *catalog.model_names())
+    if option_name == "workload":
+        from workloads.load import preset_names  # noqa: PLC0415  as above
+
+        return preset_names()
+    return ()
 
 
 def option(names: str, kind: Kind, says: str, *, default: object = None, **more: Any) -> Option:

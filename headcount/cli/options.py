@@ -292,7 +292,7 @@ def listed_deployment_options(*, gpus: str, router: Option) -> Option:
 
 cold_start_option = section("Step times", argument_options(COLD_START))
 interpreter_options = all_of(
-    option("--vllm-version", Text(), "Installed vLLM release.  [default: the newest]"),
+    option("--vllm-version", Text(), "Installed vLLM release.  [default: the one beside Headcount, else the newest]"),
     option("--python", FilePath(), "Python interpreter that has vLLM."),
 )
 traffic_options = all_of(

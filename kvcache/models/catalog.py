@@ -32,6 +32,7 @@ __all__ = [
     "model_source",
     "named_config",
     "quantization_names",
+    "short_names",
 ]
 
 MODELS = Registry(
@@ -58,6 +59,12 @@ class Entry:
 def model_names() -> tuple[str, ...]:
     """Every catalog model, by its name on Hugging Face."""
     return tuple(sorted(_entry(path).name for path in model_files()))
+
+
+def short_names() -> tuple[str, ...]:
+    """What else names a catalog model or a checkpoint of it, without its owner."""
+    aliases: dict[str, str] = json.loads(ALIASES.read_text(encoding="utf-8"))
+    return tuple(name for name in sorted(aliases) if "--" not in name)
 
 
 def is_other_model(named: str, asked: Architecture) -> bool:

@@ -14,6 +14,8 @@ import pytest
 from files.cache import kernel_cache
 from files.compiling import lowering
 from files.compiling.kernels import IS_COMPILED
+from files.errors import HeadcountError
+from files.outputs import cache_folder
 from files.warn_once import warn_once
 from tests.headcount.told import PROGRESS
 
@@ -96,9 +98,9 @@ def test_a_changed_function_is_compiled_again(machine: Machine) -> None:
     assert machine.run() == (False, [COMPILES])
 
 
-def test_another_processor_gets_code_of_its_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_system_gets_code_of_its_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.run()
-    monkeypatch.setattr(kernel_cache, "_host", lambda: ("x86_64", "another processor"))
+    monkeypatch.setattr(kernel_cache, "_host", lambda: ("x86_64", "another C library"))
     assert machine.run() == (False, [COMPILES])
 
 
@@ -271,6 +273,16 @@ def planted(machine: Machine) -> Machine:
     """A cache with machine code that answers 43, under a right checksum."""
     machine.plant()
     return machine
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where homes are looked up")
+def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a user id that is nobody's: else a folder named ~ would be made where the command runs."""
+    for name in ("HEADCOUNT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # KeyError, as of an unknown user
+    with pytest.raises(HeadcountError, match="no home directory for the cache; name a folder in HEADCOUNT_CACHE_DIR"):
+        cache_folder()
 
 
 def test_planted_code_in_a_private_folder_would_run(planted: Machine) -> None:
@@ -469,12 +481,13 @@ def test_kernels_of_workloads_are_compiled_once_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headcount", "workload", "describe", str(trace)]
     kept = tmp_path / "cache" / "kernels"
 
-    def times_by_kernel() -> dict[Path, int]:
-        subprocess.run(
-            command, check=True, capture_output=True, env={**os.environ, "HEADCOUNT_CACHE_DIR": str(kept.parent)}
-        )
+    def times_by_kernel(**variables: str) -> dict[Path, int]:
+        own = {**os.environ, "HEADCOUNT_CACHE_DIR": str(kept.parent), **variables}
+        subprocess.run(command, check=True, capture_output=True, env=own)
         return {path: path.stat().st_mtime_ns for path in kept.rglob("workloads.*.kernel")}
 
     first = times_by_kernel()
     assert len(first) > 3
     assert times_by_kernel() == first
+    both = times_by_kernel(NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
+    assert len(both) == 2 * len(first), "what numba itself compiles is for one processor alone"

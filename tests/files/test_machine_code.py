@@ -1,7 +1,10 @@
 """Machine code that is loaded without numba: the same answers in every way, and nothing that a process lacks."""
 
 import pickle
+import platform
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +55,20 @@ def test_a_shared_object_and_llvm_give_the_same_bytes_as_python(code: MachineCod
         pytest.skip("this machine has no linker: install binutils")
     assert code.shared_object, "linked"
     assert called(code, machine_code._load_shared, arguments()) == expected
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not shutil.which("objdump"), reason="reads x86 instructions")
+def test_kernels_use_no_instruction_that_some_processors_of_the_architecture_lack(
+    code: MachineCode, tmp_path: Path
+) -> None:
+    """A container image ships kernels. AVX and later have the prefix v, or larger registers."""
+    (tmp_path / "kernel.o").write_bytes(code.object_file)
+    command = ["objdump", "--disassemble", "--no-show-raw-insn", tmp_path / "kernel.o"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    instructions = re.findall(r"^ +[0-9a-f]+:\t(\w+)", shown, re.MULTILINE)
+    assert "mulsd" in instructions
+    assert not [name for name in instructions if name.startswith("v")]
+    assert not re.search(r"%[yz]mm", shown)
 
 
 def test_what_is_kept_is_what_was_compiled(code: MachineCode) -> None:

@@ -2,10 +2,14 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from validation.markdown import DOCS
+from validation.pages.animated import PICTURE, animated, page_example
 from validation.pages.pictures import drawn, illustrated
 
 QUESTIONS = DOCS / "how-to" / "questions.md"
@@ -37,3 +41,24 @@ def test_a_picture_is_what_its_command_writes(command: str, words: str, picture:
     assert re.sub(r"[\d.,]+", "#", titles[0]) == re.sub(r"[\d.,]+", "#", titles[1])
     if EXACT.match(command):
         assert (answer, svg) == (words, picture.read_text(encoding="utf-8"))
+
+
+def test_the_animated_picture_is_of_the_page_s_command_and_runs_nothing() -> None:
+    command, output = page_example()
+    made = animated(command, output)
+    assert PICTURE.read_text(encoding="utf-8") == made, "run 'python -m validation.pages.animated'"
+    assert len(made.encode()) <= LARGEST_BYTES
+    assert "<script" not in made
+    assert "http" not in made.replace("http://www.w3.org/2000/svg", "")
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=150), min_size=1))
+def test_an_animated_picture_shows_every_line_in_order_and_in_its_frame(lines: list[str]) -> None:
+    svg = ElementTree.fromstring(animated("headcount plan <now>", "\n".join(lines)))
+    texts = [each for each in svg.iter() if each.tag.endswith("}text")]
+    shown = "".join("".join(each.itertext()).strip() for each in texts[1:])
+    assert shown == "".join(lines)
+    times = [float(each.get("style", "").split(":")[1].rstrip("s")) for each in texts[1:]]
+    assert times == sorted(times)
+    _, _, _, height = map(float, svg.get("viewBox", "").split())
+    assert all(0 < float(each.get("y", "")) < height for each in texts)

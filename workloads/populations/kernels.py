@@ -225,7 +225,7 @@ def lay_rows(  # noqa: PLR0917  numba takes arrays one by one
             follows[row] = -1 if is_first else row - 1
             prompt[row], output[row] = prompt_tokens[user, turn], output_tokens[user, turn]
             if is_first or conversation[user, turn] != conversation[user, turn - 1]:
-                opened[num_opened] = 1 + user * most_conversations + conversation[user, turn]
+                opened[num_opened] = 1 + user * most_conversations + int(conversation[user, turn])
                 num_opened += 1
             conversations[row] = num_opened - 1
             row += 1

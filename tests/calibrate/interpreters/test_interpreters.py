@@ -298,6 +298,24 @@ def test_any_python_that_has_vllm_is_taken(tmp_path: Path, cache: Path) -> None:
         interpreters.interpreter_for("0.32.0", python)
 
 
+def test_the_engine_beside_headcount_is_taken_before_an_installed_one(
+    tmp_path: Path, pip: FakePip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU server, where `pip install headcount` goes into the environment of vLLM."""
+    made = interpreters.install("0.32.0")
+    (tmp_path / "vllm-0.33.0.dist-info").mkdir()
+    (tmp_path / "vllm-0.33.0.dist-info" / "METADATA").write_text("Name: vllm\nVersion: 0.33.0+cu130\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    python = script(tmp_path / "python", "echo 0.33.0+cu130")
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert interpreters.interpreter_for(None, None, infers=True) == python
+    assert interpreters.interpreter_for("0.33.0", None) == python
+    assert interpreters.interpreter_for("0.32.0", None) == made.python
+    script(python, "echo No module named torch >&2; exit 1")
+    with pytest.raises(ValueError, match="cannot import vLLM"):
+        interpreters.interpreter_for(None, None)
+
+
 @pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])
 def test_what_is_no_python_is_told(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "given")

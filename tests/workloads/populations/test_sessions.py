@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -68,3 +72,23 @@ def test_users_who_only_thought_before_ask_for_less_at_first() -> None:
     assert first < 0.95
     assert late == pytest.approx(1.0, abs=0.03)
     assert share_late(NO_TIME, met=False)[0] == pytest.approx(1.0, abs=0.03)
+
+
+def test_without_the_compiler_many_users_are_the_same() -> None:
+    """`NUMBA_DISABLE_JIT=1` is how kernels are debugged; 2,049 users have more conversations than 32 bits count."""
+    code = (
+        "from workloads.load import load_preset; table = load_preset('chat').draw(2_049, 1, 1, 131_072);"
+        "print(table.prompt_tokens.sum(), table.follows.sum(), hash(table.arrival_s.tobytes()))"
+    )
+    own = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=own | {"NUMBA_DISABLE_JIT": disabled},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for disabled in ("0", "1")
+    }
+    assert len(found) == 1
