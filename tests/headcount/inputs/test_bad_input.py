@@ -180,6 +180,11 @@ def test_a_wrong_setting_is_told_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def counting(gpus: str) -> list[str]:
+    """The question about other GPU counts."""
+    return [gpus if before == "--gpus" else word for before, word in zip(["", *CAPACITY], CAPACITY, strict=False)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -206,10 +211,10 @@ def test_a_wrong_setting_is_told_before_anything_is_written(
         ([*SIMULATE, "--users", "2000000", "--workload", "chat"], "--users 2,000,000: at most 1,000,000 in one run"),
         ([*SIMULATE, "--users", "5", "--workload", "chat", "--input-len", "3"], "--input-len cannot go with --users"),
         ([*SIMULATE, "--users", "5", "--workload", "chat", "--max-model-len", "100"], "max_model_len is 100; workload"),
-        ([*CAPACITY, "--gpus", "0"], "'0' is not a list of GPU counts; give whole numbers from 1 to 100,000"),
-        ([*CAPACITY, "--gpus", "1,x"], "'1,x' is not a list of GPU counts"),
-        ([*CAPACITY, "--gpus", ""], "'' is not a list of GPU counts"),
-        ([*CAPACITY, "--gpus", "9" * 5000], "999… is not a list of GPU counts".replace("…", "…'")),
+        (counting("0"), "'0' is not a list of GPU counts; give whole numbers from 1 to 100,000"),
+        (counting("1,x"), "'1,x' is not a list of GPU counts"),
+        (counting(""), "'' is not a list of GPU counts"),
+        (counting("9" * 5000), "999… is not a list of GPU counts".replace("…", "…'")),
         ([*CAPACITY, "--replications", "1"], "'1' is not a whole number of at least 2"),
         ([*CAPACITY, "--attainment", "0"], "the attainment target is 0.0; it must lie between 0 and 1"),
         ([*CAPACITY, "--attainment", "1"], "the attainment target is 1.0; it must lie between 0 and 1"),
