@@ -1,6 +1,6 @@
 """What SGLang's scheduler decides by, once every default is known."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from files.errors import HeadcountError
@@ -79,6 +79,16 @@ class EngineConfig:
                 f"with enable_mixed_chunk, {self.max_running_requests} running requests leave no page of "
                 f"chunked_prefill_size ({size}) to a prompt; raise it or lower max_running_requests"
             )
+
+    def with_pages(self, pages: int) -> "EngineConfig":
+        """The same with another KV cache, divided in the same way."""
+        tokens = pages * self.page_size
+        if self.sliding_window_size is None:
+            return replace(self, max_total_num_tokens=tokens)
+        least = self.sliding_window_size + 2 * self.page_size
+        windowed = max(least, self.swa_max_total_num_tokens * tokens // self.max_total_num_tokens)
+        windowed = windowed // self.page_size * self.page_size
+        return replace(self, max_total_num_tokens=tokens, swa_max_total_num_tokens=windowed)
 
     @property
     def is_mixed_chunk(self) -> bool:
