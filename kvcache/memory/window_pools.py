@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from files.errors import HeadcountError
+from kvcache.errors import DoesNotFitError
 from kvcache.layout.kv_content import cache_bytes_per_token
 from kvcache.layout.kv_layout import KVGroup
 from kvcache.shape.architecture import Architecture
@@ -56,12 +57,12 @@ class WindowPool:
         return int(full_tokens * self.ratio) // self.page_size * self.page_size
 
     def check_holds_a_request(self, tokens: int) -> None:
-        """Raise HeadcountError for a pool with which SGLang does not start."""
+        """Raise DoesNotFitError for a pool with which SGLang does not start."""
         if tokens <= self.window + self.page_size:
-            raise HeadcountError(
-                f"the KV pool of the layers with sliding windows has {max(tokens, 0):,} tokens, and SGLang starts with "
-                f"more than a window and a page ({self.window + self.page_size:,}) alone; raise "
-                "--swa-full-tokens-ratio or --mem-fraction-static, or take more or larger GPUs"
+            raise DoesNotFitError(
+                f"the KV pool of the layers with sliding windows has {tokens:,} tokens, and SGLang needs more than a "
+                f"window and a page ({self.window + self.page_size:,}); raise --swa-full-tokens-ratio or "
+                "--mem-fraction-static, or take more or larger GPUs"
             )
 
 

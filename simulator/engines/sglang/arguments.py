@@ -80,7 +80,7 @@ def _default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> flo
     if model.vision_parameters and not args.language_model_only:
         raise HeadcountError(
             f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
-            "known here; give --mem-fraction-static as your server logs it"
+            "known here; give --mem-fraction-static as your server logs it, or --language-model-only for text alone"
         )
     is_cut = args.chunked_prefill_size != NO_CHUNKS
     share = default_static_share(
