@@ -200,6 +200,8 @@ def _record(plan: Plan) -> Record:
         "waiting": plan.num_waiting,
         "free": plan.num_free_tokens,
         "evictable": plan.num_evictable_tokens,
+        "free_in_windows": plan.num_free_window_tokens,
+        "evictable_in_windows": plan.num_evictable_window_tokens,
         "ratio": plan.new_token_ratio,
         "finished": [],
     }

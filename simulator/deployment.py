@@ -152,7 +152,7 @@ class Deployment:
     def with_kv_blocks(self, blocks: int) -> "Deployment":
         """The same with another number of KV blocks to schedule with."""
         if isinstance(self.engine, SGLangConfig):
-            return replace(self, engine=replace(self.engine, max_total_num_tokens=blocks * self.engine.page_size))
+            return replace(self, engine=self.engine.with_pages(blocks))
         return replace(self, engine=replace(self.engine, num_gpu_blocks=blocks))
 
     @property

@@ -204,9 +204,13 @@ def _fails_for_want_of_memory(engine: SGLangConfig, request: int, tokens: int) -
             "with shortest-prefill-first, shorter prompts take the memory that a cut prompt still needs: choose "
             "another --schedule-policy, give --chunked-prefill-size -1 so that no prompt is cut, or send less load"
         )
+    pool, then = f"{engine.max_total_num_tokens:,} of the KV cache", "ends"
+    if engine.sliding_window_size:
+        pool += f" ({engine.swa_max_total_num_tokens:,} of layers with sliding windows)"
+        then = "ends or waits forever"
     return (
-        f"request {request} has {tokens:,} tokens, and the {engine.max_total_num_tokens:,} of the KV cache do not "
-        f"suffice for it beside the prompts that are being computed: SGLang's server ends there; {remedy}"
+        f"request {request} has {tokens:,} tokens, and the {pool} do not suffice for it beside the prompts that are "
+        f"being computed: SGLang's server {then} there; {remedy}"
     )
 
 

@@ -47,6 +47,7 @@ class Case:
     asynchronous: bool = True
     groups: tuple[KVGroup, ...] = (KVGroup(None),)
     page_size: int | None = None  # of SGLang, with as many tokens as vLLM's blocks hold
+    window: int | None = None  # of layers with a pool of their own there
 
 
 CASES = {
@@ -57,6 +58,7 @@ CASES = {
     "sglang_400_users": Case(100_000, 400, page_size=1),
     "sglang_full_pool": Case(100_000, 1000, blocks=5_000, page_size=1),
     "sglang_pages_of_64": Case(100_000, 400, page_size=64),
+    "sglang_gpt_oss": Case(100_000, 400, page_size=1, window=127),
     "chat_synchronous": Case(100_000, 400, asynchronous=False),
     "chat_300k": Case(300_000, 400),
     "chat_1m": Case(1_000_000, 400),
@@ -100,6 +102,8 @@ def engine_of(case: Case) -> EngineConfig | SGLangConfig:
             max_running_requests=MAX_NUM_SEQS,
             page_size=case.page_size,
             chunked_prefill_size=TOKEN_BUDGET,
+            sliding_window_size=case.window,
+            swa_max_total_num_tokens=16 * case.blocks * 4 // 5 if case.window else 0,
         )
     return EngineConfig(
         num_gpu_blocks=case.blocks,

@@ -14,6 +14,7 @@ STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
 PAUSE_S = 512 * STEP_S
 MAX_STEPS = 4_000
+_FEW_REQUESTS = 25
 STORM_EVERY = 4  # rounds of all policies and page sizes
 
 
@@ -101,7 +102,46 @@ def cancelled_sglang_case(seed: int, number: int) -> SGLangCase:
     return replace(case, requests=requests)
 
 
-SGLANG_CASES = {"all": random_sglang_case, "cancelled": cancelled_sglang_case}  # by what they are about
+def windowed_sglang_case(seed: int, number: int) -> SGLangCase:
+    """The same case with a pool for layers with sliding windows, in every fourth with clients that cancel.
+
+    Where requests are few, many answers are so long that windows slide while they are written.
+    """
+    case = cancelled_sglang_case(seed, number) if number % 4 == 3 else random_sglang_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 2]))
+    requests = case.requests
+    if len(requests) < _FEW_REQUESTS and rng.random() < 0.6:
+        requests = tuple(_with_a_long_answer(rng, each) if rng.random() < 0.5 else each for each in requests)
+    longest = max(request.prompt_tokens + request.max_new_tokens for request in requests)
+    page_size, window = case.engine.page_size, int(rng.choice([1, 7, 16, 31, 64, 127]))
+    full = max(case.engine.max_total_num_tokens, _pool_tokens(rng, longest, page_size, is_storm=False))
+    least = window + page_size + 1
+    tokens = max(least, int(full * rng.choice([0.1, 0.3, 0.5, 0.8, 0.8, 1.0])))
+    engine = replace(
+        case.engine,
+        max_total_num_tokens=full,
+        context_len=longest + 50,
+        sliding_window_size=window,
+        swa_max_total_num_tokens=-(-tokens // page_size) * page_size,
+    )
+    return replace(case, engine=engine, requests=requests)
+
+
+def _with_a_long_answer(rng: np.random.Generator, request: SGLangRequest) -> SGLangRequest:
+    """Its content goes on as it ends."""
+    more = int(rng.integers(130, 500))
+    content, end = request.spans[-1]
+    return replace(
+        request,
+        spans=(*request.spans[:-1], (content, end + more)),
+        max_new_tokens=request.max_new_tokens + more,
+        num_tokens_to_stop=request.num_tokens_to_stop and request.num_tokens_to_stop + more,
+    )
+
+
+SGLANG_CASES = {  # by what they are about
+    "all": random_sglang_case, "cancelled": cancelled_sglang_case, "windows": windowed_sglang_case,
+}  # fmt: skip
 
 
 def _pool_tokens(rng: np.random.Generator, longest: int, page_size: int, *, is_storm: bool) -> int:

@@ -8,7 +8,9 @@ from unittest.mock import MagicMock
 
 import torch
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
+from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
+from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
@@ -40,8 +42,28 @@ def settings(**given):
     return override
 
 
-def make_allocator(num_tokens, page_size):
-    """SGLang's own, without a KV cache behind it."""
+class NoCaches(BaseSWAKVPool):
+    """Of layers with and without windows, where nothing is stored: which place there stands for which is known."""
+
+    full_kv_pool = swa_kv_pool = MagicMock()
+
+    def __init__(self):
+        pass
+
+    def register_mapping(self, full_to_swa_index_mapping):
+        self.full_to_swa_index_mapping = full_to_swa_index_mapping
+
+    def translate_loc_from_full_to_swa(self, kv_indices):
+        return self.full_to_swa_index_mapping[kv_indices]
+
+
+NoCaches.__abstractmethods__ = frozenset()  # what else a KV cache does, nobody asks for
+
+
+def make_allocator(num_tokens, page_size, window_tokens=None):
+    """SGLang's own, without a KV cache behind it; `window_tokens`: of a pool of windows beside it."""
+    if window_tokens is not None:
+        return SWATokenToKVPoolAllocator(num_tokens, window_tokens, page_size, torch.bfloat16, "cpu", NoCaches(), False)
     if page_size == 1:
         return TokenToKVPoolAllocator(num_tokens, torch.bfloat16, "cpu", MagicMock(), False)
     return PagedTokenToKVPoolAllocator(num_tokens, page_size, torch.bfloat16, "cpu", MagicMock(), False)
@@ -60,7 +82,8 @@ def make_tree(engine, allocator, rows, tree_core=None):
             page_size=engine["page_size"],
             eviction_policy=engine["radix_eviction_policy"],
             eviction_policy_config=config,
-            tree_components=(ComponentType.FULL,),
+            sliding_window_size=engine.get("sliding_window_size"),
+            tree_components=(ComponentType.FULL, *[ComponentType.SWA] * bool(engine.get("sliding_window_size"))),
             tree_core_backend=tree_core,
         )
     )

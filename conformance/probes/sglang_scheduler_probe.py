@@ -37,13 +37,13 @@ OFF = (
     "enable_hicache_storage", "enable_hisparse", "enable_lmcache", "enable_lora", "enable_overlap_mlx", "enable_pdmux",
     "enable_priority_preemption", "enable_priority_scheduling", "enable_skip_finishing_decode",
     "enable_unified_cache_external_linker", "enable_unified_memory", "abort_on_priority_when_disabled",
-    "gracefully_exit", "is_hybrid_swa", "require_mlp_sync",
+    "gracefully_exit", "require_mlp_sync",
 )  # fmt: skip
 NONE = (
     "_pending_chunked_abort_req", "chunked_req", "mm_receiver", "decode_offload_manager", "dllm_config", "draft_worker",
     "dynamic_chunk_sizer", "forward_sleep_time", "future_map", "hisparse_coordinator", "last_batch", "lora_drainer",
     "max_new_tokens_limit", "max_queued_requests", "min_free_slots_delayer", "prefill_delayer",
-    "scheduler_stage_metrics", "scripted_scheduler_hook", "sliding_window_size", "truncation_align_size",
+    "scheduler_stage_metrics", "scripted_scheduler_hook", "truncation_align_size",
 )  # fmt: skip
 ZERO = (
     "_prefill_decode_interval_remaining", "forward_ct", "max_prefill_bs", "prefill_decode_interval",
@@ -113,7 +113,12 @@ class Loop(Scheduler):
         self.batch_result_processor = self._result_processor()
 
     def _make_pools(self, engine):
-        self.token_to_kv_pool_allocator = make_allocator(engine["max_total_num_tokens"], engine["page_size"])
+        self.sliding_window_size = engine["sliding_window_size"]
+        self.is_hybrid_swa = self.sliding_window_size is not None
+        window_tokens = engine["swa_max_total_num_tokens"] if self.is_hybrid_swa else None
+        self.token_to_kv_pool_allocator = make_allocator(
+            engine["max_total_num_tokens"], engine["page_size"], window_tokens
+        )
         self.req_to_token_pool = make_rows(engine["max_running_requests"], engine["context_len"] + 4)
         self.tree_cache = make_tree(engine, self.token_to_kv_pool_allocator, self.req_to_token_pool)
         self.device = "cpu"
@@ -217,10 +222,19 @@ class Loop(Scheduler):
             "aborted": [*self.aborted],
             "running": len(running_batch.reqs),
             "waiting": len(self.waiting_queue),
-            "free": self.token_to_kv_pool_allocator.available_size(),
-            "evictable": self.tree_cache.evictable_size(),
+            **self._sizes(),
             "ratio": self.new_token_ratio_tracker.current,
             "finished": [],
+        }
+
+    def _sizes(self):
+        pools, tree = self.token_to_kv_pool_allocator, self.tree_cache
+        is_one = not self.is_hybrid_swa
+        return {
+            "free": pools.available_size() if is_one else pools.full_available_size(),
+            "evictable": tree.evictable_size(),
+            "free_in_windows": 0 if is_one else pools.swa_available_size(),
+            "evictable_in_windows": 0 if is_one else tree.swa_evictable_size(),
         }
 
     def _add_request_to_queue(self, req, is_retracted=False):

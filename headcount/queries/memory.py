@@ -114,6 +114,8 @@ class MemoryResult(Result):
         found |= {"adapter_bytes": self.budget.adapter_bytes} if self.budget.adapter_bytes else {}
         if self.budget.engine == "sglang":
             found |= {"engine": "sglang", "max_total_num_tokens": self.budget.kv_cache_tokens}
+            windows = self.budget.window_kv_tokens
+            found |= {} if windows is None else {"swa_max_total_num_tokens": windows}
         found |= {
             "remedies": list(self.remedies),
             "mean_context_tokens": self.context.tokens,

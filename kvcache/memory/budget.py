@@ -85,6 +85,8 @@ class MemoryBudget:
     adapter_bytes: int = 0  # slots for LoRA adapters
     host: HostMemory | None = None  # for KV, of each engine or of all; None: no KV leaves the GPUs
     engine: str = "vllm"
+    window_kv_tokens: int | None = None  # of SGLang's pool for layers with windows; None: all layers share one pool
+    kept_window: int | None = None  # tokens that it keeps of each sequence
 
     @property
     def tp(self) -> int:

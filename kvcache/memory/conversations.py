@@ -13,6 +13,12 @@ def conversations_at_once(budget: MemoryBudget, context_tokens: int) -> int:
     """
     if not budget.fits:
         return 0
+    if budget.window_kv_tokens is not None:  # each group of layers has its own pool
+        pools = (budget.num_gpu_blocks, budget.window_kv_tokens // budget.block_size)
+        return min(
+            pages // group.blocks_per_request(context_tokens, TOKENS_IN_FLIGHT, budget.block_size)
+            for pages, group in zip(pools, budget.layout.groups, strict=True)
+        )
     return (budget.num_gpu_blocks - 1) // budget.layout.blocks_per_request(context_tokens, TOKENS_IN_FLIGHT)
 
 

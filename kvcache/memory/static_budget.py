@@ -19,6 +19,7 @@ from kvcache.memory.budget import MemoryBudget, in_format
 from kvcache.memory.interval import Terms, shipped_residuals
 from kvcache.memory.settings import MemorySettings
 from kvcache.memory.terms import GIB, buffers_bytes
+from kvcache.memory.window_pools import PoolSettings, WindowPool, refuse_windows, window_pool
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import stage_tensors
@@ -39,7 +40,7 @@ FRACTION_STEP = (
 _FEWEST_REQUESTS, _MOST_REQUESTS, _REQUESTS_PER_CONTEXT = 2048, 4096, 512
 
 
-class StaticSettings(MemorySettings, Protocol):
+class StaticSettings(MemorySettings, PoolSettings, Protocol):
     """An SGLang server's arguments with a value for each, as far as its memory depends on them."""
 
     @property
@@ -48,8 +49,6 @@ class StaticSettings(MemorySettings, Protocol):
     def context_length(self) -> int: ...
     @property
     def mem_fraction_static(self) -> float: ...
-    @property
-    def page_size(self) -> int: ...
     @property
     def max_total_tokens(self) -> int | None: ...  # the most, by --max-total-tokens
     @property
@@ -81,7 +80,13 @@ class _Rank:
     weights: int
     context: int
     dynamic: int  # activations and CUDA graphs
-    token: int
+    token: int  # of all layers
+    windows: WindowPool | None
+
+    @property
+    def token_bytes(self) -> float:
+        """What a token of the pool takes: where windows have their own, with its share of that."""
+        return self.token if self.windows is None else self.windows.token_bytes
 
     @property
     def available(self) -> int:
@@ -123,6 +128,7 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
         context=context,
         dynamic=math.ceil((gpu.memory_bytes - context) * (1 - settings.mem_fraction_static)),
         token=kv_bytes_per_token(arch, tp, kv_cache),
+        windows=window_pool(arch, settings, tp, kv_cache),
     )
 
 
@@ -132,6 +138,9 @@ def _budget(
     rank, page = _rank(arch, gpu, settings, scheme, kv_cache.name), settings.page_size
     pages, low, high = _pages(settings, gpu, rank)
     tokens, is_given = pages * page, settings.max_total_num_tokens is not None
+    windowed = None if rank.windows is None else rank.windows.tokens_beside(tokens)
+    if rank.windows is not None and windowed is not None and pages > 0:
+        rank.windows.check_holds_a_request(windowed)
     running = settings.max_running_requests or default_running_requests(tokens, settings.context_length)
     return MemoryBudget(
         engine="sglang",
@@ -157,8 +166,9 @@ def _budget(
         activation_peak_bytes=0,  # with CUDA graphs in what the static share leaves
         non_torch_bytes=rank.context,
         cuda_graph_bytes=0,
-        available_kv_bytes=tokens * rank.token if is_given else rank.available,
-        required_kv_bytes=2 * page * rank.token,  # it starts with whatever there is, and cuts what clients ask for
+        available_kv_bytes=int(tokens * rank.token_bytes) if is_given else rank.available,
+        # It starts with whatever there is, and cuts what clients ask for.
+        required_kv_bytes=math.ceil(2 * page * rank.token_bytes),
         limiting_stage=0,
         num_gpu_blocks=pages,
         num_gpu_blocks_low=low,
@@ -170,7 +180,9 @@ def _budget(
         kv_bytes_per_token=kv_bytes_per_token(arch, 1, kv_cache.name),
         kv_bytes_per_token_per_gpu=rank.token,
         state_bytes_per_request=0,
-        layout=_layout(arch, page, rank.token),
+        layout=_layout(arch, page, rank),
+        window_kv_tokens=windowed,
+        kept_window=None if rank.windows is None else rank.windows.window,
         assumptions=(
             *rank.assumptions(gpu, scheme),
             *(() if is_given else _interval_row(low, high, page)),
@@ -180,25 +192,23 @@ def _budget(
     )
 
 
-def _layout(arch: Architecture, page: int, token_bytes: int) -> KVLayout:
+def _layout(arch: Architecture, page: int, rank: _Rank) -> KVLayout:
     layers = tuple(range(arch.num_hidden_layers))
-    page_bytes = (page * token_bytes // arch.num_hidden_layers,) * arch.num_hidden_layers
-    return KVLayout(
-        groups=(KVGroup(None, layers, page_bytes),),
-        block_size=page,
-        bytes_per_token=token_bytes,
-    )
+    alike = KVGroup(None, layers, (page * rank.token // arch.num_hidden_layers,) * arch.num_hidden_layers)
+    pools = (alike,) if rank.windows is None else (rank.windows.full, rank.windows.windowed)
+    return KVLayout(groups=pools, block_size=page, bytes_per_token=rank.token)
 
 
-def refuse_windows_and_states(arch: Architecture) -> None:
+def refuse_windows_and_states(arch: Architecture, settings: PoolSettings) -> None:
     """Raise HeadcountError for layers whose caches are not simulated."""
-    kinds = {"SSM state": arch.state_space is not None, "sliding windows": arch.windows, "an indexer": arch.is_sparse}
+    kinds = {"SSM state": arch.state_space is not None, "an indexer": arch.is_sparse}
     kind = next((kind for kind, has in kinds.items() if has), None)
     if kind is not None:
         raise HeadcountError(
             f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; leave --engine sglang "
             "out to ask about vLLM, or choose another model"
         )
+    refuse_windows(arch, settings)
 
 
 def _pages(settings: StaticSettings, gpu: GPU, rank: _Rank) -> tuple[int, int, int]:
@@ -208,7 +218,7 @@ def _pages(settings: StaticSettings, gpu: GPU, rank: _Rank) -> tuple[int, int, i
         pages = settings.max_total_num_tokens // page
         return pages, pages, pages
     half = _half_width(settings, gpu, rank.weights)
-    found = [max(0, rank.available + off) // (page * rank.token) for off in (0, -half, half)]
+    found = [int(max(0, rank.available + off) // rank.token_bytes) // page for off in (0, -half, half)]
     most = math.inf if settings.max_total_tokens is None else settings.max_total_tokens // page
     pages, low, high = (int(min(count, most)) for count in found)
     return pages, low, high

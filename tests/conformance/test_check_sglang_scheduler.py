@@ -33,7 +33,7 @@ def test_every_policy_meets_every_page_size_in_storms_and_without() -> None:
 
 
 PLANTED = ("mode", "scheduled", "prefixes", "retracted", "aborted", "running", "waiting", "free", "evictable", "ratio",
-           "finished", "extra", "crashed")  # fmt: skip
+           "free_in_windows", "evictable_in_windows", "finished", "extra", "crashed")  # fmt: skip
 
 
 @pytest.mark.parametrize("planted", PLANTED)

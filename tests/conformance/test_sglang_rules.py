@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from conformance.cases.radix_cases import PAGE_SIZES
-from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case
-from conformance.reference.sglang import scheduler
+from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case, windowed_sglang_case
+from conformance.reference.sglang import kv_cache, scheduler
+from conformance.reference.sglang.kv_cache import KVCache
 from conformance.reference.sglang.prefill_adder import PrefillAdder
 from conformance.reference.sglang.schedule_policy import SchedulePolicy
 from conformance.reference.sglang.scheduler import ScheduleBatch, Scheduler
@@ -16,7 +17,8 @@ from conformance.sglang_scheduler import our_batches
 from simulator.engines.sglang import new_token_ratio
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio
-from simulator.engines.sglang.radix_cache import InsertResult, RadixCache, TreeNode
+from simulator.engines.sglang.radix_cache import InsertResult, MatchResult, RadixCache, TreeNode
+from simulator.engines.sglang.window_tokens import WindowTokens
 
 CASES = [(seed, number) for seed in (8, 6) for number in range(len(PAGE_SIZES) * len(SCHEDULE_POLICIES) * STORM_EVERY)]
 split, insert = RadixCache._split, RadixCache.insert
@@ -54,6 +56,55 @@ RULES: dict[str, tuple[Any, str, Any]] = {
     "a chunk leaves room for shorter prompts": (SchedulePolicy, "shortest_prefill_chunk_limit", lambda *_: None),
     "a decode counts its first prefill again": (Scheduler, "update_running_batch", forget_the_first_prefill),
 }
+
+
+match, give_window = RadixCache.match, RadixCache._give_window
+
+
+def match_without_branches(tree: RadixCache, *given: Any) -> MatchResult:
+    node, _ = match(tree, *given)
+    return MatchResult(node, node.end)
+
+
+def leave_tombstones(tree: RadixCache, node: TreeNode, start: int, window_start: int) -> int:
+    return give_window(tree, node, start, window_start) if node.has_window else 0
+
+
+OF_WINDOWS: dict[str, tuple[Any, str, Any]] = {
+    "a window slides while a request decodes": (KVCache, "_slide_windows_of_decodes", lambda *_: None),
+    "without a tree, it slides between chunks": (KVCache, "_slide_windows_of_chunks", lambda *_: None),
+    "it slides now and then": (kv_cache, "WINDOW_EVICTION_INTERVAL", 1),
+    "what is used is given up last": (WindowTokens, "touch", lambda *_: None),
+    "a lock holds a window": (WindowTokens, "lock", lambda *_: 2**40),
+    "the tree's knowledge ends a first insertion": (RadixCache, "match", match_without_branches),
+    "a tombstone gets its window back": (RadixCache, "_give_window", leave_tombstones),
+    "a new leaf ends with a window": (WindowTokens, "paged_window", 2**40),
+    "admission counts windows": (PrefillAdder, "_window_tokens", lambda *_: 0),
+    "a chunk waits for windows, or is cut": (PrefillAdder, "rem_window_tokens", 2.0**40),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", OF_WINDOWS)
+def test_a_case_with_windows_comes_out_otherwise_without_the_rule(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, name, instead = OF_WINDOWS[rule]
+    for seed, number in CASES:
+        case = windowed_sglang_case(seed, number)
+        expected = with_windows_as_they_are(seed, number)
+        with monkeypatch.context() as changed:
+            changed.setattr(place, name, instead)
+            try:
+                found: Any = our_batches(case)
+            except (AssertionError, KeyError, ValueError):
+                return  # its own checks see it
+        if found != expected:
+            return
+    pytest.fail(f"no case of {len(CASES)} shows that {rule}")
+
+
+@cache
+def with_windows_as_they_are(seed: int, number: int) -> Any:
+    return our_batches(windowed_sglang_case(seed, number))
 
 
 @cache

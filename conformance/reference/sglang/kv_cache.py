@@ -3,12 +3,14 @@
 Read from SGLang 0.5.23: `srt/mem_cache/common.py`, `allocation.py`, `unified_radix_cache.py`, `allocator/`.
 """
 
+import math
 from collections.abc import Sequence
 
 from conformance.reference.sglang.kv_pool import KVPool
-from simulator.engines.sglang.engine import EngineConfig
-from simulator.engines.sglang.radix_cache import RadixCache
+from simulator.engines.sglang.engine import WINDOW_EVICTION_INTERVAL, EngineConfig
+from simulator.engines.sglang.radix_cache import RadixCache, TreeNode
 from simulator.engines.sglang.request import Request
+from simulator.engines.sglang.window_tokens import WindowTokens
 
 
 class OutOfKVCacheError(RuntimeError):
@@ -16,13 +18,23 @@ class OutOfKVCacheError(RuntimeError):
 
 
 class KVCache:
-    """The pool, the radix tree, and the rows of running requests."""
+    """The pools, the radix tree, and the rows of running requests.
+
+    Layers with sliding windows may have a pool of their own, `window_pool`: then every token that is computed takes a
+    place in both, and gives back the one there once it has left the window.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
-        self.page_size = config.page_size
+        self.config, self.page_size = config, config.page_size
         self.is_tree_disabled = config.disable_radix_cache
         self.pool = KVPool(config.max_total_num_tokens, config.page_size)
-        self.tree = RadixCache(config.page_size, config.radix_eviction_policy, config.radix_eviction_tail)
+        self.window_pool: KVPool | None = None
+        self.windows: WindowTokens | None = None
+        if config.sliding_window_size:
+            self.window_pool = KVPool(config.swa_max_total_num_tokens, config.page_size)
+            self.windows = WindowTokens(config.sliding_window_size, config.page_size)
+        tail = config.radix_eviction_tail
+        self.tree = RadixCache(config.page_size, config.radix_eviction_policy, tail, self.windows)
         self.num_free_rows = config.max_running_requests
         self.num_evicted_tokens = 0
 
@@ -30,6 +42,13 @@ class KVCache:
     def available_and_evictable(self) -> int:
         """Tokens that could be had now."""
         return self.pool.available_size + self.tree.evictable_size
+
+    @property
+    def window_available_and_evictable(self) -> float:
+        """The same of the pool of windows; without one, there is no limit."""
+        if self.window_pool is None or self.windows is None:
+            return math.inf
+        return self.window_pool.available_size + self.windows.evictable_size
 
     def ceil_paged(self, num_tokens: int) -> int:
         """Rounded up to whole pages."""
@@ -39,8 +58,9 @@ class KVCache:
 
     def match(self, request: Request, num_tokens: int) -> None:
         """Find the longest known prefix of a request's first tokens."""
-        request.last_node = self.tree.match_prefix(request.spans, 0 if self.is_tree_disabled else num_tokens)
+        request.last_node, known_len = self.tree.match(request.spans, 0 if self.is_tree_disabled else num_tokens)
         request.prefix_len = request.last_node.end
+        request.branching_len = known_len if known_len > request.prefix_len else None
         request.num_matched_prefix_tokens = min(request.prefix_len, request.num_tokens - 1)
 
     def touch(self, request: Request) -> None:
@@ -57,48 +77,126 @@ class KVCache:
         self._insert(request, request.extend_end)
         request.prefix_len = request.extend_end
 
-    def _insert(self, request: Request, num_tokens: int) -> None:
+    def _insert(self, request: Request, num_tokens: int, *, is_last: bool = False) -> None:
         """Hand tokens to the tree. What the tree had already is freed, and the lock moves to the new end.
 
-        A node ends where the prompt does, so that an answer can be evicted without it.
+        A node ends where the prompt does, so that an answer can be evicted without it; not so with windows. There, what
+        is handed over ends first where the tree's knowledge did, so that others find the window before that point.
         """
         if self.is_tree_disabled:
             return
+        branching = request.branching_len
+        is_branch = branching is not None and request.cache_protected_len < branching <= num_tokens
+        if branching is not None and is_branch:
+            num_tokens, request.branching_len = branching, None
+        if not is_last:
+            self._slide_window(request, num_tokens - 1)
         num_tokens = num_tokens // self.page_size * self.page_size
         prompt_len = request.num_prompt_tokens // self.page_size * self.page_size
-        found = self.tree.insert(request.spans, num_tokens, inserted_len=request.cache_inserted_len)
+        found = self.tree.insert(
+            request.spans, num_tokens, inserted_len=request.cache_inserted_len,
+            protected_len=request.cache_protected_len, window_start=request.window_start,
+        )  # fmt: skip
         request.cache_inserted_len = max(request.cache_inserted_len, num_tokens)
-        if prompt_len < num_tokens:
+        if prompt_len < num_tokens and self.windows is None:
             self.tree.insert(request.spans, prompt_len, priority=1, inserted_len=prompt_len)
         self.pool.free(max(0, found.prefix_len - request.cache_protected_len) // self.page_size)
+        if self.window_pool is not None:
+            self.window_pool.free(found.num_window_duplicates // self.page_size)
         self._unlock(request)
-        self.tree.lock(found.last_node)
+        request.window_lock_start = self.tree.lock(found.last_node)
         request.lock = request.last_node = found.last_node
         request.cache_protected_len = num_tokens
+        if is_branch and not is_last:
+            self._slide_window(request, request.extend_end - 1)
 
     def _unlock(self, request: Request) -> None:
         if request.lock is not None:
-            self.tree.unlock(request.lock)
+            self.tree.unlock(request.lock, request.window_lock_start)
         request.lock = None
+
+    # -- windows
+
+    def _slide_window(self, request: Request, num_tokens: int) -> None:
+        """Give up what the next token after `num_tokens` and those after it no longer read; whole pages alone.
+
+        For the tree a window in whole pages stays, and a page at least.
+        """
+        if self.windows is None or self.window_pool is None or not request.holds_kv:
+            return
+        if num_tokens - self.windows.window <= request.window_start:
+            return
+        request.window_start = max(request.window_start, request.cache_protected_len)
+        kept = self.windows.window if self.is_tree_disabled else max(self.windows.paged_window, self.page_size)
+        start = max(request.window_start, num_tokens - kept) // self.page_size * self.page_size
+        self.window_pool.free((start - request.window_start) // self.page_size)
+        request.window_start = start
+
+    def _slide_windows_of_chunks(self, requests: Sequence[Request]) -> None:
+        """Without a tree, what chunks before have left behind; with the overlap schedule, the last one still runs."""
+        for request in requests:
+            is_late = self.config.plans_in_flight > 1
+            if self.is_tree_disabled and not (is_late and request.num_extend_batches < 2):
+                running = (self.config.chunked_prefill_size or 0) if is_late else 0
+                self._slide_window(request, request.prefix_len - running)
+            request.num_extend_batches += 1
+
+    def _slide_windows_of_decodes(self, requests: Sequence[Request]) -> None:
+        """Not in a request's first decode, as its prefill may still run; then now and then."""
+        for request in requests:
+            num_tokens = request.num_tokens - 1
+            window = math.inf if self.windows is None else self.windows.window
+            is_due = num_tokens - window >= request.window_start + WINDOW_EVICTION_INTERVAL
+            if request.num_decode_batches and is_due:
+                self._slide_window(request, num_tokens)
+            request.num_decode_batches += 1
 
     # -- pages
 
     def evict_to_free(self, num_tokens: int) -> bool:
-        """Evict leaves until so many tokens are free; False where they cannot be."""
-        while self.pool.available_size < num_tokens:
-            freed = self.tree.evict_leaf()
-            if not freed:
-                return False
-            self.pool.free(freed // self.page_size)
-            self.num_evicted_tokens += freed
-        return True
+        """Evict leaves until so many tokens are free; False where they cannot be.
+
+        In the pool of windows too, where other nodes may become tombstones.
+        """
+        while self.pool.available_size < num_tokens and (leaf := self.tree.next_leaf()):
+            self._evict(leaf)
+        is_free = self.pool.available_size >= num_tokens
+        if self.windows is None or self.window_pool is None:
+            return is_free
+        for node in self.windows.unlocked():
+            if self.window_pool.available_size >= num_tokens:
+                break
+            if node in self.tree.leaves:
+                self._evict(node)
+            else:
+                self.windows.drop(node)
+                self.window_pool.free(node.num_tokens // self.page_size)
+        return is_free and self.window_pool.available_size >= num_tokens
+
+    def _evict(self, leaf: TreeNode) -> None:
+        num_pages = leaf.num_tokens // self.page_size
+        if self.window_pool is not None:
+            self.window_pool.free(num_pages * leaf.has_window)
+        self.tree.evict(leaf)
+        self.pool.free(num_pages)
+        self.num_evicted_tokens += leaf.num_tokens
+
+    def _take(self, num_pages: int) -> bool:
+        """Whether so many pages were free in each pool; then they are taken."""
+        if self.window_pool is not None and num_pages > self.window_pool.num_free_pages:
+            return False
+        is_taken = self.pool.take(num_pages)
+        if is_taken and self.window_pool is not None:
+            self.window_pool.take(num_pages)
+        return is_taken
 
     def allocate_extend(self, requests: Sequence[Request]) -> None:
         """Take the pages for a prefill batch. Raises `OutOfKVCacheError` where there are too few."""
+        self._slide_windows_of_chunks(requests)
         num_tokens = sum(request.extend_len for request in requests)
         spare = len(requests) * self.page_size if self.page_size > 1 else 0  # as if each began a page
         self.evict_to_free(num_tokens + spare)
-        if not self.pool.take(sum(self.pool.pages_of(each.prefix_len, each.extend_end) for each in requests)):
+        if not self._take(sum(self.pool.pages_of(each.prefix_len, each.extend_end) for each in requests)):
             raise OutOfKVCacheError(f"{num_tokens:,} tokens are prefilled, {self.pool.available_size:,} are free")
         for request in requests:
             self.num_free_rows -= not request.holds_kv
@@ -111,8 +209,9 @@ class KVCache:
 
     def allocate_decode(self, requests: Sequence[Request]) -> None:
         """Take the places of one token each, which fit."""
+        self._slide_windows_of_decodes(requests)
         self.evict_to_free(len(requests) * self.page_size)  # as if each began a page
-        is_taken = self.pool.take(self._new_pages(requests))
+        is_taken = self._take(self._new_pages(requests))
         assert is_taken, "a decode batch was checked and does not fit"
         for request in requests:
             request.kv_len += 1
@@ -123,8 +222,11 @@ class KVCache:
     def release(self, request: Request, *, checkpoint: bool) -> None:
         """Give up all that a request holds; with `checkpoint` the tree keeps what it can."""
         if checkpoint:
-            self._insert(request, min(request.kv_len, request.num_tokens))
+            self._insert(request, min(request.kv_len, request.num_tokens), is_last=True)
         self.pool.free(self.pool.pages_of(request.cache_protected_len, request.kv_len))
+        if self.window_pool is not None:
+            own = max(request.cache_protected_len, request.window_start)
+            self.window_pool.free(self.window_pool.pages_of(own, request.kv_len))
         self._unlock(request)
         self.num_free_rows += 1
-        request.holds_kv, request.kv_len = False, 0
+        request.holds_kv, request.kv_len, request.window_start = False, 0, 0

@@ -66,6 +66,8 @@ class Plan:
     num_waiting: int
     num_free_tokens: int
     num_evictable_tokens: int
+    num_free_window_tokens: int  # 0 without a pool of windows
+    num_evictable_window_tokens: int
     new_token_ratio: float
 
 
@@ -176,7 +178,7 @@ class Scheduler:
 
     def _merge_last_batch(self) -> None:
         """Requests that were prefilled run from now on, except one with chunks left."""
-        if self.chunked_req is not None:
+        if self.chunked_req is not None and self.chunked_req.extend_len > 0:
             self.cache.checkpoint(self.chunked_req)
         last = self.last_batch
         if last is not None and last.forward_mode is not ForwardMode.DECODE:
@@ -194,7 +196,7 @@ class Scheduler:
     def get_new_batch_prefill(self) -> ScheduleBatch | None:
         """A batch of the chunked request, if there is one, and of those waiting who fit."""
         running = self.running_batch
-        if not running.reqs:
+        if not running.reqs or self.cache.windows is not None:
             running.batch_is_full = False
         if self.chunked_req is None:
             if running.batch_is_full or not self.waiting_queue:
@@ -346,5 +348,7 @@ class Scheduler:
             num_waiting=len(self.waiting_queue),
             num_free_tokens=self.cache.pool.available_size,
             num_evictable_tokens=self.cache.tree.evictable_size,
+            num_free_window_tokens=0 if self.cache.window_pool is None else self.cache.window_pool.available_size,
+            num_evictable_window_tokens=0 if self.cache.windows is None else self.cache.windows.evictable_size,
             new_token_ratio=self.new_token_ratio.current,
         )

@@ -103,6 +103,12 @@ class SGLangMetrics(Collector):
             "num_pages": ("Pages of the KV cache.", pages),
             "context_len": ("Longest context.", np.full(len(engines), int(pool["context_len"]))),
         }
+        if pool["kept_window"]:
+            most = int(pool["num_window_pages"])
+            free_pages = np.where(engines["is_laid_out"] == 1, own["num_free_window_pages"], most)
+            in_windows = 1.0 - (free_pages + own["num_evictable_window_pages"]) / most
+            values["token_usage"] = (values["token_usage"][0], np.maximum(used, in_windows))
+            values["swa_token_usage"] = ("The same of layers with sliding windows.", in_windows)
         return {
             name: (what, list(zip(self._schedulers, column.tolist(), strict=True)))
             for name, (what, column) in values.items()

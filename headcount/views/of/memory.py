@@ -121,6 +121,8 @@ def pool(answer: MemoryResult) -> list[str]:
     at_once = "run at once (max_running_requests)" if is_sglang else "run in one step (max_num_seqs)"
     running = f"; at most {most:,} of them {at_once}" if count > most else ""
     held = f"max_total_num_tokens {budget.kv_cache_tokens:,}{f' in pages of {size}' * (size > 1)} ({interval})"
+    if budget.window_kv_tokens is not None:
+        held += f", {budget.window_kv_tokens:,} in layers with sliding windows,"
     if not is_sglang:
         blocks = f"{budget.num_gpu_blocks:,} KV blocks of {size} tokens ({interval})"
         held = f"{blocks}: {budget.kv_cache_tokens:,} tokens"

@@ -3,6 +3,7 @@
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
 sees its own requests alone. A routed one has any compiled router, a windowed one groups of layers with and without
 windows too, a layered one states and blocks of unequal size, one of `adapters` LoRA, one of `images` those of prompts.
+SGLang's engines have windows in a pool of their own in one form, and none in the other.
 What a fleet needs is compiled when the first such fleet is simulated.
 """
 
@@ -44,7 +45,8 @@ FORMS: dict[str, dict[str, int]] = {
     "layered": {**_PLAIN_VLLM, **_MODEL_ALONE, "in_segments": 0, "lanes": 1},
     "adapters": {**_PLAIN_VLLM, **_TEXT, **_EQUAL_BLOCKS},
     "images": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
-    "sglang": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG},
+    "sglang": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "kept_window": 0},
+    "sglang_windowed": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG},
     "whole": {},
 }
 """Fields of records that are the same in all fleets of a form, and that no kernel changes; the narrowest form first."""
@@ -55,7 +57,7 @@ _RECORDS = ("pools", "groups", "cursor", "routing")
 
 def form_of(arrays: Arrays) -> str:
     """The narrowest form that has all a run needs."""
-    records = [getattr(arrays, name) for name in _RECORDS]
+    records = [*(getattr(arrays, name) for name in _RECORDS), arrays.sglang.pools]
     if not any(len(getattr(arrays, name)) for name in EMPTY):
         for form, fields in FORMS.items():
             held = (

@@ -34,6 +34,7 @@ def build_sglang_arrays(fleet: Fleet, table: RequestTable, seed: int) -> SGLangA
         raise HeadcountError(f"{sum(num_nodes):,} pages of KV cache are more than one run can hold (2**31)")
     engines = np.zeros(fleet.num_engines, layout.ENGINE)
     engines["root"] = np.cumsum(num_nodes) - num_nodes
+    has_windows = any(isinstance(pool.engine, EngineConfig) and pool.engine.sliding_window_size for pool in fleet.pools)
     most_waiting = table.num_requests if policies else 0
     most_compared = most_waiting if "shortest-prefill-first" in policies else layout.MATCHED_AT_MOST
     return SGLangArrays(
@@ -41,6 +42,8 @@ def build_sglang_arrays(fleet: Fleet, table: RequestTable, seed: int) -> SGLangA
         engines=engines,
         requests=_requests(table, keys) if policies else np.zeros(1, layout.REQUEST),
         nodes=np.zeros(sum(num_nodes), layout.NODE),
+        window_requests=np.zeros(table.num_requests * table.num_attempts if has_windows else 1, layout.WINDOW_REQUEST),
+        window_nodes=np.zeros(sum(num_nodes) if has_windows else 1, layout.WINDOW_NODE),
         leaves=np.zeros(sum(num_nodes), np.int32),
         buckets=np.zeros((fleet.num_engines, num_buckets), np.int32),
         order=np.zeros(most_waiting, np.int32),
@@ -97,6 +100,8 @@ def _fill_pool(values: SGLangPool, engine: EngineConfig, num_buckets: int) -> No
     values["eviction_policy"] = layout.EVICTION_POLICIES.index(engine.radix_eviction_policy)
     values["tail_tokens"] = tail.next_prompt_estimate - tail.threshold
     values["bucket_mask"] = num_buckets - 1
+    values["kept_window"] = engine.sliding_window_size or 0
+    values["num_window_pages"] = engine.swa_max_total_num_tokens // engine.page_size
     values["init_ratio"], values["min_ratio"], values["ratio_decay"] = ratio.init, ratio.min, ratio.decay
 
 

@@ -112,6 +112,9 @@ def start_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_remaini
     kv_cache.evict_to_free(a, p, replica, num_remaining * RETRACT_DECODE_STEPS)
     of.prefix_len = of.extend_end = of.protected = of.inserted = of.matched = of.inflight_chunks = 0
     req.computed = 0
+    if p.kept_window > 0:
+        in_windows = a.sglang.window_requests[request]
+        in_windows.branching = in_windows.extend_batches = in_windows.decode_batches = 0
     of.is_retracted = 1
     req.preemptions += 1
     a.totals[replica].preemptions += 1

@@ -6,9 +6,11 @@ latter.
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.sglang import tree
+from simulator.core.sglang import tree, windows
 from simulator.core.state import Arrays
-from simulator.core.types import Replica, Request, SGLangPool, SGLangRequest
+from simulator.core.types import Replica, Request, SGLangPool
+
+WINDOW_EVICTION_INTERVAL = 128  # tokens that leave a window before they are given up: SGLANG_SWA_EVICTION_INTERVAL
 
 
 @kernel
@@ -36,48 +38,144 @@ def num_tokens_of(req: Request) -> int:
 def match(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int) -> None:
     """Find the longest known prefix of a request's first tokens."""
     req, of = a.requests[request], a.sglang.requests[request]
-    node = tree.match_prefix(a, p, replica, req.span_start, 0 if p.is_tree_disabled == 1 else num_tokens)
+    node, known = tree.match_prefix(a, p, replica, req.span_start, 0 if p.is_tree_disabled == 1 else num_tokens)
     of.last_node = node
     of.prefix_len = a.sglang.nodes[node].end
+    if p.kept_window > 0:
+        a.sglang.window_requests[request].branching = known if known > of.prefix_len else 0
     of.matched = min(of.prefix_len, num_tokens_of(req) - 1)
 
 
 @kernel
 def checkpoint(a: Arrays, p: SGLangPool, replica: int, request: int) -> None:
-    """Make what its batch has computed findable; its next chunk goes on from there."""
+    """Make what its batch has computed findable; its next chunk goes on from there.
+
+    With windows, what is handed over first ends where the tree's knowledge did, so that others find the window there.
+    """
     of = a.sglang.requests[request]
-    hand_over(a, p, replica, request, of.extend_end)
+    end, branch = int(of.extend_end), 0
+    if p.kept_window > 0 and p.is_tree_disabled == 0:
+        branch = branch_end(a, request, end)
+        end = branch if branch > 0 else end
+        slide_window(a, p, replica, request, end - 1)
+    hand_over(a, p, replica, request, end)
+    if branch > 0:
+        slide_window(a, p, replica, request, of.extend_end - 1)
     of.prefix_len = of.extend_end
+
+
+@kernel
+def branch_end(a: Arrays, request: int, num_tokens: int) -> int:
+    """Where what is handed over ends once, before so many tokens; 0: there."""
+    in_windows = a.sglang.window_requests[request]
+    branch = int(in_windows.branching)
+    if branch <= a.sglang.requests[request].protected or branch > num_tokens:
+        return 0
+    in_windows.branching = 0
+    return branch
 
 
 @rare_kernel
 def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int) -> None:
     """Give tokens to the tree. What it had already is freed, and the lock moves to the new end.
 
-    A node ends where the prompt does, so that an answer can be evicted without it.
+    A node ends where the prompt does, so that an answer can be evicted without it; not so with windows.
     """
     if p.is_tree_disabled == 1:
         return
     req, of = a.requests[request], a.sglang.requests[request]
     span = int(req.span_start)
+    window_start = int(a.sglang.window_requests[request].start) if p.kept_window > 0 else 0
     num_tokens = tree.whole_pages(p, num_tokens)
     prompt_len = tree.whole_pages(p, req.prompt)
-    known, node = tree.insert(a, p, replica, span, num_tokens, 0, of.inserted)
+    known, node = tree.insert(a, p, replica, span, num_tokens, 0, of.inserted, of.protected, window_start)
     of.inserted = max(of.inserted, num_tokens)
-    if prompt_len < num_tokens:
-        tree.insert(a, p, replica, span, prompt_len, 1, prompt_len)
+    if p.kept_window == 0 and prompt_len < num_tokens:
+        tree.insert(a, p, replica, span, prompt_len, 1, prompt_len, 0, 0)
     a.replicas[replica].num_free_blocks += max(0, known - of.protected) // p.page_size
-    let_go(a, p, replica, of)
-    tree.lock(a, p, replica, node)
-    of.lock = of.last_node = node
+    let_go(a, p, replica, request)
+    keep(a, p, replica, request, node)
+    of.last_node = node
     of.protected = num_tokens
 
 
 @kernel
-def let_go(a: Arrays, p: SGLangPool, replica: int, of: SGLangRequest) -> None:
+def keep(a: Arrays, p: SGLangPool, replica: int, request: int, node: int) -> None:
+    """Lock a prefix for a request."""
+    a.sglang.requests[request].lock = node
+    window_start = tree.lock(a, p, replica, node)
+    if p.kept_window > 0:
+        a.sglang.window_requests[request].lock_start = window_start
+
+
+@kernel
+def let_go(a: Arrays, p: SGLangPool, replica: int, request: int) -> None:
+    of = a.sglang.requests[request]
     if of.lock != NONE:
-        tree.unlock(a, p, replica, of.lock)
+        tree.unlock(a, p, replica, of.lock, a.sglang.window_requests[request].lock_start if p.kept_window > 0 else 0)
     of.lock = NONE
+
+
+# -- windows
+
+
+@rare_kernel
+def slide_window(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int) -> None:
+    """Give up what the next token after `num_tokens` and those after it no longer read; whole pages alone.
+
+    For the tree a window in whole pages stays, and a page at least.
+    """
+    of, in_windows = a.sglang.requests[request], a.sglang.window_requests[request]
+    if of.holds_kv == 0 or num_tokens - p.kept_window <= in_windows.start:
+        return
+    in_windows.start = max(in_windows.start, of.protected)
+    kept = int(p.kept_window)
+    if p.is_tree_disabled == 0:
+        kept = ceil_paged(p, max(kept, int(p.page_size)))
+    start = tree.whole_pages(p, max(in_windows.start, num_tokens - kept))
+    a.sglang.engines[replica].num_free_window_pages += (start - in_windows.start) // p.page_size
+    in_windows.start = start
+
+
+@kernel
+def slide_windows_of_chunks(a: Arrays, p: SGLangPool, replica: int, slot: int) -> None:
+    """Without a tree, what chunks before have left behind; with the overlap schedule, the last one still runs."""
+    is_late = a.pools[a.replicas[replica].pool].plans_in_flight > 1
+    for place in range(a.plans[replica, slot].count):
+        request = a.entries[replica, slot, place].request
+        in_windows = a.sglang.window_requests[request]
+        if p.is_tree_disabled == 1 and not (is_late and in_windows.extend_batches < 2):
+            running = max(p.chunked_prefill_size, 0) if is_late else 0
+            slide_window(a, p, replica, request, a.sglang.requests[request].prefix_len - running)
+        in_windows.extend_batches += 1
+
+
+@kernel
+def slide_windows_of_decodes(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
+    """Not in a request's first decode, as its prefill may still run; then now and then."""
+    for place in range(count):
+        request = a.running[replica, place]
+        in_windows = a.sglang.window_requests[request]
+        num_tokens = num_tokens_of(a.requests[request]) - 1
+        if in_windows.decode_batches > 0 and num_tokens - p.kept_window >= in_windows.start + WINDOW_EVICTION_INTERVAL:
+            slide_window(a, p, replica, request, num_tokens)
+        in_windows.decode_batches += 1
+
+
+@rare_kernel
+def evict_to_free_in_windows(a: Arrays, p: SGLangPool, replica: int, num_tokens: int) -> bool:
+    """Evict leaves and make other nodes tombstones until so many tokens are free; False where they cannot be."""
+    t, state = a.sglang, a.sglang.engines[replica]
+    node = int(state.oldest_window)
+    while node != NONE and state.num_free_window_pages * p.page_size < num_tokens:
+        newer = int(t.window_nodes[node].newer)
+        if t.window_nodes[node].lock_ref == 0:
+            if t.nodes[node].leaf_place != NONE:
+                tree.evict(a, p, replica, node)
+            else:
+                windows.drop(t, p, state, node)
+        node = newer
+    return bool(state.num_free_window_pages * p.page_size >= num_tokens)
 
 
 # -- pages
@@ -90,19 +188,23 @@ def num_free_pages(state: Replica) -> int:
 
 @rare_kernel
 def evict_to_free(a: Arrays, p: SGLangPool, replica: int, num_tokens: int) -> bool:
-    """Evict leaves until so many tokens are free; False where they cannot be."""
-    state = a.replicas[replica]
-    while num_free_pages(state) * p.page_size < num_tokens:
-        if a.sglang.engines[replica].num_leaves == 0:
-            return False
-        tree.evict_leaf(a, p, replica)
-    return True
+    """Evict leaves until so many tokens are free, in both pools; False where they cannot be."""
+    state, is_free = a.replicas[replica], True
+    while is_free and num_free_pages(state) * p.page_size < num_tokens:
+        is_free = a.sglang.engines[replica].num_leaves > 0
+        if is_free:
+            tree.evict_leaf(a, p, replica)
+    if p.kept_window > 0:
+        return evict_to_free_in_windows(a, p, replica, num_tokens) and is_free
+    return is_free
 
 
 @kernel
 def allocate_extend(a: Arrays, p: SGLangPool, replica: int, slot: int) -> bool:
     """Take the pages for the prefill batch in a plan; False where there are too few: SGLang's server ends there."""
     state, plan = a.replicas[replica], a.plans[replica, slot]
+    if p.kept_window > 0:
+        slide_windows_of_chunks(a, p, replica, slot)
     num_tokens, num_pages = 0, 0
     for place in range(plan.count):
         of = a.sglang.requests[a.entries[replica, slot, place].request]
@@ -112,6 +214,10 @@ def allocate_extend(a: Arrays, p: SGLangPool, replica: int, slot: int) -> bool:
     evict_to_free(a, p, replica, num_tokens + spare)
     if num_pages > num_free_pages(state):
         return False
+    if p.kept_window > 0:
+        if num_pages > a.sglang.engines[replica].num_free_window_pages:
+            return False
+        a.sglang.engines[replica].num_free_window_pages -= num_pages
     state.num_free_blocks -= num_pages
     for place in range(plan.count):
         request = a.entries[replica, slot, place].request
@@ -142,8 +248,13 @@ def fits_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> bool:
 @kernel
 def allocate_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
     """Take the places of one token of each running request, which fit."""
+    if p.kept_window > 0:
+        slide_windows_of_decodes(a, p, replica, count)
     evict_to_free(a, p, replica, count * p.page_size)  # as if each began a page
-    a.replicas[replica].num_free_blocks -= num_new_pages(a, p, replica, count)
+    num_pages = num_new_pages(a, p, replica, count)
+    a.replicas[replica].num_free_blocks -= num_pages
+    if p.kept_window > 0:
+        a.sglang.engines[replica].num_free_window_pages -= num_pages
 
 
 @rare_kernel
@@ -152,8 +263,15 @@ def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool)
     req, of = a.requests[request], a.sglang.requests[request]
     state = a.replicas[replica]
     if to_tree:
-        hand_over(a, p, replica, request, min(req.computed, num_tokens_of(req)))
+        end = min(int(req.computed), num_tokens_of(req))
+        branch = branch_end(a, request, end) if p.kept_window > 0 else 0
+        hand_over(a, p, replica, request, branch if branch > 0 else end)
     state.num_free_blocks += pages_of(p, of.protected, req.computed)
-    let_go(a, p, replica, of)
+    if p.kept_window > 0:
+        in_windows = a.sglang.window_requests[request]
+        own = max(of.protected, in_windows.start)
+        a.sglang.engines[replica].num_free_window_pages += pages_of(p, own, req.computed)
+        in_windows.start = 0
+    let_go(a, p, replica, request)
     state.num_running -= 1
     of.holds_kv = 0

@@ -36,6 +36,8 @@ POOL = record(
         ("eviction_policy", "i4"),
         ("tail_tokens", "i4"),  # tlru: what is kept for the next turn, beyond the branch's length
         ("bucket_mask", "i4"),
+        ("kept_window", "i4"),  # tokens of a sequence that the pool of windows keeps; 0: there is none
+        ("num_window_pages", "i4"),
         ("init_ratio", "f8"),
         ("min_ratio", "f8"),
         ("ratio_decay", "f8"),
@@ -68,6 +70,12 @@ ENGINE = record(
         ("rem_input_tokens", "i8"),
         ("rem_chunk_tokens", "i8"),
         ("new_chunked_req", "i4"),
+        # the pool of windows
+        ("num_free_window_pages", "i4"),
+        ("num_evictable_window_pages", "i4"),
+        ("window_offset", "i8"),  # what the batch in the making takes of it
+        ("oldest_window", "i4"),  # of the nodes that have their tokens there, by their last use
+        ("newest_window", "i4"),
     ]
 )
 
@@ -116,6 +124,28 @@ NODE = record(
 )
 
 
+# What a request has where layers with sliding windows have a pool of their own: its tokens from `start` on.
+WINDOW_REQUEST = record(
+    [
+        ("start", "i4"),
+        ("lock_start", "i4"),  # up to which `lock` holds windows, from the end on
+        ("branching", "i4"),  # how far the tree knew it, where windows made its prefix shorter; 0: they did not
+        ("extend_batches", "i4"),
+        ("decode_batches", "i4"),
+    ]
+)
+
+# What a node has there.
+WINDOW_NODE = record(
+    [
+        ("older", "i4"),  # the node that was used before
+        ("newer", "i4"),
+        ("lock_ref", "i4"),
+        ("is_held", "i4"),  # 0: a tombstone
+    ]
+)
+
+
 class SGLangArrays(NamedTuple):
     """All state of SGLang's engines; where a fleet has none, next to nothing."""
 
@@ -123,6 +153,8 @@ class SGLangArrays(NamedTuple):
     engines: NDArray[np.void]  # [R]
     requests: NDArray[np.void]  # [attempts * n]
     nodes: NDArray[np.void]  # engine by engine
+    window_requests: NDArray[np.void]  # as `requests`, if some pool has windows of its own
+    window_nodes: NDArray[np.void]  # as `nodes`, if some pool has windows of its own
     leaves: NDArray[np.int32]  # heaps, each at the place of its engine's nodes
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
     order: NDArray[np.int32]  # [n], a queue while it is sorted

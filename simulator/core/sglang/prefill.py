@@ -30,7 +30,7 @@ CONTINUE, NO_TOKEN, OTHER = 0, 1, 2  # another request may be tried; memory is s
 def new_batch_prefill(a: Arrays, p: SGLangPool, replica: int, slot: int, now_s: float) -> int:
     """A batch of the chunked request, if there is one, and of those waiting who fit; says what it computes."""
     state, engine = a.replicas[replica], a.sglang.engines[replica]
-    if engine.batch_size == 0:
+    if engine.batch_size == 0 or p.kept_window > 0:
         engine.batch_is_full = 0
     if engine.chunked_req == NONE:
         if engine.batch_is_full == 1 or state.num_waiting == 0:
@@ -69,6 +69,7 @@ def open_budgets(a: Arrays, p: SGLangPool, replica: int) -> None:
     engine.rem_chunk_tokens = NO_LIMIT if p.chunked_prefill_size == NONE else p.chunked_prefill_size - num_mixed
     engine.new_chunked_req = NONE
     engine.current_offset = num_mixed
+    engine.window_offset = 0
     expected = 0.0
     for place in range(engine.batch_size):
         request = a.running[replica, place]
@@ -84,10 +85,47 @@ def rem_total_tokens(a: Arrays, p: SGLangPool, replica: int) -> float:
 
 
 @kernel
+def rem_window_tokens(a: Arrays, p: SGLangPool, replica: int) -> int:
+    """What is left of the pool of windows, without what running requests will write: their windows slide."""
+    engine = a.sglang.engines[replica]
+    num_pages = engine.num_free_window_pages + engine.num_evictable_window_pages
+    return int(num_pages * p.page_size - engine.window_offset)
+
+
+@kernel
+def window_tokens(a: Arrays, p: SGLangPool, replica: int, extend_len: int, max_new_tokens: int) -> int:
+    """What a prefill takes of the pool of windows: what a chunk computes beyond a window, and that window."""
+    computed = min(extend_len, a.sglang.engines[replica].rem_chunk_tokens)
+    in_window = min(extend_len + max_new_tokens, p.kept_window)
+    return int(max(computed - p.kept_window, 0) + in_window + p.page_size)
+
+
+@kernel
+def chunk_limit(a: Arrays, p: SGLangPool, replica: int, extend_len: int, max_new_tokens: int) -> int:
+    """The most tokens of a chunk: fewer where the pool of windows never holds the whole prompt.
+
+    0 where it does not hold it now.
+    """
+    limit = int(a.sglang.engines[replica].rem_chunk_tokens)
+    if p.kept_window == 0:
+        return limit
+    left = rem_window_tokens(a, p, replica)
+    needed = window_tokens(a, p, replica, kv_cache.ceil_paged(p, extend_len), max_new_tokens)
+    if needed < left:
+        return limit
+    if p.chunked_prefill_size == NONE or needed < p.num_window_pages * p.page_size:
+        return 0
+    in_pool = left - window_tokens(a, p, replica, 0, max_new_tokens)
+    return max(0, min(limit, tree.whole_pages(p, max(in_pool, 0))))
+
+
+@kernel
 def budget_state(a: Arrays, p: SGLangPool, replica: int) -> int:
     engine = a.sglang.engines[replica]
     now = a.replicas[replica].num_free_blocks * p.page_size - engine.current_offset
     if rem_total_tokens(a, p, replica) <= 0 or now <= 0:
+        return NO_TOKEN
+    if p.kept_window > 0 and rem_window_tokens(a, p, replica) <= 0:
         return NO_TOKEN
     if engine.rem_input_tokens <= 0 or engine.rem_chunk_tokens <= 0:
         return OTHER
@@ -107,6 +145,8 @@ def add(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int, extend_
     charge = kv_cache.ceil_paged(p, extend_len)
     engine.total_offset += charge + p.page_size + max_new_tokens
     engine.current_offset += charge + p.page_size
+    if p.kept_window > 0:
+        engine.window_offset += window_tokens(a, p, replica, charge, max_new_tokens)
     engine.rem_input_tokens -= charge
     if p.chunked_prefill_size != NONE:
         engine.rem_chunk_tokens -= charge
@@ -117,11 +157,20 @@ def add(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int, extend_
 
 @kernel
 def add_chunked(a: Arrays, p: SGLangPool, replica: int, slot: int) -> None:
-    """Go on with the request of which a chunk is computed; with shortest-prefill-first, shorter prompts get room."""
+    """Go on with the request of which a chunk is computed; with shortest-prefill-first, shorter prompts get room.
+
+    With a pool of windows, it waits where memory lacks for a chunk.
+    """
     engine = a.sglang.engines[replica]
     request = engine.chunked_req
     req, of = a.requests[request], a.sglang.requests[request]
     tokens = min(engine.rem_chunk_tokens, int(rem_total_tokens(a, p, replica)))
+    if p.kept_window > 0:
+        tokens = min(tokens, rem_window_tokens(a, p, replica) - p.page_size)
+        if tokens <= 0:
+            if engine.batch_size == 0 and a.replicas[replica].num_plans == 0:
+                a.cursor[0].stalled_request = request  # nothing gives memory back
+            return
     if tokens <= 0:  # only by going on can it ever give back what it holds
         tokens = engine.rem_chunk_tokens
     if p.schedule_policy == SHORTEST_PREFILL_FIRST:
@@ -169,30 +218,33 @@ def add_one(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int) -> 
     num_tokens = kv_cache.num_tokens_of(req)
     kv_cache.match(a, p, replica, request, num_tokens - 1)  # its last token is always computed
     of.protected = of.prefix_len
-    tree.lock(a, p, replica, of.last_node)  # what it matched cannot be evicted for it
+    kv_cache.keep(a, p, replica, request, of.last_node)  # what it matched cannot be evicted for it
     extend_len = num_tokens - of.prefix_len
     max_new_tokens = min(max(of.max_new_tokens - req.output, 0), CLIP_MAX_NEW_TOKENS)
     verdict = NO_TOKEN
     if extend_len + max_new_tokens + p.page_size < rem_total_tokens(a, p, replica):
-        verdict = add_whole_or_chunk(a, p, replica, slot, request, extend_len)
+        limit = chunk_limit(a, p, replica, extend_len, max_new_tokens)
+        if p.kept_window == 0 or limit > 0:
+            verdict = add_whole_or_chunk(a, p, replica, slot, request, extend_len, limit)
     if verdict == CONTINUE:
-        of.lock = of.last_node
         return budget_state(a, p, replica)
-    tree.unlock(a, p, replica, of.last_node)
+    kv_cache.let_go(a, p, replica, request)
     return verdict
 
 
 @kernel
-def add_whole_or_chunk(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int, extend_len: int) -> int:
+def add_whole_or_chunk(
+    a: Arrays, p: SGLangPool, replica: int, slot: int, request: int, extend_len: int, limit: int
+) -> int:
     engine, of = a.sglang.engines[replica], a.sglang.requests[request]
     input_tokens = kv_cache.ceil_paged(p, extend_len)
     if p.chunked_prefill_size == NONE:
         if a.plans[replica, slot].count > 0 and input_tokens >= engine.rem_input_tokens:
             return OTHER
-    elif input_tokens > engine.rem_chunk_tokens:
+    elif input_tokens > limit:
         if engine.chunked_req != NONE and p.schedule_policy == SHORTEST_PREFILL_FIRST:
             return OTHER
-        chunk = tree.whole_pages(p, of.prefix_len + tree.whole_pages(p, engine.rem_chunk_tokens))
+        chunk = tree.whole_pages(p, of.prefix_len + tree.whole_pages(p, limit))
         if chunk <= of.prefix_len:
             return OTHER
         engine.new_chunked_req = request

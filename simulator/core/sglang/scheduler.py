@@ -104,10 +104,17 @@ def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
 
 
 @kernel
+def has_computed(a: Arrays, request: int) -> bool:
+    """Whether the chunked request was in the last batch that prefilled; it may have waited for memory."""
+    of = a.sglang.requests[request]
+    return bool(of.extend_end > of.prefix_len)
+
+
+@kernel
 def merge_last_batch(a: Arrays, p: SGLangPool, replica: int) -> None:
     """Requests that were prefilled run from now on, except one with chunks left; those that finished are dropped."""
     engine = a.sglang.engines[replica]
-    if engine.chunked_req != NONE:
+    if engine.chunked_req != NONE and has_computed(a, engine.chunked_req):
         kv_cache.checkpoint(a, p, replica, engine.chunked_req)
     size = num_entries = int(engine.batch_size)
     if engine.last_mode >= EXTEND:

@@ -6,7 +6,7 @@ the content of the last token of its first page, which names all tokens up to it
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.sglang import leaves
+from simulator.core.sglang import leaves, windows
 from simulator.core.sglang.layout import TLRU, SGLangArrays
 from simulator.core.state import Arrays
 from simulator.core.types import Node, SGLangEngine, SGLangPool, Spans
@@ -90,6 +90,8 @@ def lay_out(t: SGLangArrays, p: SGLangPool, replica: int) -> None:
     state.num_nodes, state.num_entered = 1, 0
     state.free_node = state.chunked_req = state.last_chunked = NONE
     state.ratio = p.init_ratio
+    state.oldest_window = state.newest_window = NONE
+    state.num_free_window_pages = p.num_window_pages
 
 
 @kernel
@@ -124,6 +126,8 @@ def split(t: SGLangArrays, p: SGLangPool, spans: Spans, replica: int, child: int
     enter(t, p, replica, front)
     enter(t, p, replica, child)
     leaves.settle(t, p, state, child)
+    if p.kept_window > 0:
+        windows.split(t, state, front, child)
     return front
 
 
@@ -147,6 +151,8 @@ def shared_end(spans: Spans, p: SGLangPool, node: Node, span: int, end: int) -> 
 
 @kernel
 def touch_path(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -> None:
+    if p.kept_window > 0:
+        windows.touch(t, p, state, node)
     time = now(state)
     t.nodes[node].last_access = time
     leaves.settle(t, p, state, node)  # those above have children
@@ -158,31 +164,51 @@ def touch_path(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -
 
 
 @rare_kernel
-def match_prefix(a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: int) -> int:
-    """The node at whose end the longest known prefix of the first `num_tokens` ends; splits a node to have one."""
+def match_prefix(a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: int) -> tuple[int, int]:
+    """The node at whose end the longest usable prefix of the first `num_tokens` ends, and how far they are known.
+
+    With windows, a prefix can be used where the window before its end is whole. Splits a node to have one there.
+    """
     t, end = a.sglang, whole_pages(p, num_tokens)
     state = t.engines[replica]
     node, at = int(state.root), 0
+    usable, in_window = node, int(p.kept_window)  # tokens before a node's end without a tombstone
     while at < end:
         span = span_at(a.spans, span, at)
         child = find_child(t, p, replica, node, key_at(a.spans, p, span, at))
         if child == NONE:
             break
         at = shared_end(a.spans, p, t.nodes[child], span, end)
-        if at < t.nodes[child].end:
-            node = split(t, p, a.spans, replica, child, at)
+        is_cut = at < t.nodes[child].end
+        node = split(t, p, a.spans, replica, child, at) if is_cut else child
+        if p.kept_window > 0:
+            in_window = in_window + at - int(t.nodes[node].start) if t.window_nodes[node].is_held == 1 else 0
+        if in_window >= p.kept_window:
+            usable = node
+        if is_cut:
             break
-        node = child
     if end > 0:
-        touch_path(t, p, state, node)
-    return node
+        touch_path(t, p, state, usable)
+    return usable, at
 
 
 @rare_kernel
 def insert(
-    a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: int, priority: int, inserted: int
+    a: Arrays,
+    p: SGLangPool,
+    replica: int,
+    span: int,
+    num_tokens: int,
+    priority: int,
+    inserted: int,
+    protected: int,
+    window_start: int,
 ) -> tuple[int, int]:
-    """Make whole pages findable. Returns how many tokens were known before, and the node at the end."""
+    """Make whole pages findable. Returns how many tokens were known before, and the node at the end.
+
+    Tokens up to `protected` are the tree's already; of the others, the request has those from `window_start` on in
+    windows. What the tree has there too is freed.
+    """
     t, end = a.sglang, whole_pages(p, num_tokens)
     state = t.engines[replica]
     node, at = int(state.root), 0
@@ -196,21 +222,55 @@ def insert(
         leaves.settle(t, p, state, child)
         is_cut = at < t.nodes[child].end
         node = split(t, p, a.spans, replica, child, at) if is_cut else child
-        use(t, p, state, node, priority, inserted)
+        if p.kept_window > 0 and at > protected:
+            give_window(a, p, replica, node, max(protected, int(t.nodes[node].start)), window_start)
+        use(t, p, state, node, priority, at > inserted)
     known = at
     if known < end:
         node = add_leaf(a, p, replica, node, span, end, priority)
-        use(t, p, state, node, priority, inserted)
+        if p.kept_window > 0:
+            give_window_to_leaf(a, p, replica, node, window_start)
+        use(t, p, state, node, priority, known + t.nodes[node].end - t.nodes[node].start > inserted)
+    if p.kept_window > 0:
+        windows.touch(t, p, state, node)
     return known, node
 
 
 @kernel
-def use(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int, priority: int, inserted: int) -> None:
+def use(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int, priority: int, is_hit: bool) -> None:
     """Count a hit of an insertion, unless the same request has inserted up to here before."""
     of = t.nodes[node]
     of.priority = max(of.priority, priority)
-    of.hit_count += int(of.end > inserted)
+    of.hit_count += int(is_hit)
     leaves.settle(t, p, state, node)
+
+
+@rare_kernel
+def give_window(a: Arrays, p: SGLangPool, replica: int, node: int, start: int, window_start: int) -> None:
+    """Hand a tombstone what a request has of its window; free what a node has already."""
+    t, state = a.sglang, a.sglang.engines[replica]
+    end = int(t.nodes[node].end)
+    if t.window_nodes[node].is_held == 1:
+        state.num_free_window_pages += max(0, end - max(start, window_start)) // p.page_size
+    elif window_start < end:
+        if window_start > t.nodes[node].start:
+            split(t, p, a.spans, replica, node, window_start)
+        windows.add(t, p, state, node)
+
+
+@rare_kernel
+def give_window_to_leaf(a: Arrays, p: SGLangPool, replica: int, leaf: int, window_start: int) -> None:
+    """The same of a new leaf, of which the last window becomes a node, so that locks hold no more than that."""
+    t, state = a.sglang, a.sglang.engines[replica]
+    windows.begin(t, leaf)
+    if window_start >= t.nodes[leaf].end:
+        return
+    if window_start > t.nodes[leaf].start:
+        split(t, p, a.spans, replica, leaf, window_start)
+    last = int(t.nodes[leaf].end) - (p.kept_window + p.page_size - 1) // p.page_size * p.page_size
+    if last > t.nodes[leaf].start:
+        windows.add(t, p, state, split(t, p, a.spans, replica, leaf, last))
+    windows.add(t, p, state, leaf)
 
 
 @kernel
@@ -248,9 +308,13 @@ def become_evictable(a: Arrays, p: SGLangPool, replica: int, num_tokens: int) ->
 
 
 @rare_kernel
-def lock(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
-    """Keep a prefix from eviction until `unlock`; a prefix may be locked many times."""
+def lock(a: Arrays, p: SGLangPool, replica: int, node: int) -> int:
+    """Keep a prefix from eviction until `unlock`, its last window too; a prefix may be locked many times.
+
+    Returns where that window starts.
+    """
     t, state = a.sglang, a.sglang.engines[replica]
+    window_start = windows.lock(t, p, state, node) if p.kept_window > 0 else 0
     while node != state.root:
         of = t.nodes[node]
         if of.lock_ref == 0:
@@ -258,12 +322,15 @@ def lock(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
             leaves.remove(t, p, state, node)
         of.lock_ref += 1
         node = of.parent
+    return window_start
 
 
 @rare_kernel
-def unlock(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
-    """Undo one `lock` of the same node."""
+def unlock(a: Arrays, p: SGLangPool, replica: int, node: int, window_start: int) -> None:
+    """Undo one `lock` of the same node, which returned `window_start`."""
     t, state = a.sglang, a.sglang.engines[replica]
+    if p.kept_window > 0:
+        windows.unlock(t, p, state, node, window_start)
     while node != state.root:
         of = t.nodes[node]
         of.lock_ref -= 1
@@ -276,9 +343,16 @@ def unlock(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
 @rare_kernel
 def evict_leaf(a: Arrays, p: SGLangPool, replica: int) -> None:
     """Free the pages of the leaf that the policy ranks first; there is one."""
+    evict(a, p, replica, int(a.sglang.leaves[a.sglang.engines[replica].root]))
+
+
+@rare_kernel
+def evict(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
+    """Free the pages of a leaf."""
     t, state = a.sglang, a.sglang.engines[replica]
-    node = t.leaves[state.root]
     leaf = t.nodes[node]
+    if p.kept_window > 0 and t.window_nodes[node].is_held == 1:
+        windows.drop(t, p, state, node)
     leaves.remove(t, p, state, node)
     take_out(t, p, replica, node)
     a.replicas[replica].num_cached_free_blocks -= (leaf.end - leaf.start) // p.page_size

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 NO_CHUNKS = -1  # of chunked_prefill_size: a prompt is never cut
 FLAG = Switch(has_opposite=False)
+_ON_FLASH_ATTENTION_4 = ("mimo_v2", "mimo_v2_flash")  # on B200 and the like (`model_overrides/mimo_v2.py`)
 KV_CACHE_DTYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16")
 
 
@@ -54,7 +55,9 @@ def _model_s_length(_: "SGLangArgs", model: "Architecture", __: "GPU") -> int:
 
 def _default_page_size(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
     """1, but for the attention kernels that SGLang takes on B200 and the like (`get_default_attn_backend`)."""
-    return 64 if gpu.is_data_center_blackwell and not model.is_mla else 1
+    if not gpu.is_data_center_blackwell or model.is_mla:
+        return 1
+    return 128 if model.model_type in _ON_FLASH_ATTENTION_4 else 64
 
 
 def _default_chunk(_: "SGLangArgs", __: "Architecture", gpu: "GPU") -> int:
@@ -77,7 +80,7 @@ def _default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> flo
     if model.vision_parameters and not args.language_model_only:
         raise HeadcountError(
             f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
-            "known here; give --mem-fraction-static as your server logs it"
+            "known here; give --mem-fraction-static as your server logs it, or --language-model-only for text alone"
         )
     is_cut = args.chunked_prefill_size != NO_CHUNKS
     share = default_static_share(
@@ -159,7 +162,7 @@ class SGLangArgs(SimulatedArgs):
         "Tokens per page of the KV cache.",
         decides=MEMORY,
         default_of=_default_page_size,
-        default_text="1, or 64 on B200 and the like",
+        default_text="1; on B200 and the like 64, MiMo-V2: 128",
     )
     chunked_prefill_size: int = argument(
         ChunkSize(),
@@ -190,6 +193,16 @@ class SGLangArgs(SimulatedArgs):
         default_text="what activations and CUDA graphs are expected to leave",
     )
     max_total_tokens: int | None = argument(TokenCount(), "Most tokens in the KV cache.", decides=MEMORY)
+    swa_full_tokens_ratio: float = argument(
+        Number("a share above 0, at most 1, such as 0.8"),
+        "KV-cache tokens of layers with sliding windows over those of the other layers, if they have a pool of their "
+        "own.",
+        decides=MEMORY,
+        default=0.8,
+    )
+    disable_hybrid_swa_memory: bool = argument(
+        FLAG, "No pool of their own for layers with sliding windows.", decides=MEMORY, default=False
+    )
     language_model_only: bool = argument(
         FLAG, "Text only: do not load the encoder of a multimodal model.", decides=MEMORY, default=False
     )
@@ -243,6 +256,10 @@ class SGLangArgs(SimulatedArgs):
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
         if self.mem_fraction_static is not None and not 0 < self.mem_fraction_static < 1:
             raise HeadcountError(f"mem_fraction_static is {self.mem_fraction_static}, must lie between 0 and 1")
+        if not 0 < self.swa_full_tokens_ratio <= 1:
+            raise HeadcountError(
+                f"swa_full_tokens_ratio is {self.swa_full_tokens_ratio:g}, must lie above 0 and be at most 1"
+            )
         size = self.chunked_prefill_size
         if size is not None and size < 1 and size != NO_CHUNKS:
             raise HeadcountError(f"chunked_prefill_size is {size}; give a number of tokens, or -1 for no chunks")
@@ -258,7 +275,7 @@ class SGLangArgs(SimulatedArgs):
 
     def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
         """The same arguments with SGLang's default for every one that is None. Raises HeadcountError as SGLang does."""
-        refuse_windows_and_states(model)
+        refuse_windows_and_states(model, self)
         check_environment(self.environment, self.num_gpus)
         args = self.with_defaults(model, gpu)
         size = args.chunked_prefill_size

@@ -1,6 +1,6 @@
 """What SGLang's scheduler decides by, once every default is known."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from files.errors import HeadcountError
@@ -9,6 +9,7 @@ from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
 CACHE_AWARE_POLICIES = ("lpm", "dfs-weight", "hrrn", "shortest-prefill-first")
 SCHEDULE_POLICIES = ("fcfs", "lof", "random", "routing-key", *CACHE_AWARE_POLICIES)
 
+WINDOW_EVICTION_INTERVAL = 128  # tokens that leave a window before they are given up: SGLANG_SWA_EVICTION_INTERVAL
 CLIP_MAX_NEW_TOKENS = 4096  # most tokens that an answer counts for at admission: SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION
 RETRACT_DECODE_STEPS = (
     20  # tokens of room for each request that stays when one is retracted: SGLANG_RETRACT_DECODE_STEPS
@@ -37,6 +38,8 @@ class EngineConfig:
     radix_eviction_policy: str = "lru"
     radix_eviction_tail: TailBudget = field(default_factory=TailBudget)
     random_seed: int = 0  # of the policy `random`
+    sliding_window_size: int | None = None  # of layers with a pool of their own, of `swa_max_total_num_tokens`
+    swa_max_total_num_tokens: int = 0
     pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
     host_tier: ClassVar[None] = None  # HiCache is not simulated
     num_gpu_blocks: ClassVar[int] = 0  # of vLLM's, none
@@ -48,6 +51,11 @@ class EngineConfig:
             if getattr(self, name) < 1:
                 raise HeadcountError(f"{name} is {getattr(self, name)}; give at least 1")
         self._check_chunks()
+        if self.sliding_window_size and self.swa_max_total_num_tokens <= self.sliding_window_size + self.page_size:
+            raise HeadcountError(
+                f"swa_max_total_num_tokens is {self.swa_max_total_num_tokens}; give more than a window and a page "
+                f"({self.sliding_window_size + self.page_size})"
+            )
         if self.schedule_conservativeness < 0:
             raise HeadcountError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
         if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":
@@ -71,6 +79,16 @@ class EngineConfig:
                 f"with enable_mixed_chunk, {self.max_running_requests} running requests leave no page of "
                 f"chunked_prefill_size ({size}) to a prompt; raise it or lower max_running_requests"
             )
+
+    def with_pages(self, pages: int) -> "EngineConfig":
+        """The same with another KV cache, divided in the same way."""
+        tokens = pages * self.page_size
+        if self.sliding_window_size is None:
+            return replace(self, max_total_num_tokens=tokens)
+        least = self.sliding_window_size + 2 * self.page_size
+        windowed = max(least, self.swa_max_total_num_tokens * tokens // self.max_total_num_tokens)
+        windowed = windowed // self.page_size * self.page_size
+        return replace(self, max_total_num_tokens=tokens, swa_max_total_num_tokens=windowed)
 
     @property
     def is_mixed_chunk(self) -> bool:

@@ -24,4 +24,6 @@ def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
         disable_overlap_schedule=args.disable_overlap_schedule,
         disable_radix_cache=args.disable_radix_cache,
         radix_eviction_policy=args.radix_eviction_policy,
+        sliding_window_size=budget.kept_window,
+        swa_max_total_num_tokens=budget.window_kv_tokens or 0,
     )

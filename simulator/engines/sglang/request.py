@@ -11,7 +11,8 @@ class Request:
     """Token counts, and what its tokens are: whether two requests share a prefix is decided by `spans`.
 
     Of its tokens, [0, cache_protected_len) belong to the radix tree, which `lock` keeps; [cache_protected_len, kv_len)
-    are its own. A batch computes [prefix_len, extend_end).
+    are its own, of which layers with sliding windows have those from `window_start` on. A batch computes
+    [prefix_len, extend_end).
     """
 
     id: int
@@ -27,9 +28,14 @@ class Request:
     num_matched_prefix_tokens: int = 0
     last_node: TreeNode | None = None  # at the end of what the tree has of it
     lock: TreeNode | None = None
+    window_lock_start: int = 0  # up to which the lock holds windows, from the end on
     cache_protected_len: int = 0
     cache_inserted_len: int = 0  # up to which it has put its own tokens into the tree
     kv_len: int = 0
+    window_start: int = 0
+    branching_len: int | None = None  # how far the tree knew it, where windows made its prefix shorter
+    num_extend_batches: int = 0
+    num_decode_batches: int = 0
     holds_kv: bool = False  # a row of the table of running requests
     num_inflight_middle_chunks: int = 0  # chunks before the last, computed and not yet processed
     queue_entry: int = 0  # the how-manieth entry of the waiting queue it was
@@ -64,6 +70,7 @@ class Request:
         """Forget what was computed; what was answered is kept, and computed again."""
         self.prefix_len = self.extend_end = self.cache_protected_len = self.cache_inserted_len = 0
         self.num_matched_prefix_tokens = self.num_inflight_middle_chunks = 0
-        self.last_node = None
+        self.num_extend_batches = self.num_decode_batches = 0
+        self.last_node = self.branching_len = None
         self.num_retractions += 1
         self.is_retracted = True

@@ -148,15 +148,18 @@ def test_images_leave_the_same_bytes_in_their_form(seed: int, number: int) -> No
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 20))
-def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int) -> None:
-    of = simulated_case(seed, number)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.booleans())
+def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int, has_windows: bool) -> None:
+    of, form = simulated_case(seed, number), "sglang"
+    if has_windows:
+        form, windows = "sglang_windowed", {"sliding_window_size": 20, "swa_max_total_num_tokens": 20_000}
+        of = replace(of, engine=replace(of.engine, **windows))
     times = constant_step_times(
         STEP_S, max_num_batched_tokens=of.engine.max_num_batched_tokens, max_num_seqs=of.engine.max_num_seqs
     )
     case = Case(Fleet(pools=(Pool(engine=of.engine, step_times=times),)), table_of(of))
-    assert Simulation(case.fleet, case.table).form == "sglang"
-    assert bytes_after(case, "sglang") == bytes_after(case, "whole")
+    assert Simulation(case.fleet, case.table).form == form
+    assert bytes_after(case, form) == bytes_after(case, "whole")
 
 
 @settings(max_examples=20)

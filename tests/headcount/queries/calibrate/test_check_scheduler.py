@@ -74,6 +74,13 @@ def test_a_difference_is_shown_and_ends_with_1(
 
 
 @pytest.mark.slow
+def test_no_batch_differs_from_sglang_s_own_scheduler_with_windows(sglang_python: Path, checked: Check) -> None:
+    found = checked("--engine", "sglang", "--about", "windows", "--python", sglang_python, "--cases", 6)
+    assert found["cases"] == 6
+    assert found["batches"] > 500
+
+
+@pytest.mark.slow
 def test_no_batch_differs_from_sglang_s_own_scheduler(sglang_python: Path, checked: Check) -> None:
     found = checked("--engine", "sglang", "--python", sglang_python, "--cases", 100)
     assert found["cases"] == 100

@@ -92,6 +92,20 @@ def test_a_server_holds_no_more_than_it_is_given() -> None:
     assert logged.budget.num_gpu_blocks_low == logged.budget.num_gpu_blocks_high == 600_000
 
 
+def test_windows_have_a_pool_of_their_own_where_sglang_gives_them_one() -> None:
+    own = resolve("gpt-oss-20b", "h100-sxm", engine="sglang")
+    assert own.engine.sliding_window_size == 127
+    assert own.engine.swa_max_total_num_tokens == int(0.8 * own.engine.max_total_num_tokens)
+    smaller = own.with_kv_blocks(1000).engine
+    assert (smaller.max_total_num_tokens, smaller.swa_max_total_num_tokens) == (1000, 800)
+    one_pool = resolve("gpt-oss-20b", "h100-sxm", engine="sglang", disable_hybrid_swa_memory=True)
+    assert one_pool.engine.sliding_window_size is None
+    assert one_pool.engine.max_total_num_tokens < own.engine.max_total_num_tokens
+    gemma = resolve("gemma-3-12b", "h100-sxm", engine="sglang", language_model_only=True)
+    assert gemma.engine.sliding_window_size is None
+    assert gemma.budget.kv_bytes_per_token_per_gpu == 48 * 2 * 8 * 256 * 2
+
+
 def test_replicas_of_one_command_share_nothing() -> None:
     one, two = deployed(), deployed(dp_size=2)
     assert (one.gpus, two.gpus) == (1, 2)
@@ -120,6 +134,7 @@ def test_the_line_to_paste_says_what_was_asked() -> None:
         ({"engine": "sglang", "mem_fraction_static": 1.0}, "must lie between 0 and 1"),
         ({"engine": "sglang", "schedule_policy": "lmp"}, "lpm"),
         ({"engine": "sglang", "kv_cache_dtype": "int4"}, "fp8_e4m3"),
+        ({"engine": "sglang", "swa_full_tokens_ratio": 1.5}, "must lie above 0 and be at most 1"),
         ({"engine": "sglang", "chunked_prefill_size": 0}, "-1 for no chunks"),
         ({"engine": "sglang", "sglang_version": "0.4.6"}, "0.5.23"),
     ],
@@ -140,7 +155,12 @@ def test_an_argument_of_the_other_engine_at_its_default_is_no_mistake() -> None:
 @pytest.mark.parametrize(
     ("model", "arguments", "says"),
     [
-        ("gpt-oss-20b", {}, "sliding windows"),
+        ("deepseek-v4-flash", {}, "an indexer"),
+        ("gemma-3n-E4B-it", {"mem_fraction_static": 0.8}, "layers that read another layer's cache"),
+        ("phi-3-mini-4k-instruct", {}, "models with these sliding windows"),
+        ("gpt-oss-20b", {"disable_radix_cache": True}, "leave --disable-radix-cache out"),
+        ("gpt-oss-20b", {"swa_full_tokens_ratio": 0.00001}, "raise --swa-full-tokens-ratio"),
+        ("mimo-v2-flash", {"disable_hybrid_swa_memory": True}, "unequal layers in one pool"),
         ("llama-3.1-8b", {"page_size": 64, "chunked_prefill_size": 1000}, "multiple of the page size"),
         ("llama-3.1-70b", {}, "fits with --tensor-parallel-size"),
     ],

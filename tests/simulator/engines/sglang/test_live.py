@@ -17,13 +17,14 @@ from simulator.latency.step_time import constant_step_times
 from simulator.live import LiveFleet
 from simulator.simulation import StalledError
 from tests.simulator.engines.sglang.test_core import ROUND, check, simulated_case
+from tests.simulator.engines.sglang.test_windows import simulated_case as windowed_case
 
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
-def open_case(seed: int, number: int, *, cancels: bool) -> SGLangCase:
+def open_case(seed: int, number: int, *, cancels: bool, has_windows: bool = False) -> SGLangCase:
     """Requests that follow nobody; every second client may cancel, and never at the end of a batch. None has a key."""
-    case = simulated_case(seed, number)
+    case = windowed_case(seed, number) if has_windows else simulated_case(seed, number)
     if case.engine.schedule_policy == "routing-key":
         case = replace(case, engine=replace(case.engine, schedule_policy="random"))
     requests = []
@@ -88,9 +89,11 @@ def ends_of_live(case: SGLangCase, most: int) -> tuple[dict[int, float], LiveFle
 
 
 @settings(max_examples=6)
-@given(*seeds, st.booleans())
-def test_answers_end_when_the_readable_scheduler_ends_them(seed: int, number: int, cancels: bool) -> None:
-    case = open_case(seed, number, cancels=cancels)
+@given(*seeds, st.booleans(), st.booleans())
+def test_answers_end_when_the_readable_scheduler_ends_them(
+    seed: int, number: int, cancels: bool, has_windows: bool
+) -> None:
+    case = open_case(seed, number, cancels=cancels, has_windows=has_windows)
     expected = ends_of_readable(case)
     try:
         found, live = ends_of_live(case, len(case.requests))
@@ -103,9 +106,11 @@ def test_answers_end_when_the_readable_scheduler_ends_them(seed: int, number: in
 
 @pytest.mark.slow
 @settings(max_examples=200)
-@given(*seeds, st.booleans())
-def test_the_same_on_many_more_cases(seed: int, number: int, cancels: bool) -> None:
-    test_answers_end_when_the_readable_scheduler_ends_them.hypothesis.inner_test(seed, number, cancels)  # type: ignore[attr-defined]
+@given(*seeds, st.booleans(), st.booleans())
+def test_the_same_on_many_more_cases(seed: int, number: int, cancels: bool, has_windows: bool) -> None:
+    test_answers_end_when_the_readable_scheduler_ends_them.hypothesis.inner_test(  # type: ignore[attr-defined]
+        seed, number, cancels, has_windows
+    )
 
 
 def test_what_the_tree_stands_on_outlives_its_requests(monkeypatch: Any) -> None:

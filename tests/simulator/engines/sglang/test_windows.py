@@ -1,0 +1,143 @@
+"""SGLang's pool for layers with sliding windows: the compiled core decides as the reference, and loses no page."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, windowed_sglang_case
+from conformance.sglang_scheduler import our_batches
+from simulator.core.layout import NONE
+from simulator.engines.sglang.engine import EngineConfig
+from simulator.engines.sglang.radix_cache import RadixCache
+from simulator.engines.sglang.window_tokens import WindowTokens
+from simulator.fleet.fleet import Fleet, Pool
+from simulator.latency.step_time import constant_step_times
+from simulator.simulation import Simulation, StalledError
+from tests.simulator.engines.sglang.test_core import ROUND, simulation_of, table_of
+from workloads.requests import independent_requests
+
+seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
+
+
+def simulated_case(seed: int, number: int) -> SGLangCase:
+    """A random case of what the core simulates."""
+    case = windowed_sglang_case(seed, number)
+    kept = (replace(request, ignore_eos=False, timeout_s=None) for request in case.requests)
+    return replace(case, requests=tuple(kept))
+
+
+def assert_same_batches(case: SGLangCase) -> None:
+    theirs, has_crashed = our_batches(case)
+    finished = [row for batch in theirs for row in batch["finished"]]
+    assume(not has_crashed and len(finished) == len(case.requests))
+    simulation = simulation_of(case)
+    simulation.run()
+    page_size = case.engine.page_size
+    for ours, batch in zip(simulation.steps, theirs, strict=True):
+        assert list(ours.scheduled.items()) == [tuple(each) for each in batch["scheduled"]]
+        assert ours.preempted == batch["retracted"]
+        assert (ours.running, ours.waiting) == (batch["running"], batch["waiting"])
+        assert ours.free_blocks * page_size == batch["free"] + batch["evictable"]
+        assert sorted(ours.finished) == sorted(batch["finished"])
+
+
+@settings(max_examples=4)
+@given(*seeds)
+def test_every_batch_has_the_same_decisions(seed: int, number: int) -> None:
+    assert_same_batches(simulated_case(seed, number))
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(*seeds)
+def test_the_same_on_many_more_cases(seed: int, number: int) -> None:
+    assert_same_batches(simulated_case(seed, number))
+
+
+def check(simulation: Simulation) -> None:
+    """Pages of windows are conserved, and the list of nodes by their last use has exactly those that hold some."""
+    arrays = simulation.arrays.sglang
+    engine, pool = arrays.engines[0], arrays.pools[0]
+    page_size = int(pool["page_size"])
+    listed, node = list[int](), int(engine["oldest_window"])
+    while node != NONE:
+        listed.append(node)
+        node = int(arrays.window_nodes[node]["newer"])
+    pages = {node: int(arrays.nodes[node]["end"] - arrays.nodes[node]["start"]) // page_size for node in listed}
+    assert all(arrays.window_nodes[node]["is_held"] for node in listed)
+    unlocked = [node for node in listed if not arrays.window_nodes[node]["lock_ref"]]
+    assert sum(pages[node] for node in unlocked) == engine["num_evictable_window_pages"]
+    holds = arrays.requests["holds_kv"] == 1
+    computed = simulation.requests["computed"][holds]
+    own = np.maximum(arrays.requests["protected"][holds], arrays.window_requests["start"][holds])
+    held = int((-(-computed // page_size) - -(-own // page_size)).sum()) + sum(pages.values())
+    assert engine["num_free_window_pages"] + held == pool["num_window_pages"] and engine["num_free_window_pages"] >= 0
+
+
+@settings(max_examples=4)
+@given(*seeds)
+def test_pages_of_windows_are_conserved(seed: int, number: int) -> None:
+    case = simulated_case(seed, number)
+    times = constant_step_times(
+        STEP_S, max_num_batched_tokens=case.engine.max_num_batched_tokens, max_num_seqs=case.engine.max_num_seqs
+    )
+    simulation = Simulation(Fleet(pools=(Pool(engine=case.engine, step_times=times),)), table_of(case))
+    assert simulation.form == "sglang_windowed"
+    for step in range(1, 200):
+        try:
+            simulation.run(step * 4.5 * STEP_S)
+        except StalledError:
+            return
+        if simulation.arrays.replicas["is_laid_out"][0]:
+            check(simulation)
+
+
+A, B = ((1, 100), (2, 200)), ((1, 100), (3, 200))
+
+
+def test_a_prefix_can_be_used_up_to_where_a_whole_window_is_left() -> None:
+    windows = WindowTokens(30, 1)
+    tree = RadixCache(windows=windows)
+    node = tree.insert(A, 200, window_start=150).last_node
+    assert (node.start, node.end, windows.evictable_size) == (170, 200, 50)
+    assert tree.match(B, 200) == (tree.root, 100)  # of its tokens, the tree has no window
+    assert tree.match(A, 200).last_node is node
+    assert tree.match(A, 190).last_node.end == 190
+    assert tree.match(A, 175).last_node is tree.root  # 25 tokens of the window are left
+    tree.insert(B, 100, window_start=60)
+    assert tree.match(B, 200).last_node.end == 100
+
+
+def test_a_lock_keeps_one_window_and_the_least_recently_used_is_given_up_first() -> None:
+    windows = WindowTokens(30, 1)
+    tree = RadixCache(windows=windows)
+    node = tree.insert(A, 200).last_node
+    start = tree.lock(node)
+    assert start == 170
+    assert [(each.start, each.end) for each in windows.unlocked()] == [(0, 170)]
+    assert windows.evictable_size == 170
+    tree.unlock(node, start)
+    other = tree.insert(B, 200).last_node
+    assert [(each.start, each.end) for each in windows.unlocked()][-1] == (other.start, other.end)
+
+
+def test_a_chunk_that_waits_for_memory_for_ever_is_one_clear_error() -> None:
+    engine = EngineConfig(
+        max_total_num_tokens=400, context_len=300, max_running_requests=4, chunked_prefill_size=16,
+        sliding_window_size=16, swa_max_total_num_tokens=24,
+    )  # fmt: skip
+    times = constant_step_times(1.0, max_num_batched_tokens=64, max_num_seqs=4)
+    table = independent_requests(arrival_s=np.zeros(1), prompt_tokens=np.array([200]), output_tokens=np.array([5]))
+    with pytest.raises(StalledError, match=r"24 of layers with sliding windows.* ends or waits forever there"):
+        Simulation(Fleet(pools=(Pool(engine=engine, step_times=times),)), table).run()
+
+
+def test_a_pool_of_windows_that_holds_no_request_is_refused() -> None:
+    with pytest.raises(ValueError, match="give more than a window and a page"):
+        EngineConfig(
+            max_total_num_tokens=400, context_len=300, max_running_requests=4, sliding_window_size=16,
+            swa_max_total_num_tokens=17,
+        )  # fmt: skip
