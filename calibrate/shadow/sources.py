@@ -17,6 +17,7 @@ from calibrate.record.watch_server import SNAPSHOTS, kept_open, metrics_address,
 from calibrate.shadow.windows import JUDGED, LENGTHS, Tick
 from files.errors import HeadcountError
 from files.http import fetch_text, server_address
+from files.names import shortened
 from files.reading import InputError
 
 MOST_POINTS: Final = 100  # of a series, in one answer of Prometheus
@@ -172,9 +173,10 @@ def _asked(
     try:
         text = fetch_text(address)
     except InputError as error:
+        told = str(error).replace(shortened(address, 300), url)
         if lost is None:
-            raise
-        lost(str(error))
+            raise HeadcountError(told) from None
+        lost(told)
         return []
     try:
         answer = msgspec.json.decode(text, type=_Answer, strict=False)

@@ -126,7 +126,9 @@ class PlanResult(DeployableResult):
     @cached_property
     def fleets(self) -> tuple[FleetRow, ...]:
         """The leading layout of each kind of GPU, cheapest first."""
-        return tuple(rows_of(self.race))
+        first = self.stages[0].fleets if self.stages else ()
+        followed = {row.kind: row for row in first if row.evidence == "confirmed"}
+        return tuple(followed.get(row.kind, row) for row in rows_of(self.race))
 
     @cached_property
     def layouts(self) -> tuple[FleetRow, ...]:

@@ -102,7 +102,7 @@ def shadow(
     known: tuple[Mix, float] | None = None
     for window in windows(_ticks(metrics, lost), metrics.every_s):
         if deployment is None:
-            deployment = deployment_of("the servers' metrics", given(window.options, values))
+            deployment = deployment_of("what the servers tell", given(window.options, values))
             begun(deployment)
         kept = [*kept, window][-KEPT:]
         expected = expect(deployment, kept, seed=seed)

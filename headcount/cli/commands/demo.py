@@ -22,7 +22,7 @@ def command() -> int:
     same = f"--model {MODEL} --gpu {GPU}"
     click.echo(
         "\nUsers, rates and latencies are estimated: 92 % of such estimates lie within 25 % of a simulation.\n"
-        "Simulate it, with an interval (the first time compiles for 10 s to a minute):\n"
+        "Simulate it, with the number to plan with (the first time compiles for 10 s to a minute):\n"
         f"  headcount capacity {same} --gpus 1\n"
         f"Find the cheapest GPUs for your users:\n  headcount plan --model {MODEL} --users 500"
     )
@@ -49,10 +49,13 @@ def _service(found: Demo) -> list[tuple[str, str, str]]:
     tpot = f"time per token after it: {share} are faster (limit {milliseconds(slo.tpot_s)})"
     cost = f"a month at ${dollars(found.usd_per_hour)} an hour: ${dollars(found.usd_per_month / users)} per user"
     return [
-        ("users", f"≈ {users:,.0f}", "open conversations, most of them reading or typing"),
+        (
+            "users",
+            f"≈ {users:,.0f}",
+            "open conversations, most of them reading or typing; as expected",
+        ),
         ("think time", f"{found.think_time_s:.0f} s", "between an answer and the next message, on average"),
         ("requests", f"≈ {estimate.requests_per_s:.1f}/s", "messages of all users"),
-        ("in flight", f"≈ {estimate.in_flight:.0f}", "requests that the GPU works on at a time, as one batch"),
         ("TTFT", f"≈ {seconds(estimate.ttft_s)}", ttft),
         ("TPOT", f"≈ {milliseconds(estimate.tpot_s)}", tpot),
         ("cost", f"${whole_dollars(found.usd_per_month)}", cost),

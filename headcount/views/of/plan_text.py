@@ -131,8 +131,9 @@ def over_time_table(answer: PlanResult) -> list[Block]:
         return []
     rows = []
     for number, stage in enumerate(answer.stages):
-        months = f"{stage.period.start_month + 1}–{stage.period.start_month + stage.period.months}"
-        rows.append((months, readable(stage.users), *(_gpus_in(stage, offer, number) for offer in offers)))
+        first, last = stage.period.start_month + 1, stage.period.start_month + stage.period.months
+        months = f"{first}–{last}" if last > first else f"{first}"
+        rows.append((months, f"{math.ceil(stage.users):,}", *(_gpus_in(stage, offer, number) for offer in offers)))
     dollars = (f"${whole_dollars(offer.usd)}" if offer.usd is not None else "–" for offer in offers)
     rows.append(("in all", "", *dollars))
     columns = ("months", "users", *(f"{offer.kind}, GPUs" for offer in offers))
@@ -197,6 +198,10 @@ def cost(answer: PlanResult) -> str:
         return ""
     each = best.usd_per_month / answer.demand.users
     api = f"; {verdict} (API: {api_bill(answer)} a month)" if (verdict := api_verdict(answer)) else ""
+    paid = answer.reserved.get(best.gpu, 0)
+    if best.gpus and paid > best.gpus and best.usd_per_gpu_hour:
+        all_paid = f"${usd_per_month(paid, best.usd_per_gpu_hour):,.0f} a month for the {paid:,} reserved, of which"
+        api = f"; {all_paid} {paid - best.gpus:,} are not needed{api}"
     return (
         f"${best.usd_per_month:,.0f} a month, ${each:,.2f} per user; at full load "
         f"{counted(best.users_low or 0, 'user')} {AT_CONFIDENCE}, ${best.usd_per_user_month:,.2f} per user{api}"

@@ -101,6 +101,17 @@ def test_what_is_reserved_is_followed_without_growth_too() -> None:
     assert h200.usd == pytest.approx(8 * 5.0 * 6 * HOURS_PER_MONTH)
 
 
+@pytest.mark.usefixtures("formulas")
+def test_the_bill_of_what_is_reserved_stands_beside_that_of_what_is_needed() -> None:
+    answer = hc.plan("llama-3.1-8b", users=500, reserved={"h200-sxm": 8}, **_only("h200-sxm"))
+    assert answer.gpus == 2
+    said = str(answer)
+    assert f"${8 * 5.0 * HOURS_PER_MONTH:,.0f} a month for the 8 reserved, of which 6 are not needed" in said
+    assert "1–12" in said
+    enough = hc.plan("llama-3.1-8b", users=500, reserved={"h200-sxm": 2}, **_only("h200-sxm"))
+    assert "reserved, of which" not in str(enough)
+
+
 @pytest.mark.parametrize(
     ("given_wrong", "told"),
     [
