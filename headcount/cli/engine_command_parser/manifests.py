@@ -46,7 +46,22 @@ def manifest_words(
     different = {tuple(words) for words in commands}
     if len(different) > 1:
         warn_once(f"{option}: the text starts {len(different)} different servers; this answers for the first")
+    replicas = max((count for document in documents for count in _replicas(document)), default=1)
+    if replicas > 1:
+        warn_once(
+            f"{option}: the text runs {replicas:,} replicas; this reads one server's settings. Give the GPUs of all of "
+            "them (--gpus) where the question takes them"
+        )
     return commands[0]
+
+
+def _replicas(value: object) -> Iterator[int]:
+    """How many servers each part asks for."""
+    if isinstance(value, dict):
+        yield from (value[name] for name in ("replicas", "replicaCount") if type(value.get(name)) is int)
+        value = list(value.values())
+    for each in value if isinstance(value, list) else []:
+        yield from _replicas(each)
 
 
 def _is_flags(words: Sequence[str]) -> bool:

@@ -182,6 +182,23 @@ def test_a_file_that_holds_the_command_is_named_instead(
     assert named.out == headcount("memory", "--gpu", "h100-sxm", "--vllm-args", line, *release).out
 
 
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_replicas_that_are_not_read_are_said(headcount: Run, caplog: pytest.LogCaptureFixture, replicas: int) -> None:
+    text = f"""
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  replicas: {replicas}
+  template:
+    spec:
+      containers:
+      - image: vllm/vllm-openai:v0.12.0
+        args: ["--model", "Qwen/Qwen3-8B", "--max-model-len", "16384"]
+"""
+    assert headcount("memory", "--gpu", "h100-sxm", "--vllm-args", text).code == 0
+    assert ("runs 4 replicas" in caplog.text) == (replicas == 4)
+
+
 @pytest.mark.parametrize("name", ["nothere.yaml", "@nothere"])
 def test_a_file_that_is_not_there_is_said_to_be_missing(headcount: Run, name: str) -> None:
     refused = headcount("memory", "--gpu", "h100-sxm", "--vllm-args", name)
