@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simulator.core
@@ -62,11 +62,14 @@ def without_prefixes(case: Case) -> Case:
 plain_cases = cases().map(lambda case: with_engines(case, (KVGroup(None),)))
 
 
+LONGEST_S = 1000.0  # a request that no pool holds whole is preempted again and again
+
+
 def bytes_after(case: Case, form: str) -> dict[str, bytes]:
     simulation = Simulation(case.fleet, case.table, seed=SEED)
     simulation.form = form
     with suppress(StalledError):
-        simulation.run()
+        simulation.run(LONGEST_S)
     of_sglang = {f"sglang.{name}": value for name, value in simulation.arrays.sglang._asdict().items()}
     arrays = {**simulation.arrays._asdict(), **of_sglang}
     left_out = ("sglang", "tables") if len(simulation.arrays.segments) else ("sglang",)  # such tables begin unwritten
@@ -129,7 +132,8 @@ def test_engines_with_states_leave_the_same_bytes_in_their_form(case: Case, grou
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 20))
+@example(seed=21751194, number=1)
+@given(seed=st.integers(0, 2**32 - 1), number=st.integers(1, 20))
 def test_images_leave_the_same_bytes_in_their_form(seed: int, number: int) -> None:
     found = images_case(seed, number)
     engine = replace(
