@@ -22,8 +22,8 @@ def requests_like(
 ) -> RequestTable:
     """The requests that one of so many servers gets of these windows; time 0 is the first one's start.
 
-    Where in a window they arrive is drawn. Lengths are drawn from the last window's buckets, or are its mean. Of each
-    prompt, the share that was found in the prefix cache was sent by another request not long before.
+    Where in a window they arrive is drawn. Lengths are drawn from all windows' buckets, and have each window's mean.
+    Of each prompt, the share that was found in the prefix cache was sent by another request not long before.
     """
     max_model_len = deployment.engine.max_model_len
     begin_s = windows[0].start_s

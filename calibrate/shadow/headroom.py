@@ -7,12 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from calibrate.readers.parsing.histogram import Histogram
 from calibrate.shadow.fitted_load import requests_like
 from calibrate.shadow.windows import Window
-from files.errors import HeadcountError
 from simulator.deployment import Deployment
 from simulator.study.capacity import CapacitySearch
+from simulator.study.capacity_screening import LimitsNothingError
 from simulator.study.loads import TraceLoad
 from simulator.study.points import Evaluator
 from simulator.study.slo import SLO
@@ -58,19 +57,22 @@ def mix_of(windows: Sequence[Window], speed: float) -> Mix:
 
 
 def most_per_server(deployment: Deployment, windows: Sequence[Window], mix: Mix, slo: SLO, *, seed: int = 0) -> float:
-    """Requests per second that one server takes within the SLO, arriving at random; 0 if it misses it when idle."""
-    last = windows[-1]
-    figures = {**last.figures, "prefix_hit_rate": mix.prefix_hit_rate}
-    long = replace(
-        last,
-        end_s=last.start_s + REQUESTS,
-        arrivals=float(REQUESTS),
-        prompt_tokens=mix.prompt_tokens,
-        output_tokens=mix.output_tokens,
-        figures=figures,
-        lengths=_all_lengths(windows),
-    )
-    table = requests_like([long], 1, deployment, np.random.default_rng([seed, REQUESTS]))
+    """Requests per second that one server takes within the SLO, arriving at random.
+
+    0 if it misses it when idle; infinite where no load misses it.
+    """
+    last, span_s = windows[-1], REQUESTS / len(windows)
+    stretched = [
+        replace(
+            each,
+            start_s=number * span_s,
+            end_s=(number + 1) * span_s,
+            arrivals=span_s,
+            figures={**each.figures, "prefix_hit_rate": mix.prefix_hit_rate},
+        )
+        for number, each in enumerate(windows)
+    ]
+    table = requests_like(stretched, 1, deployment, np.random.default_rng([seed, REQUESTS]))
     trace = Trace(name="the measured load", format="counted", table=table, source="the servers' metrics")
     evaluator = Evaluator(
         fleet=deployment.with_step_times(mix.speed).fleet(1, None),
@@ -80,14 +82,8 @@ def most_per_server(deployment: Deployment, windows: Sequence[Window], mix: Mix,
     guess = max(last.requests_per_s / max(last.engines // deployment.data_parallel_size, 1), 0.05)
     try:
         return CapacitySearch(evaluator, guess, replications=REPLICATIONS).located().mean
-    except HeadcountError as error:  # so loose an SLO that nothing misses it
-        if "limits nothing" not in str(error):
-            raise
+    except LimitsNothingError:
         return math.inf
-
-
-def _all_lengths(windows: Sequence[Window]) -> dict[str, Histogram]:
-    return {name: value for window in windows for name, value in window.lengths.items()}
 
 
 def seconds_until(windows: Sequence[Window], most: float) -> float | None:
@@ -104,4 +100,4 @@ def seconds_until(windows: Sequence[Window], most: float) -> float | None:
     now = float(rates.mean() + slope * (recent[-1].end_s - times.mean()))
     if now >= most:
         return 0.0
-    return (most - now) / slope if slope > CERTAIN * error and slope > 0 else None
+    return (most - now) / slope if slope > max(CERTAIN * error, 0.0) else None

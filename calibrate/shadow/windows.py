@@ -40,7 +40,6 @@ class Window:
     output_tokens: float
     figures: Mapping[str, float]
     lengths: Mapping[str, Histogram] = field(default_factory=dict)  # of prompts and answers that ended
-    restarts: int = 0
     options: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -78,7 +77,7 @@ def _window(ticks: Sequence[Tick]) -> Window:
         for key, value in each.increase.items():
             increase[key] += value
     first_tokens = _counted(increase, "ttft_s")
-    waited = sum(_last(each, "waiting") - _first(each, "waiting") for each in series.values())
+    waited = sum(each.rows[-1]["waiting"] - each.rows[0]["waiting"] for each in series.values())
     lengths = {name: found for name in LENGTHS if (found := metrics.histogram(increase, name)) is not None}
     prompts, answers = (metrics.total(increase, metrics.COUNTERS[name]) or 0.0 for name in LENGTHS)
     ended = metrics.total(increase, metrics.COUNTERS["requests"]) or 0.0
@@ -87,13 +86,12 @@ def _window(ticks: Sequence[Tick]) -> Window:
         start_s=ticks[0].unix_s,
         end_s=ticks[-1].unix_s,
         engines=sum(map(_engines, ticks[-1].servers.values())),
-        arrivals=max(first_tokens + waited, 0.0),
+        arrivals=max(first_tokens + (waited if math.isfinite(waited) else 0.0), 0.0),
         first_tokens=first_tokens,
         prompt_tokens=prompts / first_tokens if first_tokens else 0.0,
         output_tokens=answered or (answers / ended if ended else 0.0),
         figures=_figures(increase, series.values()),
         lengths=lengths,
-        restarts=sum(each.restarts for each in series.values()),
         options={name: value for each in series.values() for name, value in each.options.items()},
     )
 
@@ -124,15 +122,3 @@ def _figures(increase: metrics.Values, series: Iterable[ServerSeries]) -> dict[s
 def _mean(values: Sequence[float]) -> float | None:
     known = [value for value in values if math.isfinite(value)]
     return sum(known) / len(known) if known else None
-
-
-def _first(series: ServerSeries, name: str) -> float:
-    return _or_none(series.rows[0][name])
-
-
-def _last(series: ServerSeries, name: str) -> float:
-    return _or_none(series.rows[-1][name])
-
-
-def _or_none(value: float) -> float:
-    return value if math.isfinite(value) else 0.0

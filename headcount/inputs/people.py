@@ -8,8 +8,9 @@ from typing import Any, Final
 from files.errors import HeadcountError
 from files.names import readable
 from headcount.inputs.fields import Inputs, given
+from headcount.inputs.growth import MOST_MONTHS, Growth, GrowthRate, Period, periods_of
 from headcount.text.units import clock
-from simulator.engines.values import Duration, Extra, Growth, GrowthRate, Number, Share, Text, TokenCount, WholeNumber
+from simulator.engines.values import Duration, Extra, Number, Share, Text, TokenCount, WholeNumber
 from simulator.study.fleets.traffic import Request
 from simulator.study.slo import SLO
 from workloads.daily_profile import MEAN_DAY, ONE_ZONE, RAGPULSE, Profile, read_profile, read_zones
@@ -17,7 +18,6 @@ from workloads.demand import CHAINS, LINKS, MOST_PEOPLE, PEAK_HOUR_SHARE, Demand
 
 MOST_EXTRA: Final = 100.0  # growth or headroom: a hundred times more
 MOST_SPARE: Final = 1000  # servers
-MOST_MONTHS: Final = 120
 _ZONES: Final = f"the time zones as given, the day as in {RAGPULSE}, by hour of the day"
 _NOT_ASKED: Final = ("think_time_s", "time_zones")  # links that something else tells
 
@@ -31,15 +31,6 @@ class MeanLoad:
     """Where `value` is assumed, what another reading of the same trace gives."""
     is_given: bool = False
     """Whether it follows from a daily profile that was given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Period:
-    """Some months with the same number of users: `factor` times those of the first."""
-
-    start_month: int
-    months: int
-    factor: float
 
 
 _PEOPLE: Final = WholeNumber(1, MOST_PEOPLE)
@@ -152,13 +143,7 @@ class PeopleInput(Inputs, heading="People"):
                     "--months is for --growth per month, quarter or year (30%/quarter), or for --reserved"
                 )
             return ()
-        months = 12 if self.months is None else self.months
-        step = months if rate is None else rate.months
-        share = 0.0 if rate is None else rate.share
-        return tuple(
-            Period(start_month=start, months=min(step, months - start), factor=(1 + share) ** (start // step))
-            for start in range(0, months, step)
-        )
+        return periods_of(rate, 12 if self.months is None else self.months)
 
     @property
     def mean_over_peak(self) -> MeanLoad:

@@ -1,12 +1,17 @@
 """What fleets cost over months in which the number of users grows, and GPUs may be reserved."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 from files.documents import Json
-from headcount.inputs.people import Period
+from headcount.inputs.growth import Period
 from headcount.queries.money import HOURS_PER_MONTH
-from headcount.queries.plan_rows import FleetRow
+from headcount.queries.plan_rows import FleetRow, rows_of
+from headcount.queries.result import Progress, Watch
+from simulator.study.fleets.search import FleetSearch, Tables, search_fleets
+
+MOST_FOLLOWED: Final = 4  # kinds of GPU over the months
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,27 @@ class OfferCost:
     def to_json(self) -> Json:
         found = {name: value for name, value in asdict(self).items() if name not in ("months", "kind")}
         return {"gpu": self.kind, **found, "paid": list(self.paid), "usd": self.usd}
+
+
+def followed_stages(
+    periods: Sequence[Period], first: FleetSearch, reserved: Collection[str], tables: Tables, progress: Watch
+) -> Iterator[Stage]:
+    """The fleets of each period: of the GPUs that are cheapest at first, and of those that are reserved.
+
+    Each GPU is searched alone, so that all are confirmed; what was simulated for one period is known to the next.
+    """
+    asked, cheapest = tables.question, dict.fromkeys(row.gpu for row in rows_of(first) if row.runs and row.gpus)
+    followed = {*list(cheapest)[:MOST_FOLLOWED], *reserved}
+    offers = [offer for offer in asked.offers if offer.gpu.name in followed]
+    total = len(periods) * len(offers)
+    for number, period in enumerate(periods):
+        users, fleets = asked.users * period.factor, list[FleetRow]()
+        for place, offer in enumerate(offers):
+            progress(Progress(done=number * len(offers) + place, total=total, what="fleets over the months"))
+            own = tables.about(replace(asked, users=users, offers=(offer,)))
+            *_, race = search_fleets(own.question, tables=own)
+            fleets += rows_of(race)
+        yield Stage(period=period, users=users, fleets=tuple(fleets))
 
 
 def offer_costs(stages: Sequence[Stage], reserved: Mapping[str, int]) -> tuple[OfferCost, ...]:

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import Final
 
 from files.documents import Json
 from files.names import check_names
 from headcount.diagnostics import find_diagnostics
 from headcount.inputs.disaggregation import LinkInput, asked_choices
 from headcount.inputs.engine import EngineInput
+from headcount.inputs.growth import Period
 from headcount.inputs.load import effects_on
-from headcount.inputs.people import PeopleInput, Period
+from headcount.inputs.people import PeopleInput
 from headcount.inputs.prices import PriceInput, names_of, read_offers
 from headcount.inputs.question import question
 from headcount.inputs.reading.deployments import engine_json
@@ -23,7 +23,7 @@ from headcount.queries.adapters import AdapterCost, adapter_cost, row_without_ad
 from headcount.queries.autoscaling.spare import SpareTried, try_spare
 from headcount.queries.deployable import DeployableResult
 from headcount.queries.energy import Energy, check_carbon_intensity, energy
-from headcount.queries.growth import OfferCost, Stage, offer_costs
+from headcount.queries.growth import OfferCost, Stage, followed_stages, offer_costs
 from headcount.queries.money import BreakEven, Money, Traffic, costs, money_of
 from headcount.queries.plan_facts import facts, facts_of
 from headcount.queries.plan_rows import (
@@ -62,8 +62,6 @@ from simulator.study.running.simulations import Simulations
 from workloads.demand import Demand
 from workloads.effects import TrafficEffects
 from workloads.traces.trace_file import Source
-
-MOST_FOLLOWED: Final = 4  # kinds of GPU over the months
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -364,28 +362,8 @@ class _Planning:
         answer = self.answer(race, (cheaper,) if cheaper else ())
         asked = self.question.capacity_on(race.best.layout.offer, race.best.layout.args)
         bare = row_without_adapters(asked, tables.how, race.best.row) if race.best.is_whole else None
-        stages = tuple(self._stages(race, progress, tables))
+        stages = tuple(followed_stages(self.periods, race, self.reserved, tables, progress))
         return replace(answer, longer_ttft=longer_ttft(race, tables), without_adapters=bare, stages=stages)
-
-    def _stages(self, first: FleetSearch, progress: Watch, tables: Tables) -> Iterator[Stage]:
-        """The fleets of each period, each kind of GPU searched alone: what was simulated for one is known to the next.
-
-        Only the cheapest kinds of the first period are followed, and those that are reserved.
-        """
-        rows = [row for row in rows_of(first) if row.runs and row.gpus]
-        kept = list(dict.fromkeys(row.gpu for row in rows))[:MOST_FOLLOWED]
-        names = {*kept, *self.reserved}
-        offers = [offer for offer in self.question.offers if offer.gpu.name in names]
-        done, total = 0, len(self.periods) * len(offers)
-        for period in self.periods:
-            users, fleets = self.question.users * period.factor, list[FleetRow]()
-            for offer in offers:
-                progress(Progress(done=done, total=total, what="fleets over the months"))
-                asked = tables.about(replace(self.question, users=users, offers=(offer,)))
-                *_, race = search_fleets(asked.question, tables=asked)
-                fleets += rows_of(race)
-                done += 1
-            yield Stage(period=period, users=users, fleets=tuple(fleets))
 
     def _race(self, progress: Watch, tables: Tables) -> FleetSearch:
         """The last state of the race, with progress told at each simulated load."""

@@ -88,6 +88,11 @@ class FleetRow:
         return found | {"at_users_to_serve": {name: found.pop(name) for name in _AT_USERS_TO_SERVE}}
 
 
+def about(row: FleetRow) -> str:
+    """The sign before figures that are not confirmed."""
+    return "≈ " if row.state == SCREENED or row.evidence == "coarse" else ""
+
+
 def rows_of(race: FleetSearch) -> list[FleetRow]:
     """The leading layout of each kind, cheapest first."""
     found = [_leader(race, kind) for kind in race.kinds]

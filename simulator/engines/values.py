@@ -289,40 +289,6 @@ class Extra:
         return float(match[1]) / (100 if match[2] else 1)
 
 
-PERIODS: Final = {"month": 1, "quarter": 3, "year": 12}
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrowthRate:
-    """A share on top after so many months, again and again."""
-
-    share: float
-    months: int
-
-    @property
-    def text(self) -> str:
-        """Such as `30 % a quarter`."""
-        named = {months: name for name, months in PERIODS.items()}
-        return f"{100 * self.share:.4g} % a {named[self.months]}"
-
-
-@dataclass(frozen=True)
-class Growth:
-    """A share on top, at once or again and again: `30%`, `30%/quarter`."""
-
-    name: str = "SHARE|SHARE/quarter"
-
-    def read(self, given: object) -> float | GrowthRate:
-        if isinstance(given, GrowthRate):
-            return given
-        share, slash, period = str(given).partition("/")
-        if slash and period.strip() not in PERIODS:
-            told = shortened(period.strip())
-            raise HeadcountError(f"'{told}' is no period; give {', '.join(PERIODS)}, such as 30%/quarter")
-        found = Extra().read(share)
-        return GrowthRate(share=found, months=PERIODS[period.strip()]) if slash else found
-
-
 @dataclass(frozen=True)
 class PriceList:
     """US dollars: one number, or one for each name, `h100-sxm=2.5,l40s=0.9`."""

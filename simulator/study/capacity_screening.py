@@ -101,7 +101,11 @@ def _secant(shares: dict[float, float], served: float, missed: float, target: fl
     return math.exp(math.log(served) + math.log(missed / served) * min(max(share, 0.0), 1.0))
 
 
-def limits_nothing(load: Load) -> ValueError:
-    return HeadcountError(
+class LimitsNothingError(HeadcountError):
+    """Any load that is searched meets the SLO."""
+
+
+def limits_nothing(load: Load) -> LimitsNothingError:
+    return LimitsNothingError(
         f"more than {MAX_SIZE:,.0f} {load.unit} meet the SLO: it limits nothing here; tighten --ttft or --tpot"
     )

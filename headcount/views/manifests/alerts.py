@@ -4,14 +4,11 @@ from typing import Final
 
 from files.documents import Json, yaml_text
 from headcount.text.units import percent
+from headcount.views.manifests.engine_metrics import engine_metrics, of_model
 from headcount.views.manifests.fleet import DeployedFleet
 
 BURN_RATE: Final = 6.0  # Site Reliability Workbook, ch. 5: 5 % of a 30-day budget in 6 hours
 LONG, SHORT = "6h", "30m"  # its windows
-_VLLM: Final = ("vllm:kv_cache_usage_perc", "vllm:num_requests_waiting", "vllm:time_to_first_token_seconds")
-"""vLLM 0.33 v1/metrics/loggers.py."""
-_SGLANG: Final = ("sglang:token_usage", "sglang:num_queue_reqs", "sglang:time_to_first_token_seconds")
-"""SGLang 0.5.23 srt/observability/metrics_collector.py, with --enable-metrics."""
 _TTFT_BUCKETS_S: Final = {
     False: (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
             80.0, 160.0, 640.0, 2560.0),
@@ -27,18 +24,13 @@ def alerts(fleet: DeployedFleet) -> str:
     return f"{head}\n{yaml_text({'groups': [{'name': f'headcount-{fleet.name}', 'rules': rules}]})}"
 
 
-def metrics(fleet: DeployedFleet) -> tuple[str, str, str]:
-    """KV usage, waiting requests, TTFT: the engine's names."""
-    return _SGLANG if fleet.is_sglang else _VLLM
-
-
 def _kv_usage(fleet: DeployedFleet) -> Json:
     simulated = fleet.best.kv_usage or 0.0
     threshold = (1 + simulated) / 2
     return _rule(
         fleet,
         "KVUsageHigh",
-        f"avg_over_time({metrics(fleet)[0]}{of_model(fleet)}[10m]) > {threshold:.3g}",
+        f"avg_over_time({engine_metrics(fleet)['kv']}{of_model(fleet)}[10m]) > {threshold:.3g}",
         "10m",
         summary="A server's KV cache is fuller than planned",
         description=f"Simulated mean: {percent(round(simulated, 3))}. The threshold is half-way from there to full.",
@@ -47,7 +39,7 @@ def _kv_usage(fleet: DeployedFleet) -> Json:
 
 def _queue(fleet: DeployedFleet) -> Json:
     simulated = fleet.mean_of_server("waiting")
-    waiting = f"{metrics(fleet)[1]}{of_model(fleet)}[10m]"
+    waiting = f"{engine_metrics(fleet)['waiting']}{of_model(fleet)}[10m]"
     return _rule(
         fleet,
         "QueueGrowing",
@@ -61,7 +53,7 @@ def _queue(fleet: DeployedFleet) -> Json:
 
 def _ttft(fleet: DeployedFleet) -> list[Json]:
     """Nothing without one limit on TTFT, or beyond the last bucket: Prometheus knows no prompt's own limit."""
-    slo, name = fleet.answer.race.question.slo, metrics(fleet)[2]
+    slo, name = fleet.answer.race.question.slo, engine_metrics(fleet)["ttft"]
     if slo.ttft_s is None or slo.ttft_token_s:
         return []
     limit_s = next((each for each in _TTFT_BUCKETS_S[fleet.is_sglang] if each >= slo.ttft_s * (1 - 1e-9)), None)
@@ -95,11 +87,6 @@ def _rule(fleet: DeployedFleet, name: str, expression: str, lasts: str | None, *
     more = {"for": lasts} if lasts else {}
     found: Json = {"alert": name, "expr": expression, **more, "labels": {"severity": "warning"}}
     return found | {"annotations": {**annotations, "users_per_replica": fleet.users_text}}
-
-
-def of_model(fleet: DeployedFleet, more: str = "") -> str:
-    """The selector of this model's series."""
-    return "{" + ",".join(filter(None, (f'model_name="{fleet.model}"', more))) + "}"
 
 
 def _attained(fleet: DeployedFleet) -> str:

@@ -5,28 +5,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from files.documents import Json
-from headcount.views.manifests.alerts import of_model
+from headcount.views.manifests.engine_metrics import engine_metrics, of_model
 from headcount.views.manifests.fleet import DeployedFleet
 
-SCHEMA_VERSION: Final = 39  # of Grafana 11's dashboards; newer ones read it
-_VLLM: Final = {
-    "ttft": "vllm:time_to_first_token_seconds", "tpot": "vllm:request_time_per_output_token_seconds",
-    "running": "vllm:num_requests_running", "waiting": "vllm:num_requests_waiting",
-    "kv": "vllm:kv_cache_usage_perc", "requests": "vllm:time_to_first_token_seconds_count",
-}  # fmt: skip
-"""vLLM 0.33 v1/metrics/loggers.py."""
-_SGLANG: Final = {
-    "ttft": "sglang:time_to_first_token_seconds", "tpot": "sglang:inter_token_latency_seconds",
-    "running": "sglang:num_running_reqs", "waiting": "sglang:num_queue_reqs", "kv": "sglang:token_usage",
-    "requests": "sglang:time_to_first_token_seconds_count",
-}  # fmt: skip
-"""SGLang 0.5.23 srt/observability/metrics_collector.py, with --enable-metrics."""
+SCHEMA_VERSION: Final = 39  # of the classic model, which newer Grafanas import (grafana.com/docs, "JSON model")
 WIDTH, HEIGHT = 12, 8  # of a panel: two in a row of Grafana's 24 columns
 
 
 def dashboard(fleet: DeployedFleet) -> str:
     """JSON as Grafana imports it; the Prometheus is chosen there."""
-    names, best, slo = (_SGLANG if fleet.is_sglang else _VLLM), fleet.best, fleet.answer.race.question.slo
+    names, best, slo = engine_metrics(fleet), fleet.best, fleet.answer.race.question.slo
     of = of_model(fleet)
 
     def p95(name: str) -> str:
@@ -40,7 +28,7 @@ def dashboard(fleet: DeployedFleet) -> str:
         _panel(
             "Requests per second",
             "reqps",
-            {"measured": f"sum(rate({names['requests']}{of}[5m]))", "planned for": best.requests_per_s},
+            {"measured": f"sum(rate({names['ttft']}_count{of}[5m]))", "planned for": best.requests_per_s},
         ),
         _panel(
             "Requests at a server",

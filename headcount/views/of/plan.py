@@ -8,13 +8,13 @@ from files.documents import Json
 from headcount.queries.energy import energy_asked
 from headcount.queries.money import usd_per_user_month
 from headcount.queries.plan import PlanResult
-from headcount.queries.plan_rows import SCREENED, FleetRow, nearest_text, sized_row
+from headcount.queries.plan_rows import SCREENED, FleetRow, about, nearest_text, sized_row
 from headcount.text.blocks import Column, table_of
 from headcount.text.pools import Part
 from headcount.text.units import change, counted, percent, whole_dollars
 from headcount.text.words import AT_CONFIDENCE, PRECISION_REMARK, SAFE, joined, model_title, sentence
 from headcount.views.of import plan_text
-from headcount.views.of.plan_text import about, body, head
+from headcount.views.of.plan_text import body, head
 from headcount.views.report_data.assumptions import of_terms
 from headcount.views.report_data.study import layouts_json, study_json
 from headcount.views.summary.confidence import Headroom

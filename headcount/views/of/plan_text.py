@@ -7,11 +7,10 @@ from typing import Final
 from files.names import readable
 from headcount.queries.adapters import adapter_lines
 from headcount.queries.energy import energy_asked
-from headcount.queries.growth import OfferCost, Stage
 from headcount.queries.money import BreakEven, price_lines, usd_per_month, vendors_of
 from headcount.queries.plan import PlanResult
-from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, gpus_text, nearest_text
-from headcount.text.blocks import Block, Column, Line, Table, table_of
+from headcount.queries.plan_rows import SCALED, SCREENED, FleetRow, about, gpus_text, nearest_text
+from headcount.text.blocks import Block, Column, Line, table_of
 from headcount.text.capacity import trace_text
 from headcount.text.units import counted, milliseconds, percent, seconds, whole_dollars
 from headcount.text.words import (
@@ -26,8 +25,8 @@ from headcount.text.words import (
     safe_meaning,
     sentence,
 )
+from headcount.views.of.plan_over_time import over_time_table, over_time_text
 from kvcache.gpus.gpu import find_gpu
-from simulator.engines.values import GrowthRate
 from simulator.fleet.pool_sizes import DECODE, PREFILL
 from simulator.latency.gpu_constants import measured_text
 
@@ -35,11 +34,6 @@ MOST_PRICES: Final = 2
 RANKED: Final = (
     "Ranked by the monthly cost of the whole fleet for these users; at full load another GPU may cost less per user"
 )
-
-
-def about(row: FleetRow) -> str:
-    """The sign before figures that are not confirmed."""
-    return "≈ " if row.state == SCREENED or row.evidence == "coarse" else ""
 
 
 def _evidence(row: FleetRow) -> str:
@@ -63,7 +57,6 @@ FLEETS = (
 )
 SHORT = tuple(FLEETS[place] for place in (0, 1, 2, 3, 4, 5, 8, 9))
 MOST_SHOWN: Final = 6  # fleets, without --explain
-MOST_OFFERS: Final = 4  # whose cost over time is shown
 MOST_TIMES: Final = 3.0  # the cost of the best
 LAYOUTS = (
     Column[FleetRow]("GPU", lambda row: row.gpu, is_text=True),
@@ -104,49 +97,6 @@ def head(answer: PlanResult) -> list[Block]:
     rows = {row.kind: row for row in answer.fleets if row.runs and row.usd_per_month}
     pairs = [(rows[row.gpu], row) for row in rows.values() if row.prefill_tp is not None and row.gpu in rows]
     return [*lines, *(Line(disaggregated_text(both, disaggregated)) for both, disaggregated in pairs)]
-
-
-def over_time_text(answer: PlanResult) -> str:
-    """What the cheapest GPU costs over all months, and how much more the next; "" where growth is not followed."""
-    served = [each for each in answer.over_time if each.usd is not None]
-    if not answer.stages or not served:
-        return ""
-    best, growth = served[0], answer.people.grows
-    grown = f", growing {growth.text}" if isinstance(growth, GrowthRate) else ""
-    told = f"over {counted(sum(best.months), 'month')}{grown}: {_offer_text(best)}"
-    others = [f"{_offer_text(each)}, ${whole_dollars((each.usd or 0) - (best.usd or 0))} more" for each in served[1:3]]
-    return "; ".join([told, *others])
-
-
-def _offer_text(offer: OfferCost) -> str:
-    """Such as `h200-sxm, 8 of them reserved, $147,168`."""
-    reserved = f", {offer.reserved:,} of them reserved" if offer.reserved else ""
-    return f"{offer.kind}{reserved}, ${whole_dollars(offer.usd)}"
-
-
-def over_time_table(answer: PlanResult) -> list[Block]:
-    """GPUs of each kind in each period, those that are only paid in brackets, and what they cost in all."""
-    offers = answer.over_time[:MOST_OFFERS]
-    if not answer.stages or not offers:
-        return []
-    rows = []
-    for number, stage in enumerate(answer.stages):
-        first, last = stage.period.start_month + 1, stage.period.start_month + stage.period.months
-        months = f"{first}–{last}" if last > first else f"{first}"
-        rows.append((months, f"{math.ceil(stage.users):,}", *(_gpus_in(stage, offer, number) for offer in offers)))
-    dollars = (f"${whole_dollars(offer.usd)}" if offer.usd is not None else "–" for offer in offers)
-    rows.append(("in all", "", *dollars))
-    columns = ("months", "users", *(f"{offer.kind}, GPUs" for offer in offers))
-    meaning = "GPUs that are reserved but not needed are in brackets" if any(each.reserved for each in offers) else ""
-    return [Table(columns=columns, rows=rows), *([Line(meaning)] if meaning else []), Line()]
-
-
-def _gpus_in(stage: Stage, offer: OfferCost, number: int) -> str:
-    row, needed = stage.fleet(offer.kind), offer.needed[number]
-    if row is None or needed is None:
-        return "–"
-    idle = max(offer.reserved - needed, 0)
-    return f"{about(row)}{needed:,}" + (f" (+{idle:,})" if idle else "")
 
 
 def bottleneck_lines(answer: PlanResult) -> list[str]:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import headcount as hc
 from files.errors import HeadcountError
-from headcount.inputs.people import PeopleInput, Period
+from headcount.inputs.growth import Period
+from headcount.inputs.people import PeopleInput
 from headcount.queries.growth import OfferCost
 from headcount.queries.money import HOURS_PER_MONTH
-from headcount.views.of import plan_text
+from headcount.views.of.plan_over_time import over_time_table, over_time_text
 from simulator.study.capacity_question import CapacityQuestion
 from tests.simulator.study.made_up_fleets import simulate_as
 
@@ -77,9 +78,9 @@ def test_each_period_buys_what_a_plan_for_its_users_buys() -> None:
     assert h200.paid == (3, 3, 3, 3)
     assert h200.usd == pytest.approx(3 * 5.0 * 12 * HOURS_PER_MONTH)
     assert [each.kind for each in answer.over_time] == ["h100-sxm", "h200-sxm"], "the cheapest comes first"
-    said = plan_text.over_time_text(answer)
+    said = over_time_text(answer)
     assert "over 12 months, growing 30 % a quarter: h100-sxm, $78,840; h200-sxm, 3 of them reserved" in said
-    table, meaning = plan_text.over_time_table(answer)[:2]
+    table, meaning = over_time_table(answer)[:2]
     assert "2 (+1)" in str(table) and "3 (+0)" not in str(table)
     assert "in brackets" in str(meaning)
 
@@ -89,7 +90,7 @@ def test_without_growth_that_is_followed_nothing_is_added() -> None:
     answer = hc.plan("llama-3.1-8b", users=500, growth=0.3, **GIVEN)
     assert answer.stages == () and answer.over_time == ()
     assert answer.users_to_serve == pytest.approx(650)
-    assert plan_text.over_time_text(answer) == ""
+    assert over_time_text(answer) == ""
     assert answer.figures()["over_time"] == []
 
 

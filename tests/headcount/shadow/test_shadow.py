@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from calibrate.readers.parsing.metrics_text import Sample
 from calibrate.record.watch_server import kept_open
 from calibrate.shadow.drifts import Drift, Kind
+from calibrate.shadow.expected import expect
 from calibrate.shadow.sources import ask_prometheus, ask_servers, read_recordings
 from calibrate.shadow.windows import Tick, windows
 from files.errors import HeadcountError
@@ -81,6 +83,23 @@ def test_windows_hold_each_request_once(ticks: list[Tick]) -> None:
     counted = [sum(sample.value for sample in tick.servers["server"]
                    if sample.name == "vllm:time_to_first_token_seconds_count") for tick in ticks]  # fmt: skip
     assert sum(each.first_tokens for each in found) == counted[-1] - counted[0]
+
+
+def test_a_fleet_that_is_hardly_used_is_watched_on(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than a request a minute for each engine: a simulated server may get none."""
+    fleet = EmulatedFleet(deployment=deployment, replicas=4, rate=lambda _: 0.02)
+    found = beside(list(fleet.ticks(900.0)), monkeypatch)
+    assert len(found) == 15
+    assert any(each.window.arrivals for each in found) and any(not each.window.arrivals for each in found)
+    assert drifts(found) == []
+
+
+def test_the_noise_of_many_servers_is_smaller(deployment: Deployment, ticks: list[Tick]) -> None:
+    (*_, last) = windows(ticks[:17], 60.0)
+    few, many = (expect(deployment, [replace(last, engines=n, arrivals=100.0 * n)]) for n in (1, 16))
+    assert many["ttft_s"].deviation == pytest.approx(few["ttft_s"].deviation / 4)
+    assert many["running"].mean == pytest.approx(16 * few["running"].mean)
+    assert many["running"].deviation == pytest.approx(4 * few["running"].deviation)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.cases.radix_cases import PAGE_SIZES
 from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, random_sglang_case
+from conformance.probing import Record
 from conformance.reference.sglang.kv_cache import OutOfKVCacheError
 from conformance.sglang_scheduler import OurLoop, our_batches
 from simulator.core.layout import NONE
@@ -68,6 +69,10 @@ def assert_same_batches(case: SGLangCase) -> None:
     assume(not has_crashed and not any(batch["aborted"] for batch in theirs))
     simulation = simulation_of(case)
     simulation.run()
+    assert_same_decisions(case, simulation, theirs)
+
+
+def assert_same_decisions(case: SGLangCase, simulation: Simulation, theirs: list[Record]) -> None:
     page_size = case.engine.page_size
     for ours, batch in zip(simulation.steps, theirs, strict=True):
         assert list(ours.scheduled.items()) == [tuple(each) for each in batch["scheduled"]]

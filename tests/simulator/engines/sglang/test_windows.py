@@ -16,7 +16,7 @@ from simulator.engines.sglang.window_tokens import WindowTokens
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError
-from tests.simulator.engines.sglang.test_core import ROUND, simulation_of, table_of
+from tests.simulator.engines.sglang.test_core import ROUND, assert_same_decisions, simulation_of, table_of
 from workloads.requests import independent_requests
 
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
@@ -35,13 +35,7 @@ def assert_same_batches(case: SGLangCase) -> None:
     assume(not has_crashed and len(finished) == len(case.requests))
     simulation = simulation_of(case)
     simulation.run()
-    page_size = case.engine.page_size
-    for ours, batch in zip(simulation.steps, theirs, strict=True):
-        assert list(ours.scheduled.items()) == [tuple(each) for each in batch["scheduled"]]
-        assert ours.preempted == batch["retracted"]
-        assert (ours.running, ours.waiting) == (batch["running"], batch["waiting"])
-        assert ours.free_blocks * page_size == batch["free"] + batch["evictable"]
-        assert sorted(ours.finished) == sorted(batch["finished"])
+    assert_same_decisions(case, simulation, theirs)
 
 
 @settings(max_examples=4)
