@@ -37,7 +37,7 @@ NAMES: Final = sorted(
 
 
 def has_metrics(samples: Sequence[Sample]) -> bool:
-    """Whether a vLLM server told them."""
+    """Whether a vLLM server gave them."""
     return any(sample.name.startswith(metrics.PREFIX) for sample in samples)
 
 
@@ -98,9 +98,9 @@ def read_recordings(folders: Sequence[Path], interval_s: float) -> Iterator[Tick
                 "'headcount calibrate record --url'"
             )
         for unix_s, text in read_snapshots(folder / SNAPSHOTS):
-            told = [] if text is None else list(metric_samples(text))
-            if has_metrics(told):
-                found.append((unix_s, str(folder), told))
+            snapshot = [] if text is None else list(metric_samples(text))
+            if has_metrics(snapshot):
+                found.append((unix_s, str(folder), snapshot))
     if not found:
         raise HeadcountError(f"{folders[0] / SNAPSHOTS} holds no complete snapshot; record again")
     together: dict[str, Sequence[Sample]] = {}
@@ -173,10 +173,10 @@ def _asked(
     try:
         text = fetch_text(address)
     except InputError as error:
-        told = str(error).replace(shortened(address, 300), url)
+        message = str(error).replace(shortened(address, 300), url)
         if lost is None:
-            raise HeadcountError(told) from None
-        lost(told)
+            raise HeadcountError(message) from None
+        lost(message)
         return []
     try:
         answer = msgspec.json.decode(text, type=_Answer, strict=False)

@@ -36,8 +36,8 @@ class Growth:
             return given
         share, slash, period = str(given).partition("/")
         if slash and period.strip() not in PERIODS:
-            told = shortened(period.strip())
-            raise HeadcountError(f"'{told}' is no period; give {', '.join(PERIODS)}, such as 30%/quarter")
+            text = shortened(period.strip())
+            raise HeadcountError(f"'{text}' is no period; give {', '.join(PERIODS)}, such as 30%/quarter")
         found = Extra().read(share)
         return GrowthRate(share=found, months=PERIODS[period.strip()]) if slash else found
 

@@ -93,8 +93,8 @@ def shadow(
     """Each window of a running fleet's metrics, with what the deployment would show under the same load.
 
     Model, GPU and engine arguments win over what the servers say of themselves. `begun` gets the deployment once it is
-    known, `lost` is told where a server did not answer. Raises HeadcountError where model or GPU are not known, where
-    the metrics cannot be read, or end before the first window does.
+    known, `lost` gets a line where a server did not answer. Raises HeadcountError where model or GPU are not known,
+    where the metrics cannot be read, or end before the first window does.
     """
     values, limits = measured.with_engine(engine), slo.found()
     deployment: Deployment | None = None

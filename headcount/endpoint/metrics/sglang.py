@@ -73,7 +73,7 @@ class SGLangMetrics(Collector):
 
     @property
     def _schedulers(self) -> list[dict[str, object]]:
-        """Labels of each scheduler: several replicas are told apart as those of --dp-size are."""
+        """Labels of each scheduler: several replicas differ as those of --dp-size are."""
         count = len(self.clock.emulation.live.simulation.arrays.replicas)
         shared = {**self._shared, "tp_rank": "0", "pp_rank": "0", "moe_ep_rank": "0"}
         return [{**shared, **({"dp_rank": engine} if count > 1 else {})} for engine in range(count)]

@@ -20,9 +20,9 @@ def over_time_text(answer: PlanResult) -> str:
         return ""
     best, growth = served[0], answer.people.grows
     grown = f", growing {growth.text}" if isinstance(growth, GrowthRate) else ""
-    told = f"over {counted(sum(best.months), 'month')}{grown}: {_offer_text(best)}"
+    text = f"over {counted(sum(best.months), 'month')}{grown}: {_offer_text(best)}"
     others = [f"{_offer_text(each)}, ${whole_dollars((each.usd or 0) - (best.usd or 0))} more" for each in served[1:3]]
-    return "; ".join([told, *others])
+    return "; ".join([text, *others])
 
 
 def _offer_text(offer: OfferCost) -> str:

@@ -58,14 +58,14 @@ def headroom_text(found: Shadow, think_time_s: float | None) -> str:
         return "–"
     if not math.isfinite(most):
         return "no limit"
-    told = f"{signed(most - now, 1)} req/s ({most / now:.1f} ×)"
+    text = f"{signed(most - now, 1)} req/s ({most / now:.1f} ×)"
     if think_time_s is not None:
         users, more = (found.users(think_time_s, rate) for rate in (now, most - now))
         if users is not None and more is not None:
-            told = f"{signed(more)} users ({users:,.0f} now)"
+            text = f"{signed(more)} users ({users:,.0f} now)"
     if found.saturates_in_s:
-        told += f", used up in {_span(found.saturates_in_s)} by the trend"
-    return told
+        text += f", used up in {_span(found.saturates_in_s)} by the trend"
+    return text
 
 
 def drift_line(drift: Drift) -> str:
@@ -77,10 +77,10 @@ def drift_line(drift: Drift) -> str:
         return f"  {begin} load: {_change(drift.figure, drift.before, drift.after)}"
     if drift.is_over:
         return f"  {begin} over: {name} is again what it was for such a load"
-    told = f"{name} is {drift.factor:.2f} × what it was for such a load ({latency_text(drift.figure, drift.after)})"
+    text = f"{name} is {drift.factor:.2f} × what it was for such a load ({latency_text(drift.figure, drift.after)})"
     if drift.kind is Kind.STEPS:
-        told += "; steps take longer" if drift.figure == "itl_s" else "; steps take longer, too"
-    return f"  {begin} drift: {told}" + (f": {_CAUSES[drift.kind]}" if drift.kind in _CAUSES else "")
+        text += "; steps take longer" if drift.figure == "itl_s" else "; steps take longer, too"
+    return f"  {begin} drift: {text}" + (f": {_CAUSES[drift.kind]}" if drift.kind in _CAUSES else "")
 
 
 def bias_lines(bias: Mapping[str, float], deployment: Deployment) -> Iterator[str]:
@@ -91,19 +91,19 @@ def bias_lines(bias: Mapping[str, float], deployment: Deployment) -> Iterator[st
             continue
         half = error.log_half_width_at(ERROR_SEQUENCES)
         where = "within" if abs(math.log(bias[name])) <= half else "outside"
-        told = f"  at first: {_NAMES[name]} is {bias[name]:.2f} × the simulated one, {where} the 90 % interval"
+        text = f"  at first: {_NAMES[name]} is {bias[name]:.2f} × the simulated one, {where} the 90 % interval"
         if name == "itl_s" and not 1 / MOST_BIAS < bias[name] < MOST_BIAS:
-            yield f"{told}; are the model, --gpu and -tp those of the server? Else nothing here holds"
+            yield f"{text}; are the model, --gpu and -tp those of the server? Else nothing here holds"
         else:
-            yield told + ("" if where == "within" else "; 'headcount calibrate check' on its recording looks for why")
+            yield text + ("" if where == "within" else "; 'headcount calibrate check' on its recording looks for why")
 
 
 def _change(figure: str, before: float, after: float) -> str:
     name = _NAMES[figure]
     if figure == "prefix_hit_rate":
         return f"{_percent(after)} of prompt tokens are found in the prefix cache, {_percent(before)} before"
-    told = f"{short(after)} {name}, {short(before)} before"
-    return f"{told} ({signed(100 * (after / before - 1))} %)" if before else told
+    text = f"{short(after)} {name}, {short(before)} before"
+    return f"{text} ({signed(100 * (after / before - 1))} %)" if before else text
 
 
 def _pair(found: Shadow, name: str, words: Callable[[float], str]) -> str:
