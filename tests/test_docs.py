@@ -200,6 +200,10 @@ def test_the_site_is_built_without_a_warning_and_asks_nothing_of_another_host(tm
     assert len(pictures) >= 25
     assert all((tmp_path / "how-to" / "questions" / picture).resolve().is_file() for picture in pictures)
     assert not re.findall(r"""(?:src|rel="stylesheet" href)="https?:[^"]*""", "".join(pages))
+    listed = re.findall(
+        r"^- \[[^\]]+\]\(([^)]+)\): ", (tmp_path / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(listed) > 80 and all((tmp_path / page).is_file() for page in listed)
 
 
 @pytest.mark.slow

@@ -22,12 +22,12 @@ from files.names import check_names
 from headcount.cli.main import FAULT
 from headcount.version import __version__
 from headcount.web.fields import QUESTIONS, TITLES, Field, command_of, fields_of
+from headcount.web.schemas import options_schema, shown, texts_of
 
 AS_JSON, MORE = "as_json", "more"  # inputs beside the options
 _ABOUT_JSON: Final = "One JSON object instead of the text for people."
 _ABOUT_MORE: Final = "Any other option by its name. The resource headcount://options/{} describes them all."
 _REFUSED: Final = (2, 4, FAULT)  # bad input, a diagnostic that --strict refuses, a fault
-_MOST_EXAMPLES: Final = 12
 _OPTIONS: Final = "options/"
 _CATALOGS: Final[Mapping[str, tuple[str, ...]]] = {
     "models": ("models", "--json"),
@@ -72,32 +72,17 @@ def input_schema(question: str) -> Json:
     return found
 
 
-def options_schema(asked: Sequence[Field]) -> Json:
-    """A JSON schema of options by their names."""
-    properties = {field.name: _property(field) for field in asked}
-    required = [field.name for field in asked if field.is_required and not field.is_many]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _property(field: Field) -> Json:
-    told = {"description": field.help + (f" Default: {field.default}." if field.default else "")}
-    if field.is_switch:
-        return {"type": "boolean", **told}
-    examples = [] if field.name == "model" else list(field.suggestions)[:_MOST_EXAMPLES]  # a resource lists models
-    return {"type": ["string", "number", "array"], **told, **({"examples": examples} if examples else {})}
-
-
 def command_line(question: str, given: Mapping[str, object]) -> list[str]:
     """What is run for a call. Raises UnknownNameError for an unknown question or option, HeadcountError for a value."""
     check_names([question], QUESTIONS, "tool")
     known, more = {field.name: field for field in fields_of(question)}, given.get(MORE, {})
     if not isinstance(more, dict):
-        raise HeadcountError(f"{MORE} is {_shown(more)}; give an object of options by name")
+        raise HeadcountError(f"{MORE} is {shown(more)}; give an object of options by name")
     asked = {name: value for name, value in given.items() if name not in (AS_JSON, MORE)} | more
     check_names(asked, known, f"input of {question}")
     files = {name for name in asked if known[name].parameter.param_type_name == "argument"}
     options = [word for name, value in asked.items() if name not in files for word in _options(known[name], value)]
-    paths = [path for name in asked if name in files for path in _texts(known[name], asked[name])]
+    paths = [path for name in asked if name in files for path in texts_of(known[name], asked[name])]
     return [
         *QUESTIONS[question],
         *options,
@@ -109,26 +94,12 @@ def command_line(question: str, given: Mapping[str, object]) -> list[str]:
 def _options(field: Field, value: object) -> Iterator[str]:
     if field.is_switch:
         if not isinstance(value, bool):
-            raise HeadcountError(f"{field.name} is {_shown(value)}; give true or false")
+            raise HeadcountError(f"{field.name} is {shown(value)}; give true or false")
         named = field.parameter.opts if value else field.parameter.secondary_opts
         yield from [max(named, key=len)] if named else []
         return
-    values = _texts(field, value)
+    values = texts_of(field, value)
     yield from (f"--{field.name}={each}" for each in (values if field.is_many else [",".join(values)]))
-
-
-def _texts(field: Field, value: object) -> list[str]:
-    return [_text(field, each) for each in (value if isinstance(value, list) else [value])]
-
-
-def _text(field: Field, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float | dict):
-        raise HeadcountError(f"{field.name} is {_shown(value)}; give text or a number, or a list of them")
-    return json.dumps(value) if isinstance(value, dict) else str(value)
-
-
-def _shown(value: object) -> str:
-    return json.dumps(value)[:80]
 
 
 async def run(words: Sequence[str]) -> tuple[bool, str]:

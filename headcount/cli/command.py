@@ -1,5 +1,6 @@
 """A command: help under headings, raised limits, no file both read and written."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from simulator.engines.values import FilePath, Text
 
 OTHER = "Other options"
 GIVEN_WORDS = "headcount.given_words"  # in a context: the command line's options as they are written
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _CATALOGS = (".toml", ".py", ".json")  # what a registry reads in a folder of HEADCOUNT_PATH
 
 
@@ -90,8 +92,26 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
+def _print_schema(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        from headcount.web.fields import fields_in  # noqa: PLC0415  catalogs of names, for this alone
+        from headcount.web.schemas import options_schema  # noqa: PLC0415  as above
+
+        schema = {"$schema": _DIALECT, "title": ctx.command_path, **options_schema(fields_in(ctx.command))}
+        click.echo(json.dumps(schema, indent=1))
+        ctx.exit()
+
+
+_SCHEMA = "Print a JSON schema of the options, for scripts and agents, and exit."
+_schema_option = flag("--json-schema", _SCHEMA, callback=_print_schema, **EARLY)
+
+
 class QuestionCommand(Command):
     """A command whose callback takes what was given as inputs."""
+
+    def __init__(self, *args: Any, **known: Any) -> None:
+        super().__init__(*args, **known)
+        self.params += _declared(_schema_option(lambda: None))
 
     def invoke(self, ctx: click.Context) -> object:
         _check_files(ctx)

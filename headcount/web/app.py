@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from files.errors import HeadcountError
 from files.outputs import cache_folder
 from headcount.web import pages
+from headcount.web.api import make_api
 from headcount.web.fields import QUESTIONS, fields_of
 from headcount.web.guard import IS_PUBLIC, REPORT_POLICY, AskRate, Guard
 from headcount.web.history import History
@@ -98,6 +99,7 @@ def make_app(settings: Settings, base: Path | None = None) -> ASGIApp:
     _add_answers(app, desk)
     _add_sliders(app, desk)
     _add_lists(app, desk)
+    app.mount("/api", make_api(desk))
     for question in QUESTIONS:  # last: the other addresses win
         _add_question(app, desk, question)
     return Guard(

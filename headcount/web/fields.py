@@ -61,6 +61,7 @@ _NOT_ASKED: Final = (
     "executor",
     "workers",
     "as_json",
+    "json_schema",
     "manifest_formats",
     "config",
     "limit",
@@ -189,7 +190,12 @@ def command_of(question: str) -> click.Command:
 @cache
 def fields_of(question: str) -> tuple[Field, ...]:
     """Every field, in the order of the form: first what people are asked for."""
-    found = [Field(each) for each in command_of(question).params if _is_asked(each)]
+    return fields_in(command_of(question))
+
+
+def fields_in(command: click.Command) -> tuple[Field, ...]:
+    """The same of any command."""
+    found = [Field(each) for each in command.params if _is_asked(each)]
     first = sorted((each for each in found if each.is_first), key=lambda each: _FIRST.index(str(each.parameter.name)))
     return (*first, *(each for each in found if not each.is_first))
 

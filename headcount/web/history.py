@@ -15,6 +15,7 @@ from headcount.web.saved_jobs import SavedJob
 from headcount.web.worker import Answered
 
 MOST_KEPT: Final = 500  # answers; the oldest are forgotten
+REPORT, FIGURES = ".html", ".answer"  # what is kept beside the line of the list
 _KEY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -27,7 +28,7 @@ class History:
     def __init__(self, base: Path) -> None:
         self._base = base
         self._lock = Lock()
-        self._unwritten: OrderedDict[str, str] = OrderedDict()  # reports that no file could hold
+        self._unwritten: OrderedDict[str, Answered] = OrderedDict()  # what no file could hold
         self._kept: OrderedDict[str, SavedJob] = OrderedDict()
         for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
             self._read(path)
@@ -42,11 +43,12 @@ class History:
             self._kept[key] = found.kept
             try:
                 folder = private_folder(self._base, "web", "answers")
-                write_whole(folder / f"{key}.html", found.report)
+                write_whole(folder / f"{key}{REPORT}", found.report)
+                write_whole(folder / f"{key}{FIGURES}", found.figures)
                 write_whole(folder / f"{key}.json", msgspec.json.encode(found.kept).decode())
             except (OSError, ValueError) as error:
                 warn_once(f"answers cannot be saved: {error}")
-                self._unwritten[key] = found.report
+                self._unwritten[key] = found
             while len(self._kept) > MOST_KEPT:
                 self._forget(next(iter(self._kept)))
 
@@ -59,10 +61,17 @@ class History:
 
     def report(self, key: str) -> str | None:
         """Its report."""
-        if key in self._unwritten or not _KEY.fullmatch(key):
-            return self._unwritten.get(key)
+        return self._unwritten[key].report if key in self._unwritten else self._text(key, REPORT)
+
+    def figures(self, key: str) -> str | None:
+        """The object of --json, as text."""
+        return self._unwritten[key].figures if key in self._unwritten else self._text(key, FIGURES)
+
+    def _text(self, key: str, suffix: str) -> str | None:
+        if not _KEY.fullmatch(key):
+            return None
         try:
-            return (self._folder / f"{key}.html").read_text(encoding="utf-8")
+            return (self._folder / f"{key}{suffix}").read_text(encoding="utf-8")
         except OSError:
             return None
 
@@ -80,5 +89,5 @@ class History:
     def _forget(self, key: str) -> None:
         del self._kept[key]
         self._unwritten.pop(key, None)
-        for suffix in (".html", ".json"):
+        for suffix in (REPORT, FIGURES, ".json"):
             (self._folder / f"{key}{suffix}").unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from files.names import one_line
 from files.reading import InputError, check_confined, reads_confined_to
 from files.registry import search_path
 from headcount.cli.main import OURS
+from headcount.cli.saved_answers import json_text
 from headcount.queries.result import Progress, Result
 from headcount.queries.simulate import simulate
 from headcount.text.blocks import Block, Table
@@ -42,6 +43,7 @@ class Seen:
 class Answered:
     kept: SavedJob
     report: str
+    figures: str  # the object of --json
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ def _answered(scenario: Scenario, folder: Path, pipe: Connection) -> Answered | 
             _run(scenario, hearing)
             assert hearing.answer is not None, "a command ends with an answer"
             asked = replace(hearing.answer, asked=scenario.command)
-            report = render(asked.to_json(report=True))
-            return Answered(saved_job_of(scenario, hearing.answer), report)
+            found = asked.to_json(report=True)
+            figures = json_text({key: value for key, value in found.items() if key != "report"})
+            return Answered(saved_job_of(scenario, hearing.answer), render(found), figures)
     except click.ClickException as error:
         return Refused(one_line(error.format_message()))
     except MemoryError:

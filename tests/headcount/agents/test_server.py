@@ -10,13 +10,16 @@ import pytest
 pytest.importorskip("mcp", reason="the tools of an agent need the extra [mcp]")
 
 import anyio
+from click.testing import CliRunner
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from files.errors import HeadcountError
-from headcount.agents.server import command_line, input_schema, make_server, options_schema, tools
+from headcount.agents.server import command_line, input_schema, make_server, tools
+from headcount.cli.main import cli
 from headcount.web.fields import QUESTIONS, fields_of
+from headcount.web.schemas import options_schema
 
 ASKED: Mapping[str, object] = {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
 
@@ -42,6 +45,13 @@ def test_inputs_have_a_schema_that_takes_what_the_command_takes(question: str) -
         validator.check_schema(schema)
         assert set(schema["required"]) <= set(schema["properties"])
         assert all(each["description"] for each in schema["properties"].values())
+
+
+def test_the_command_line_prints_the_schema_of_its_options() -> None:
+    printed = CliRunner().invoke(cli, ["capacity", "--json-schema"])
+    schema = json.loads(printed.stdout)
+    assert printed.exit_code == 0 and schema["title"].endswith("capacity")
+    assert schema["properties"] == options_schema(fields_of("capacity"))["properties"]
 
 
 def test_every_question_is_a_tool_that_changes_nothing() -> None:

@@ -51,7 +51,7 @@ def keep(history: History, asked: Scenario, *rows: dict[str, Any]) -> None:
     kept = SavedJob(
         scenario=asked, asked_at="2026-01-01 00:00", headline="<b>903 users</b>", verdict=0, alerts=(), rows=rows
     )
-    history.keep(asked.key, Answered(kept, "<!doctype html><title>report</title>"))
+    history.keep(asked.key, Answered(kept, "<!doctype html><title>report</title>", '{"schema_version": 2}'))
 
 
 def idle(base: Path) -> Jobs:

@@ -46,10 +46,12 @@ def serving(cache: Path) -> Iterator[str]:
     line = [sys.executable, "-m", "headcount", "web", "--port", str(port), "--max-upload", "2M", "--job-time", "5min"]
     with subprocess.Popen(line, env=env, stdout=subprocess.PIPE, text=True) as process:
         address = f"http://127.0.0.1:{port}"
-        _until(lambda: _answers(address), 60)
-        yield address
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=20)
+        try:
+            _until(lambda: _answers(address), 60)
+            yield address
+        finally:  # a failed test too ends its server
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=20)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.headcount.web.conftest import scenario
 def test_a_form_asks_for_every_option_that_does_not_write_run_code_or_tune_the_server(question: str) -> None:
     asked = {field.parameter.name for field in fields_of(question)}
     every = {parameter.name for parameter in command_of(question).params}
-    server_s = {"no_store", "executor", "workers", "as_json", "config", "limit", "debug", "lifts"}
+    server_s = {"no_store", "executor", "workers", "as_json", "json_schema", "config", "limit", "debug", "lifts"}
     outputs = {"report", "out", "requests_out", "steps_out", "emit", "manifest_formats"}
     assert every - asked <= server_s | outputs
     assert not asked & (server_s | outputs)
