@@ -39,6 +39,7 @@ from headcount.inputs.search import (
 )
 from headcount.inputs.slo import SLOInput
 from headcount.inputs.traffic import TrafficInput
+from headcount.notebook import sliders
 from headcount.queries.autoscaling.over_time import AutoscalingResult, simulate_autoscaling
 from headcount.queries.calibrate.check import CheckResult, StepsCheckResult, check
 from headcount.queries.calibrate.fit import FitResult, fit
@@ -162,6 +163,7 @@ __all__ = [
     "resolve",
     "simulate",
     "simulate_autoscaling",
+    "sliders",
     "training_memory",
     "whatif",
     "whole_run",

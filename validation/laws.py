@@ -1,14 +1,14 @@
 """Random questions, asked in several ways: how often do their answers contradict each other?
 
-`python -m validation.laws QUESTIONS [--first N]` asks so many and writes docs/measurements/results/laws.json.
+`python -m validation.laws QUESTIONS [--first N]` asks so many from the N-th on, and writes
+docs/measurements/results/laws.json: those that stand there are not asked again.
 """
 
 import argparse
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
@@ -17,6 +17,7 @@ import numpy as np
 
 import headcount as hc
 from files.errors import HeadcountError
+from files.outputs import write_whole
 from headcount.queries.capacity import CapacityResult
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.points import Point
@@ -215,23 +216,29 @@ def breaks_of(asked: Question) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Ask, and write what breaks."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Ask what was not asked yet; after each question write what breaks, so that nothing asked is lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", type=int)
     parser.add_argument("--first", type=int, default=0)
     given = parser.parse_args()
-    counts: Counter[str] = Counter()
-    asked, broken = 0, []
     for number in range(given.first, given.first + given.questions):
+        if str(number) in _asked():
+            continue
         question = random_question(number)
         found = breaks_of(question)
-        asked += 1
-        counts.update(found.keys())
-        broken += [{"question": asdict(question), "law": law, "breaks": told} for law, told in found.items()]
+        told = {"model": question.model, "gpu": question.gpu, "workload": question.workload, "breaks": found}
+        by_number = _asked() | {str(number): told}  # read again: another process may ask others
+        write_whole(
+            RESULTS, json.dumps(dict(sorted(by_number.items(), key=lambda each: int(each[0]))), indent=1) + "\n"
+        )
         print(number, question.model, question.gpu, question.workload, found or "", flush=True)
-    told = {law.__name__: counts[law.__name__] for law in LAWS}
-    RESULTS.write_text(json.dumps({"questions": asked, "breaks": told, "broken": broken}, indent=1) + "\n")
-    print(told)
+    asked = _asked()
+    print(f"{len(asked)} questions asked, {sum(bool(each['breaks']) for each in asked.values())} break a law")
+
+
+def _asked() -> dict[str, Any]:
+    """What each question broke, by its number."""
+    return dict(json.loads(RESULTS.read_text(encoding="utf-8"))) if RESULTS.exists() else {}
 
 
 if __name__ == "__main__":

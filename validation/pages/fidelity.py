@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache.releases import SCHEDULER_RULES, release_key
+from simulator.engines.engines import TITLES
 from validation.markdown import DOCS, table
 
 Results = Sequence[Mapping[str, Any]]
@@ -61,6 +62,7 @@ def fidelity_tables(folder: Path = DOCS / "measurements" / "results") -> dict[st
         "engines": partial(_engines, engines),
         "sglang": partial(_sglang, results, SGLANG_COUNTS),
         "radix": partial(_sglang, results, RADIX_COUNTS),
+        "support": partial(_support, folder / "support"),
         "options": partial(_options, comparisons),
         "pairs": partial(_pairs, comparisons),
         "rules": lambda: table(("since", "rule"), [(rule.first, rule.meaning) for rule in SCHEDULER_RULES.values()]),
@@ -112,6 +114,25 @@ def _sglang(results: Results, counts: Sequence[str]) -> str:
     heads = ("SGLang", *(name.replace("_", " ") for name in counts[:-1]), "cases that differ")
     compared = [result for result in results if result.keys() >= {"sglang_version", *counts}]
     return table(heads, [(result["sglang_version"], *_counts(result, counts)) for result in compared])
+
+
+def _support(folder: Path) -> str:
+    """What `validation.engine_news` found of each release."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    rows = [
+        (
+            f"{TITLES[each['engine']]} {each['version']}",
+            each["date"],
+            f"{each['cases']}",
+            *(_topics(each, verdict) for verdict in ("equal", "differs", "did not run")),
+        )
+        for each in found
+    ]
+    return table(("release", "compared on", "cases of each topic", "equal", "differ", "did not run"), rows)
+
+
+def _topics(result: Mapping[str, Any], verdict: str) -> str:
+    return ", ".join(each["topic"] for each in result["topics"] if each["verdict"] == verdict) or "none"
 
 
 def _counts(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:
