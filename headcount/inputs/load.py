@@ -135,9 +135,8 @@ class AskedLoad:
     def population(self, max_model_len: int) -> Population:
         """What the users do."""
         if self.workload is None:
-            lengths, think_time_s = self._lengths("--users"), self.traffic.think_time_s
-            if think_time_s is None:
-                raise HeadcountError("--users needs --think-time, or a preset with its own: --workload chat")
+            lengths, think_time_s = self._lengths("--users", "think_time"), self.traffic.think_time_s
+            assert think_time_s is not None, "a load of users without a workload was refused without it"
             prompt, answer = lengths["input_len"], lengths["output_len"]
             if (images := self._images) is not None:
                 prompt += images.message_tokens + images.opening_tokens
@@ -178,14 +177,14 @@ class AskedLoad:
             words = f"{rates} requests/s for {stages.length_s:g} s each, {table.num_requests:,} requests"
             return self._with_clients(table, "--stages"), words, ()
         assert load.rate is not None, "a load without users, trace, clients or stages has a rate"
-        if load.num_requests is None:
-            raise HeadcountError("--rate needs --num-requests: an open load does not end by itself")
+        lengths = self._lengths("--rate", "num_requests")  # an open load does not end by itself
+        assert load.num_requests is not None, "an open load was refused without it"
         table = open_load(
             rate_per_s=load.rate,
             num_requests=load.num_requests,
             arrivals=self._arrivals(),
             seed=self.seed,
-            **self._lengths("--rate"),
+            **lengths,
         )
         words = f"{load.rate:g} requests/s, {load.num_requests:,} requests"
         return self._with_clients(table, "--rate"), words, ()
@@ -244,9 +243,12 @@ class AskedLoad:
         table = workload.clients.applied(workload.table, self.seed)
         return table, f"{workload.name}, {workload.num_requests:,} requests replayed", workload.notes
 
-    def _lengths(self, load: str) -> dict[str, Any]:
-        if self.load.input_len is None or self.load.output_len is None:
-            raise HeadcountError(f"{load} needs --input-len and --output-len, or a --workload")
+    def _lengths(self, load: str, *more: str) -> dict[str, Any]:
+        """The lengths of a load that brings none. Raises HeadcountError for all that it lacks, `more` among it."""
+        missing = [name for name in ("input_len", "output_len", *more) if self._given(name) is None]
+        if missing:
+            instead = ", or a preset: --workload chat" if "think_time" in more else ""
+            raise HeadcountError(f"{load} needs {' and '.join(map(_flag, missing))}{instead}")
         return {name: value for name in _LENGTHS if (value := getattr(self.load, name)) is not None}
 
 
