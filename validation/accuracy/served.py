@@ -31,8 +31,8 @@ from workloads.traces.trace import Trace
 TRACE, ANSWERED = "chat_450_users_trace.jsonl", "chat_450_users.jsonl"
 BLOCK = 16  # tokens of a block id
 SENT_S, ENDED_S = 110.0, 124.0  # the client sent for so long, and left out what had not ended by then
-# Requests of the last minute took at most 30 s. A first request that was due earlier than this before the end and has no
-# line was lost on its way, and its session with it: two of 278. One has 10,560 new tokens, which stop every answer for
+# Requests of the last minute took at most 30 s. A first request that was due this long before the end and has no line
+# was lost on its way, and its session with it: two of 278. One has 10,560 new tokens, which stop every answer for
 # 0.2 s or more; of the answers beside it, three had no such gap.
 ANSWERED_IN_S = 45.0
 NEVER_S = 1e6  # after the end
