@@ -11,6 +11,7 @@ from kvcache.memory.terms import uses_v2_runner
 from kvcache.releases import SLOWER_EXPERTS, SORTS_TO_SAMPLE
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
+from simulator.engines.interconnect import linked
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import FULL, FULL_DECODE_ONLY, NONE, PIECEWISE
 from simulator.latency.adapters import AdapterCosts, adapter_costs
@@ -184,7 +185,8 @@ def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -
 
 
 def rank_of(served: ServedModel, constants: Constants) -> Rank:
-    """One rank of a deployment, with its release's constants and those of its experts' kernel."""
+    """One rank of a deployment, with its release's constants, those of its experts' kernel, and its server's links."""
+    served = replace(served, gpu=linked(served.gpu, served.args.interconnect))
     scheme = scheme_of(served)
     parallelism = parallelism_of(served.args, scheme, served.gpu)
     known = constants.in_release(served.args.vllm_version)
@@ -354,7 +356,7 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
         rows.append(("router in fp32", found, "VLLM_FLOAT32_MATMUL_PRECISION decides; times of GB200, or of an H200"))
     if rank.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
         why = "kernel times of all-reduces over 2, 4, 8 L40S; they grow far more than those of a ring"
-        rows.append(("all-reduces over PCIe", "as measured on L40S", why))
+        rows.append(("all-reduces over PCIe", rank.args.interconnect or "as measured on L40S", why))
     if not constants.is_measured:
         found = f"not measured in runs on {gpu.name}: {measured_text(gpu)}"
         rows.append(("step times", found, f"shares of its peaks as in {where}"))
