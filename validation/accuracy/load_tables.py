@@ -89,5 +89,15 @@ def public_reports(results: Results) -> str:
     return table(("GPU", "server", "figures", "TPOT", "TTFT", "tokens/s", "means within 90 %"), lines)
 
 
+def loads_of_reports(results: Results) -> str:
+    """The same points by kind of load."""
+    lines = [
+        (row["load"], f"{row['n']}", *(_median(row, name) for name in ("tpot", "ttft", "throughput")),
+         f"{row['inside']} of {row['judged']}" if row["judged"] else "–")
+        for row in results["public-reports"]["loads"]
+    ]  # fmt: skip
+    return table(("load", "figures", "TPOT", "TTFT", "tokens/s", "means within 90 %"), lines)
+
+
 def _median(row: Mapping[str, Any], name: str) -> str:
     return "–" if row[name] is None else f"{row[name]:.0f} ({signed(row[f'{name}_bias'])})"

@@ -22,6 +22,7 @@ from headcount.text.words import (
     STEP_TIME_ERROR,
     TTFT_ERROR,
     UPPER,
+    error_sign,
     hits_text,
     host_text,
     interval_text,
@@ -170,7 +171,8 @@ def _error_lines(row: CapacityRow) -> Iterator[str]:
         yield f"SLO judged over the whole run: {row.users_long_run:,} users; judged by the hour instead: {gained}"
     if row.step_time_error is not None:
         yield (
-            f"90 % interval from step-time error alone (±{row.step_time_error:.0%}{_covered_servers(row.plan)}): "
+            f"90 % interval from step-time error alone ({error_sign(row.plan.latency)}{row.step_time_error:.0%}"
+            f"{_covered_servers(row.plan)}): "
             f"{row.users_at_step_time_error_high:,} to {row.users_at_step_time_error_low:,} users"
         )
     if row.ttft_error is not None:

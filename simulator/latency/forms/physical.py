@@ -8,6 +8,7 @@ import numpy as np
 
 from kvcache.memory.placement import parallelism_of
 from kvcache.memory.terms import uses_v2_runner
+from kvcache.models.catalog import find_gpu
 from kvcache.releases import SLOWER_EXPERTS, SORTS_TO_SAMPLE
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
@@ -28,6 +29,7 @@ from simulator.latency.measured import is_measured, scheme_of
 from simulator.latency.model import (
     ADAPTERS,
     COMPUTE,
+    ERROR_SEQUENCES,
     FIXED_OVERHEAD,
     HOST,
     KV_READ,
@@ -56,6 +58,7 @@ from simulator.latency.terms import (
     times,
 )
 
+OLD_EXPERTS, FITTED_GPU = "old-experts", "h200-sxm"  # MoE models before vLLM 0.15, and where runs of them are
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
 # Of GPUs that no fit to runs has seen, layers with states, pipelines, drafts: as of A100, L40S (constants/ampere, ada).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
@@ -134,9 +137,16 @@ def _log_errors(
         of_tpot, of_ttft = [*of_tpot, SGLANG_TPOT], [*of_ttft, SGLANG_TTFT]
     if is_scaled:
         of_tpot, of_ttft = [*of_tpot, SCALED_TPOT], [*of_ttft, SCALED_TTFT]
+    if kind == OLD_EXPERTS and kind not in known.log_errors_by_kind:  # on other GPUs they err no less
+        of_old = constants_for(find_gpu(FITTED_GPU)).log_errors(kind)
+        of_tpot, of_ttft = [*of_tpot, of_old[0]], [*of_ttft, of_old[1]]
 
     def widest(error: LogError, least: list[LogError]) -> LogError:
-        return max(error, *least, key=lambda each: each.half_width) if least else error
+        found = max(error, *least, key=lambda each: each.half_width) if least else error
+        own, shorter = (
+            max(each.log_shorter_at(ERROR_SEQUENCES) for each in some) for some in ([found], [error, *least])
+        )
+        return found if shorter <= own else replace(found, shorter_sds=shorter / found.total)
 
     return widest(tpot, of_tpot), widest(ttft, of_ttft), widest(known.open_ttft_log_error(kind), of_ttft)
 
@@ -303,7 +313,7 @@ def spread_kind(served: ServedModel) -> str:
     kind = "dense"
     if served.architecture.is_moe:
         kind = "dp-experts" if served.args.data_parallel_size > 1 else "experts"
-        kind = "old-experts" if SLOWER_EXPERTS.holds_in(served.args.vllm_version) else kind
+        kind = OLD_EXPERTS if SLOWER_EXPERTS.holds_in(served.args.vllm_version) else kind
     return f"{MEASURED}{kind}" if is_measured(served) else kind
 
 
