@@ -147,9 +147,9 @@ def error_ends(error: "LogError", sequences: float) -> str:
     return f"−{1 - math.exp(-error.log_shorter_at(sequences)):.0%} to +{error.half_width_at(sequences):.0%}"
 
 
-def error_sign(latency: "LatencyModel") -> str:
-    """Before the error of step times: it goes both ways, or steps may be longer by so much and hardly shorter."""
-    return "±" if latency.tpot_log_error.shorter_sds is None else "up to +"
+def error_sign(error: "LogError | None") -> str:
+    """Before it: it goes both ways, or measured means may be longer by so much and hardly shorter."""
+    return "±" if error is None or error.shorter_sds is None else "up to +"
 
 
 def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> str:
