@@ -9,9 +9,10 @@ from headcount.text import words
 from headcount.text.units import seconds
 from kvcache.releases import newer_than_known
 from simulator.engines.engines import SGLANG, VLLM, engine_of
+from simulator.engines.vllm.compilation import NONE
 from simulator.latency.evidence import EVERY_KERNEL
 from simulator.latency.gpu_constants import FEW_RUNS, KERNELS, measured_text
-from simulator.latency.model import breakdown, steps_outside
+from simulator.latency.model import HOST, breakdown, step_without_prefill, steps_outside
 from simulator.study.bottleneck import STREAMED_SOURCE, STREAMED_TOKENS_PER_S
 
 if TYPE_CHECKING:
@@ -315,6 +316,23 @@ def step_times_of_sglang(facts: Facts) -> Found:
 def takes_times_of_vllm(plan: "Deployment") -> bool:
     """Whether a server runs SGLang, and nobody has measured its steps."""
     return engine_of(plan.args) == SGLANG and not (plan.latency.calibrated or plan.latency.is_given)
+
+
+@diagnostic(Severity.WARNING)
+def host_binds(facts: Facts) -> Found:
+    """Without CUDA graphs, decode steps take as long as the host takes to launch them, and the GPU waits."""
+    for plan, step in facts.steps:
+        if plan.args.cudagraph_mode != NONE:
+            continue
+        of_decode, launch_s = breakdown(plan.latency, step_without_prefill(step)), plan.latency.step_times.host_base_s
+        gpu_s = sum(of_decode.values()) - of_decode[HOST]
+        if launch_s > gpu_s:
+            yield (
+                f"decode steps of {plan.architecture.name} wait for the CPU: without CUDA graphs it takes "
+                f"{seconds(launch_s)} to launch one, which the GPU computes in {seconds(gpu_s)}. Leave --enforce-eager "
+                "out; another CPU is --host-speed",
+                "docs/explanation/step-times.md",
+            )
 
 
 @diagnostic(Severity.WARNING)

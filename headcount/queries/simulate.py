@@ -130,16 +130,16 @@ class SimulateResult(Result):
         """A real server's p99 of one of TAILS, as far as this run tells, or all runs."""
         times, error = self.result.times, self._log_error(name)
         if self.p99s:
-            log_error = error.log_half_width_at(self.served.step.sequences)
-            return self._with_other_end(name, "p99", p99_of_runs([each[name] for each in self.p99s], log_error))
+            log_ends = error.log_ends_at(self.served.step.sequences)
+            return self._with_other_end(name, "p99", p99_of_runs([each[name] for each in self.p99s], log_ends))
         by_arrival = getattr(times, name)[np.argsort(times.arrival_s, kind="stable")]
-        found = p99_interval(by_arrival, error.log_half_width_at(self.served.step.sequences))
+        found = p99_interval(by_arrival, error.log_ends_at(self.served.step.sequences))
         return self._with_other_end(name, "p99", found)
 
     def trust(self, name: str) -> str:
         """How well its p99 is known from several runs, and how many more would say it better."""
-        log_error = self._log_error(name).log_half_width_at(self.served.step.sequences)
-        return trust_text(name.removesuffix("_s").upper(), [each[name] for each in self.p99s], log_error)
+        log_ends = self._log_error(name).log_ends_at(self.served.step.sequences)
+        return trust_text(name.removesuffix("_s").upper(), [each[name] for each in self.p99s], log_ends)
 
     def rows(self) -> list[Json]:
         found = self.result.to_json()

@@ -1,5 +1,6 @@
 """Sentences and names that several answers and reports share."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from kvcache.memory.budget import MemoryBudget
     from simulator.cancellations import Cancellations
     from simulator.deployment import Deployment
-    from simulator.latency.model import LatencyModel
+    from simulator.latency.model import LatencyModel, LogError
     from simulator.study.points import Point
     from simulator.study.slo import SLO
     from simulator.study.statistics import Interval
@@ -139,16 +140,28 @@ def longest_name(engine: str) -> str:
     return "context_length" if engine == SGLANG else "max_model_len"
 
 
+def error_ends(error: "LogError", sequences: float) -> str:
+    """How far measured means lie from simulated ones, `±9%`; both ends where they differ, `−6% to +114%`."""
+    if error.shorter_sds is None:
+        return f"±{error.half_width_at(sequences):.0%}"
+    return f"−{1 - math.exp(-error.log_shorter_at(sequences)):.0%} to +{error.half_width_at(sequences):.0%}"
+
+
+def error_sign(error: "LogError | None") -> str:
+    """Before it: it goes both ways, or measured means may be longer by so much and hardly shorter."""
+    return "±" if error is None or error.shorter_sds is None else "up to +"
+
+
 def step_time_error(latency: "LatencyModel", sequences: float | None = None) -> str:
     """How far the step times may be off with so many sequences running."""
     if latency.is_given:
         return "every step takes the time that you gave; the scheduler's decisions are simulated"
     errors = latency.tpot_log_error, latency.ttft_log_error_of(in_step=False), latency.ttft_log_error
-    tpot, ttft, equal = (error.half_width if sequences is None else error.half_width_at(sequences) for error in errors)
-    also = f"; ±{equal:.0%} for equal clients that start together" if equal != ttft else ""
+    tpot, ttft, equal = (error_ends(error, ERROR_SEQUENCES if sequences is None else sequences) for error in errors)
+    also = f"; {equal} for equal clients that start together" if equal != ttft else ""
     is_judged = latency.open_ttft_log_error is not None and not latency.open_ttft_log_error.groups
     also = f", by judgement{also}" if is_judged and latency.is_measured else also
-    within = f"90 % of measured means lie within ±{tpot:.0%} (TPOT) and ±{ttft:.0%} (TTFT{also}) of the simulated ones"
+    within = f"90 % of measured means lie within {tpot} (TPOT) and {ttft} (TTFT{also}) of the simulated ones"
     within += f", with {ERROR_SEQUENCES} sequences running" if sequences is None else ""
     if not latency.is_measured:
         return f"no runs of this deployment were measured; estimated: {within}"

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypeAlias, get_type_hints
 
 from files.arguments import check_argument
 from files.errors import HeadcountError
+from simulator.engines.interconnect import PCIeLink, read_link
 from simulator.engines.values import (
     LARGEST,
     MAX_SECONDS,
@@ -121,7 +122,23 @@ class SimulatedArgs:
         is_engine_s=False,
     )
 
+    interconnect: str | None = argument(
+        Text("LINK"),
+        "PCIe between the GPUs of a server: pcie4x16, pcie4x8-p2p (cards read each other's memory), pcie3x4-host "
+        "(through CPU memory).",
+        decides=STEP_TIME,
+        default_text="of the GPU",
+        is_engine_s=False,
+    )
+
+    @property
+    def pcie_link(self) -> PCIeLink | None:
+        """None: as usual for the GPU."""
+        return None if self.interconnect is None else read_link(self.interconnect)
+
     def __post_init__(self) -> None:
+        if self.interconnect is not None:
+            read_link(self.interconnect)
         if not SLOWEST_HOST <= self.host_speed <= FASTEST_HOST:
             raise HeadcountError(
                 f"host_speed is {self.host_speed:g}; it must be from {SLOWEST_HOST:g} to {FASTEST_HOST:g}, where 1 is "

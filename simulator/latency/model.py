@@ -52,7 +52,8 @@ class LogError:
     `deployment` is common to all loads of one deployment, `residual` is each load's own. `half_width_sds` is half a
     90 % interval in standard deviations: more than a normal distribution's where errors have heavy tails. All are for
     ERROR_SEQUENCES running at once; errors grow with the number's power `growth`. `groups` of model, GPU and release
-    were left out to find it, 0 where it is by judgement.
+    were left out to find it, 0 where it is by judgement. `shorter_sds` is what the interval's lower end has instead of
+    `half_width_sds`, where measured means lie above the simulated ones, and hardly any below; None: as the upper end.
     """
 
     deployment: float
@@ -60,6 +61,7 @@ class LogError:
     half_width_sds: float = 1.645
     growth: float = 0.0
     groups: int = 0
+    shorter_sds: float | None = None
 
     @property
     def total(self) -> float:
@@ -70,6 +72,11 @@ class LogError:
         """By what share a measured mean may lie above the simulated one, nine times in ten within the interval."""
         return self.half_width_at(ERROR_SEQUENCES)
 
+    @property
+    def shorter(self) -> float:
+        """By what share a simulated mean may lie above the measured one: the other end."""
+        return self.shorter_at(ERROR_SEQUENCES)
+
     def half_width_at(self, sequences: float) -> float:
         """The same, with so many sequences running at once on average."""
         return math.expm1(self.log_half_width_at(sequences))
@@ -78,12 +85,24 @@ class LogError:
         """Half of the 90 % interval of the natural logarithm."""
         return self.half_width_sds * self.total * float(error_scale(sequences, self.growth))
 
+    def shorter_at(self, sequences: float) -> float:
+        """By what share a simulated mean may lie above the measured one, nine times in ten within the interval."""
+        return math.expm1(self.log_shorter_at(sequences))
+
+    def log_shorter_at(self, sequences: float) -> float:
+        """From the natural logarithm of the simulated mean to the lower end of the 90 % interval."""
+        sds = self.half_width_sds if self.shorter_sds is None else self.shorter_sds
+        return sds * self.total * float(error_scale(sequences, self.growth))
+
+    def log_ends_at(self, sequences: float) -> tuple[float, float]:
+        """How far the lower and the upper end of the logarithm's 90 % interval lie from the simulated one."""
+        return self.log_shorter_at(sequences), self.log_half_width_at(sequences)
+
     def interval(self, mean_s: float | None, sequences: float) -> tuple[float, float] | None:
         """Where a measured mean lies nine times in ten; None without a simulated one."""
         if mean_s is None or not math.isfinite(mean_s):
             return None
-        factor = 1 + self.half_width_at(sequences)
-        return mean_s / factor, mean_s * factor
+        return mean_s / (1 + self.shorter_at(sequences)), mean_s * (1 + self.half_width_at(sequences))
 
 
 def error_scale(sequences: float | FloatArray, growth: float) -> FloatArray:
@@ -126,20 +145,23 @@ class LatencyModel:
     )  # see `steps_outside`
     sampler: Callable[[np.random.Generator], "LatencyModel"] | None = None
 
-    def step_error_at(self, sequences: float) -> float:
-        """By what share steps may be longer, or their inverse shorter, with so many sequences: half a 90 % interval."""
-        return 0.0 if self.is_given else self.tpot_log_error.half_width_at(sequences)
+    def step_error_at(self, sequences: float, *, shorter: bool = False) -> float:
+        """By what share steps may be longer, or their inverse `shorter`, with so many sequences: of a 90 % interval."""
+        error = self.tpot_log_error
+        return 0.0 if self.is_given else error.shorter_at(sequences) if shorter else error.half_width_at(sequences)
 
     def ttft_log_error_of(self, *, in_step: bool) -> LogError:
         """Of closed loops of equal clients, else of users."""
         return self.ttft_log_error if in_step or self.open_ttft_log_error is None else self.open_ttft_log_error
 
-    def ttft_error_at(self, sequences: float) -> float:
+    def ttft_error_at(self, sequences: float, *, shorter: bool = False) -> float:
         """The same of users' TTFT beside the error of the steps, which it shares: front ends, short queues."""
         if self.is_given:
             return 0.0
         errors = self.tpot_log_error, self.ttft_log_error_of(in_step=False)
-        steps, whole = (error.log_half_width_at(sequences) for error in errors)
+        steps, whole = (
+            error.log_shorter_at(sequences) if shorter else error.log_half_width_at(sequences) for error in errors
+        )
         return math.expm1(math.sqrt(max(whole**2 - steps**2, 0.0)))
 
     def draw(self, rng: np.random.Generator) -> "LatencyModel":

@@ -126,9 +126,7 @@ def profile_text(profile: LatencyProfile) -> str:
     parts += ["]", "", "[log_error] # of a mean latency, standard deviations"]
     for metric in ("tpot", "ttft"):
         error: LogError = getattr(profile, f"{metric}_log_error")
-        known = {
-            name: value for name, value in vars(error).items() if name != "groups"
-        }  # a profile's is of its own runs
+        known = {name: getattr(error, name) for name in _LogError.__struct_fields__}  # no groups: of its own runs
         parts.append(f"{metric} = {{ {', '.join(f'{name} = {value!r}' for name, value in known.items())} }}")
     parts += [
         "",

@@ -300,12 +300,15 @@ def all_reduce_s(
 
 def link_of(rank: Rank) -> tuple[float, float, float]:
     """Of a sum: seconds to start, bytes per second of one link, power of a ring's messages by which ranks add to it."""
-    constants, link, peers = rank.constants, rank.gpu.interconnect, peers_over_pcie(rank.args.environment)
+    constants, link, told = rank.constants, rank.gpu.interconnect, rank.args.pcie_link
+    peers = peers_over_pcie(rank.args.environment) if told is None or told.has_peers is None else told.has_peers
     speed = rank.gpu.interconnect_bytes_per_s
+    through_host = min(_HOST_BYTES_PER_S, _PEERS_SHARE * speed)
     if link == PCIE and peers is not None:
-        host = _HOST_START_S, min(_HOST_BYTES_PER_S, speed), _HOST_EXPONENT
+        host = _HOST_START_S, through_host, _HOST_EXPONENT
         return (_PEERS_START_S, _PEERS_SHARE * speed, _PEERS_EXPONENT) if peers else host
     reached = constants.all_reduce_link_share[link] * speed
+    reached = reached if told is None else max(reached, through_host)  # fewer lanes slow host memory only at the end
     return constants.all_reduce_start_s[link], reached, constants.all_reduce_rank_exponent[link]
 
 

@@ -148,8 +148,25 @@ class _Changes:
         """
         return HITS_POWER * (self.found.point.mean("prefix_hit_rate") if self.found.point else 0.0) - 1
 
-    def step_error(self, plan: Deployment) -> float:
-        return plan.latency.step_error_at(self.sequences)
+    def step_error(self, plan: Deployment, *, shorter: bool = False) -> float:
+        return plan.latency.step_error_at(self.sequences, shorter=shorter)
+
+    @property
+    def step_errors(self) -> tuple[float, float]:
+        """By what share steps may be longer, and their inverse shorter: of the pool that may be off most."""
+        longer, shorter = (
+            max(self.step_error(plan, shorter=is_shorter) for plan in self.plans) for is_shorter in (False, True)
+        )
+        return longer, shorter
+
+    @property
+    def ttft_errors(self) -> tuple[float, float]:
+        """The same of TTFT beside steps."""
+        longer, shorter = (
+            max(plan.latency.ttft_error_at(self.sequences, shorter=is_shorter) for plan in self.plans)
+            for is_shorter in (False, True)
+        )
+        return longer, shorter
 
     def users_near(self, slo: SLO, scale: float = 1.0) -> Located:
         """About so many times the users under another SLO, from what was simulated already."""
@@ -159,15 +176,18 @@ class _Changes:
         """Users of the fleet if each step takes as much longer as it may, then as much shorter.
 
         That is nearly a change of scale: so many times the users meet limits that are so many times shorter. What this
-        is off by is simulated for longer steps, and taken to be as much, the other way, for shorter ones.
+        is off by is simulated for longer steps, and taken to be as much, the other way, for shorter ones (by a power,
+        where these may be off by less).
         """
-        factor, slo = 1 + max(map(self.step_error, self.plans)), self.evaluator.slo
+        (longest, shortest), slo = self.step_errors, self.evaluator.slo
 
         def longer(plan: Deployment) -> Deployment:
             return plan.with_step_times(1 + self.step_error(plan))
 
-        slower = self.users_on(longer, *scaled_limits(slo, factor))
-        by_scale, faster = (self.users_near(*scaled_limits(slo, factor**sign)) for sign in (1, -1))
+        slower = self.users_on(longer, *scaled_limits(slo, 1 + longest))
+        by_scale, faster = (
+            self.users_near(*scaled_limits(slo, factor)) for factor in (1 + longest, (1 + shortest) ** -1)
+        )
         return slower, _powers((faster, 1.0), (by_scale, 1.0), (slower, -1.0)) if slower.size else faster
 
     def users_on(self, change: Callable[[Deployment], Deployment], partner: SLO, scale: float = 1.0) -> Located:
@@ -204,18 +224,17 @@ class _Changes:
 def _within_step_times(changes: _Changes) -> Json:
     if all(plan.latency.is_given for plan in changes.plans):
         return {}
-    largest = max(map(changes.step_error, changes.plans))
     slower, faster = changes.users_with_steps()
-    return changes.between(SLOWER, slower, FASTER, faster, step_time_error=largest)
+    return changes.between(SLOWER, slower, FASTER, faster, step_time_error=changes.step_errors[0])
 
 
 def _within_ttft(changes: _Changes) -> Json:
     """TTFTs that are so many times as long meet a limit that is so many times shorter."""
     slo, point = changes.evaluator.slo, changes.found.point
-    error = max(plan.latency.ttft_error_at(changes.sequences) for plan in changes.plans)
+    error, shorter_by = changes.ttft_errors
     if slo.ttft_s is None or not error or point is None:
         return {}
-    longer, shorter = ttft_limits(slo, error)
+    longer, shorter = ttft_limits(slo, error, shorter_by)
     if float(np.mean(point.ttft_over(longer) > 1)) < TTFT_MATTERS * (1 - slo.attainment):
         return {}
     return changes.between(LATER, changes.users_under(longer), SOONER, changes.users_near(shorter), ttft_error=error)
@@ -227,9 +246,12 @@ def scaled_limits(slo: SLO, factor: float, power: float = GUESSED_POWER) -> tupl
     return replace(slo.with_ttft(1 / factor), tpot_s=tpot_s), factor**power
 
 
-def ttft_limits(slo: SLO, error: float) -> tuple[SLO, SLO]:
-    """What to ask of simulated TTFTs where real ones are longer by this share, then where they are as much shorter."""
-    return slo.with_ttft(1 / (1 + error)), slo.with_ttft(1 + error)
+def ttft_limits(slo: SLO, error: float, shorter: float | None = None) -> tuple[SLO, SLO]:
+    """What to ask of simulated TTFTs where real ones are longer by this share, then where theirs are `shorter` by one.
+
+    None: by as much.
+    """
+    return slo.with_ttft(1 / (1 + error)), slo.with_ttft(1 + (error if shorter is None else shorter))
 
 
 def safe_share(
@@ -263,14 +285,15 @@ def located_within_errors(
     within: Json = {}
     slo = slo or evaluator.slo
     if not all(plan.latency.is_given for plan in plans):
-        error = max(map(changes.step_error, plans))
+        longest, shortest = changes.step_errors
         slower, faster = (
-            changes.users_near(*scaled_limits(slo, (1 + error) ** sign, changes.power)) for sign in (1, -1)
+            changes.users_near(*scaled_limits(slo, factor, changes.power))
+            for factor in (1 + longest, (1 + shortest) ** -1)
         )
-        within |= changes.between(SLOWER, slower, FASTER, faster, step_time_error=error)
-    error = max(plan.latency.ttft_error_at(changes.sequences) for plan in plans)
+        within |= changes.between(SLOWER, slower, FASTER, faster, step_time_error=longest)
+    error, shorter = changes.ttft_errors
     if slo.ttft_s is not None and error:
-        later, sooner = (changes.users_near(limits) for limits in ttft_limits(slo, error))
+        later, sooner = (changes.users_near(limits) for limits in ttft_limits(slo, error, shorter))
         within |= changes.between(LATER, later, SOONER, sooner, ttft_error=error)
     if _pool_matters(plans):
         served = estimated_size(plans, counts, evaluator.load, slo)

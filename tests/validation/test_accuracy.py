@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headcount.text.words import step_time_error
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.latency.forms import latency_model
 from simulator.latency.gpu_constants import constants_for
-from simulator.latency.model import served_model
+from simulator.latency.model import ERROR_SEQUENCES, served_model
 from tests.validation.data import DATA, needs_data
 from validation.accuracy import intervals, page
 from validation.accuracy.closed_loops import compare, errors_of
@@ -89,7 +90,7 @@ def test_a_promise_holds_where_the_interval_is_wider_than_the_error(width: float
         Setting(**known, **sizes, concurrency=load, tpot_s=0.003 * load**0.5)  # type: ignore[arg-type]
         for load in (4, 16, 64)
     ]
-    found = knees(curve, np.full(3, -np.log(0.9)), np.full(3, np.log(width)))
+    found = knees(curve, np.full(3, -np.log(0.9)), np.full((3, 2), np.log(width)))
     assert found["bias"] == pytest.approx(100 * (0.9**-2 - 1))
     assert (found["optimistic"], found["low_over"], found["low_optimistic"]) == (100.0, over, 0.0)
 
@@ -144,6 +145,38 @@ def test_a_spread_holds_nine_in_ten_of_the_errors_it_was_fitted_to(seed: int, ta
     assert 0.9 <= inside <= 0.93
 
 
+@given(st.integers(0, 2**32))
+def test_where_errors_go_one_way_the_other_end_is_near_and_nine_in_ten_are_held(seed: int) -> None:
+    """Mixtures before vLLM 0.15: steps of one model are far longer than simulated, none is much shorter."""
+    rng = np.random.default_rng(seed)
+    errors = np.concatenate([rng.uniform(0.2, 0.8, 40), rng.uniform(-0.06, 0.06, 12)])
+    spread = intervals.fit_spread(errors, [0] * 40 + [1] * 12, np.full(52, float(ERROR_SEQUENCES)))
+    below, above = spread.log_ends_at(ERROR_SEQUENCES)
+    assert below <= 0.06 + 1e-3 and above >= 0.6
+    assert 0.9 <= np.mean((-below <= errors) & (errors <= above)) <= 0.95
+    low_s, high_s = spread.interval(1.0, ERROR_SEQUENCES) or (0.0, 0.0)
+    assert (np.log(low_s), np.log(high_s)) == pytest.approx((-below, above))
+
+
+def test_steps_of_old_mixtures_may_be_far_longer_and_hardly_shorter() -> None:
+    found = latency_model(
+        served_model(architecture=load_model("qwen3-30b-a3b"), gpu=find_gpu("h200-sxm"), vllm_version="0.12.0")
+    )
+    assert found.step_error_at(16.0) > 1.0
+    assert 0.0 < found.step_error_at(16.0, shorter=True) < 0.15
+    assert 0.0 < found.ttft_error_at(16.0, shorter=True) < found.ttft_error_at(16.0)
+    assert step_time_error(found).count("−") == 2
+
+
+def test_old_mixtures_err_as_much_on_gpus_without_runs() -> None:
+    """On A100 they are simulated too fast as well, by published throughputs."""
+    shared = {"architecture": load_model("qwen3-30b-a3b"), "gpu": find_gpu("a100-80gb")}
+    old, new = (latency_model(served_model(**shared, vllm_version=release)) for release in ("0.11.0", "0.32.0"))
+    assert old.step_error_at(16.0) > 1.0
+    assert new.step_error_at(16.0) < 0.45
+    assert old.step_error_at(16.0, shorter=True) == pytest.approx(new.step_error_at(16.0, shorter=True))
+
+
 @pytest.mark.slow
 @needs_data
 def test_a_sample_of_settings_is_within_the_bars_and_within_the_intervals() -> None:
@@ -154,7 +187,7 @@ def test_a_sample_of_settings_is_within_the_bars_and_within_the_intervals() -> N
     assert rows["tpot_error_percent"].abs().median() <= 8 * SLACK
     assert rows["ttft_error_percent"].abs().median() <= 15 * SLACK
     errors = -np.log1p(rows[["ttft_error_percent", "tpot_error_percent"]].to_numpy() / 100)
-    found = intervals.coverage(sample, errors, intervals.shipped_widths(sample))["all"]
+    found = intervals.coverage(sample, errors, intervals.shipped_ends(sample))["all"]
     assert found["tpot_covered"] >= 80
     assert found["ttft_covered"] >= 80
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simulator.latency.step_time import FloatArray
-from validation.accuracy.intervals import coverage, shipped_widths
+from validation.accuracy.intervals import coverage, shipped_ends
 from validation.accuracy.slo_crossings import knees
 from validation.measured.closed_loops import simulate
 from validation.measured.settings import RUNS_FILE, Setting, read_settings
@@ -98,7 +98,7 @@ def closed_loops(data: Path) -> dict[str, Any]:
         "cpu_s": cpu_s,
         "shipped": errors_of(shipped),
         "prior": errors_of(prior),
-        "knees": knees(settings, error_rows(shipped)[:, 1], shipped_widths(settings)[:, 1]),
+        "knees": knees(settings, error_rows(shipped)[:, 1], shipped_ends(settings)[:, 1]),
         "prior_knees": knees(settings, error_rows(prior)[:, 1]),
         "kinds": kinds_of_errors(shipped),
         "groups": errors_by(shipped, ["model", "gpu", "precision", "version"]),
@@ -109,4 +109,4 @@ def shipped_intervals(data: Path) -> dict[str, Any]:
     """How often the interval that an answer states holds what was measured."""
     settings, _ = read_settings(data)
     rows, _ = compare(settings)
-    return coverage(settings, error_rows(rows), shipped_widths(settings))
+    return coverage(settings, error_rows(rows), shipped_ends(settings))

@@ -15,7 +15,7 @@ from simulator.latency.covariance import Term, multiplied
 from simulator.latency.gpu_constants import MEASURED, OPEN_TTFT, Constants, constants_for
 from simulator.latency.step_time import FloatArray
 from validation.accuracy.closed_loops import errors_by, errors_of
-from validation.accuracy.intervals import Spread, coverage, open_coverage, open_spreads, spreads, widths_of
+from validation.accuracy.intervals import Spread, coverage, ends_of, open_coverage, open_spreads, spreads
 from validation.accuracy.open_runs import errors_of_runs
 from validation.accuracy.scoreboard import scoreboard
 from validation.accuracy.slo_crossings import knees, knees_by_kind
@@ -105,7 +105,7 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
     """Errors, intervals and largest loads of constants that were fitted without the run, its release, or its model."""
     found = hold_out(data, workers)
     kept, of_users = [*shipped_spreads(found)], open_spreads(found.at_a_rate, found.rate_releases)
-    known = widths_of(found.settings, kept, measured=False)
+    known = ends_of(found.settings, kept, measured=False)
     told = [row for row, setting in enumerate(found.settings) if not is_of_dynamo(setting)]  # by their TTFT
     return {
         "releases": errors_of(found.table(found.releases)),
@@ -123,7 +123,7 @@ def held_out(data: Path, workers: int) -> dict[str, Any]:
         "intervals": coverage(found.settings, found.releases, known),
         "intervals_of_other_models": coverage(found.settings, found.releases),
         "intervals_of_other_runs": coverage(
-            found.settings, found.other_runs, widths_of(found.settings, kept, measured=True)
+            found.settings, found.other_runs, ends_of(found.settings, kept, measured=True)
         ),
         "knees": knees(found.settings, found.releases[:, 1], known[:, 1]),
         "ttft_knees": knees(

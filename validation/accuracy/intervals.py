@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrate.check.replay import replay
 from calibrate.measured_run import MeasuredRun
@@ -25,6 +26,7 @@ LOG_ERROR_HEAD = (
     "[log_error] # of models, GPUs, releases left out (validation/accuracy --write-spreads); dense ones first"
 )
 FEWEST_SETTINGS = 15  # of a kind, for a spread of its own
+ONE_SIDED = 0.5  # of the upper end: from here on, the lower end is one of its own
 FEWEST_GROUPS = 3  # of model, GPU and release, for one of loads at random
 
 
@@ -40,6 +42,8 @@ class Spread:
 def fit_spread(errors: FloatArray, deployments: Sequence[Any], sequences: FloatArray) -> LogError:
     """Both standard deviations, how they grow with the running sequences, how many of them hold nine in ten errors.
 
+    The upper end is as far as the tenth that is off most begins. Where that is nearly all above, so is the lower end.
+
     Deployments are tuples that begin with model, GPU and release. The quantile is corrected for the number of errors
     (split conformal prediction), so that heavy tails count.
     """
@@ -54,14 +58,23 @@ def fit_spread(errors: FloatArray, deployments: Sequence[Any], sequences: FloatA
     deployment, residual = round(deployment, 3), round(residual, 3)
     ordered = np.sort(np.abs(errors)) / np.hypot(deployment, residual)
     rank = min(len(ordered), int(np.ceil(LEVEL * (len(ordered) + 1))))
-    half_width_sds = float(np.ceil(1e5 * ordered[rank - 1])) / 1e5  # this error is held, not the next
+    half_width_sds = _held(ordered[rank - 1])
+    signed = np.sort(errors) / np.hypot(deployment, residual)
+    below = len(signed) - rank - int((signed > half_width_sds).sum())  # those that the lower end may leave out
+    shorter_sds = _held(max(-signed[below], 0.0))
     return LogError(
         deployment=deployment,
         residual=residual,
         half_width_sds=half_width_sds,
         growth=growth,
         groups=len({repr(name[:3] if isinstance(name, tuple) else name) for name in deployments}),
+        shorter_sds=shorter_sds if shorter_sds < ONE_SIDED * half_width_sds else None,
     )
+
+
+def _held(sds: float) -> float:
+    """So many standard deviations, rounded up: this error is held, not the next."""
+    return float(np.ceil(1e5 * sds)) / 1e5
 
 
 def _growth(errors: FloatArray, sequences: FloatArray) -> float:
@@ -148,10 +161,10 @@ def open_coverage(cases: Sequence[Case], errors: FloatArray, known: Mapping[str,
 def coverage(settings: Sequence[Setting], errors: FloatArray, known: FloatArray | None = None) -> dict[str, Any]:
     """Share of settings within their interval, with its half-width, where the spread knows no run of the model.
 
-    `known`: half-widths of the logarithms instead, [settings, (TTFT, TPOT)].
+    `known`: ends of the logarithms' intervals instead, [settings, (TTFT, TPOT), (below, above)].
     """
-    widths = known if known is not None else _widths_without_own_model(settings, errors)
-    inside, kinds = np.abs(errors) <= widths, kinds_of(settings)
+    ends = known if known is not None else _ends_without_own_model(settings, errors)
+    inside, kinds = are_inside(errors, ends), kinds_of(settings)
     found: dict[str, Any] = {}
     for kind in ("all", *sorted(set(kinds.tolist()))):
         rows = np.full(len(kinds), True) if kind == "all" else kinds == kind
@@ -159,16 +172,22 @@ def coverage(settings: Sequence[Setting], errors: FloatArray, known: FloatArray 
         for place, name in enumerate(("ttft", "tpot")):
             found[kind] |= {
                 f"{name}_covered": 100 * float(inside[rows, place].mean()),
-                f"{name}_half_width": 100 * float(np.expm1(np.median(widths[rows, place]))),
+                f"{name}_shorter": -100 * float(np.expm1(-np.median(ends[rows, place, 0]))),
+                f"{name}_half_width": 100 * float(np.expm1(np.median(ends[rows, place, 1]))),
             }
     return found
 
 
-def _widths_without_own_model(settings: Sequence[Setting], errors: FloatArray) -> FloatArray:
-    """Half-widths from other models of the kind; from all others where the kind has no other model."""
+def are_inside(errors: FloatArray, ends: FloatArray) -> NDArray[np.bool_]:
+    """Which logarithms of measured over simulated are within their interval, whose ends are [..., (below, above)]."""
+    return np.asarray((-ends[..., 0] <= errors) & (errors <= ends[..., 1]))
+
+
+def _ends_without_own_model(settings: Sequence[Setting], errors: FloatArray) -> FloatArray:
+    """Ends from other models of the kind; from all others where the kind has no other model."""
     models, kinds = np.array([setting.model for setting in settings]), kinds_of(settings)
     sequences = sequences_of(settings)
-    widths = np.zeros_like(errors)
+    ends = np.zeros((*errors.shape, 2))
     for model in np.unique(models):
         for kind in np.unique(kinds[models == model]):
             rows = (models == model) & (kinds == kind)
@@ -177,27 +196,27 @@ def _widths_without_own_model(settings: Sequence[Setting], errors: FloatArray) -
             own = [settings[row].group for row in chosen]
             for place in range(2):
                 error = fit_spread(errors[chosen, place], own, sequences[chosen])
-                widths[rows, place] = [error.log_half_width_at(number) for number in sequences[rows]]
-    return widths
+                ends[rows, place] = [error.log_ends_at(number) for number in sequences[rows]]
+    return ends
 
 
-def shipped_widths(settings: Sequence[Setting]) -> FloatArray:
-    """Half-widths of the logarithms that the shipped constants state, [settings, (TTFT, TPOT)]."""
+def shipped_ends(settings: Sequence[Setting]) -> FloatArray:
+    """Ends of the logarithms' intervals by the shipped constants, [settings, (TTFT, TPOT), (below, above)]."""
     kinds = {setting.group: kind_of(setting) for setting in settings}
     found = []
     for setting, sequences in zip(settings, sequences_of(settings).tolist(), strict=True):
         tpot, ttft = constants_for(find_gpu(setting.gpu)).log_errors(kinds[setting.group])
-        found.append([error.log_half_width_at(sequences) for error in (ttft, tpot)])
+        found.append([error.log_ends_at(sequences) for error in (ttft, tpot)])
     return np.array(found)
 
 
-def widths_of(settings: Sequence[Setting], fitted: Sequence[Spread], *, measured: bool) -> FloatArray:
+def ends_of(settings: Sequence[Setting], fitted: Sequence[Spread], *, measured: bool) -> FloatArray:
     """The same by these spreads, were the deployments measured, or not."""
     by_kind = {spread.kind: spread for spread in fitted}
     found = []
     for kind, sequences in zip(kinds_of(settings).tolist(), sequences_of(settings).tolist(), strict=True):
         spread = by_kind[MEASURED + kind if measured else kind]
-        found.append([error.log_half_width_at(sequences) for error in (spread.ttft, spread.tpot)])
+        found.append([error.log_ends_at(sequences) for error in (spread.ttft, spread.tpot)])
     return np.array(found)
 
 
@@ -209,7 +228,8 @@ def write_spreads(fitted: Mapping[str, Any], path: Path = FOLDER / "hopper.toml"
         for metric in ("tpot", "ttft", OPEN_TTFT):
             if metric not in fitted[kind]:
                 continue
-            values = ", ".join(f"{name} = {value:g}" for name, value in fitted[kind][metric].items())
+            known = {name: value for name, value in fitted[kind][metric].items() if value is not None}
+            values = ", ".join(f"{name} = {value:g}" for name, value in known.items())
             lines.append(f"{metric} = {{ {values} }}")
     text = path.read_text(encoding="utf-8")
     begin, end = text.index("[log_error]"), text.index("[measurements]")

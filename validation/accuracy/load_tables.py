@@ -1,6 +1,6 @@
 """Tables of errors by group, and by kind of load."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.markdown import table
@@ -65,11 +65,18 @@ def _percentile(name: str) -> str:
 def lone_prompts(results: Results) -> str:
     """Errors of single requests by the length of their prompt."""
     lines = [
-        (row["kind"], f"{row['prompt']:,}", f"{row['output']}", signed(row["ttft"]),
-         "–" if row["tpot"] is None else signed(row["tpot"]))
+        (row["kind"], f"{row['prompt']:,}", f"{row['output']}", _repeats(row["ttft_s"]), signed(row["ttft"]),
+         signed(row["tpot"]))
         for row in results["lone-prompts"]["rows"]
     ]  # fmt: skip
-    return table(("Llama-3.1-8B", "prompt tokens", "output tokens", "TTFT", "TPOT"), lines)
+    heads = ("Llama-3.1-8B", "prompt tokens", "output tokens", "TTFT, measured", "error of the median", "TPOT")
+    return table(heads, lines)
+
+
+def _repeats(found_s: Sequence[float]) -> str:
+    """From the shortest to the longest."""
+    low, high = (f"{1e3 * seconds:.0f}" for seconds in found_s)
+    return f"{low} ms" if low == high else f"{low} to {high} ms"
 
 
 def public_reports(results: Results) -> str:
@@ -80,6 +87,16 @@ def public_reports(results: Results) -> str:
         for row in results["public-reports"]["rows"]
     ]  # fmt: skip
     return table(("GPU", "server", "figures", "TPOT", "TTFT", "tokens/s", "means within 90 %"), lines)
+
+
+def loads_of_reports(results: Results) -> str:
+    """The same points by kind of load."""
+    lines = [
+        (row["load"], f"{row['n']}", *(_median(row, name) for name in ("tpot", "ttft", "throughput")),
+         f"{row['inside']} of {row['judged']}" if row["judged"] else "–")
+        for row in results["public-reports"]["loads"]
+    ]  # fmt: skip
+    return table(("load", "figures", "TPOT", "TTFT", "tokens/s", "means within 90 %"), lines)
 
 
 def _median(row: Mapping[str, Any], name: str) -> str:

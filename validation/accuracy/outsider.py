@@ -16,7 +16,7 @@ from headcount.queries.serving import serve
 from kvcache.errors import DoesNotFitError
 from simulator.deployment import resolve
 from validation.accuracy.closed_loops import compare, error_rows, errors_of, kinds_of_errors
-from validation.accuracy.intervals import coverage, shipped_widths
+from validation.accuracy.intervals import coverage, shipped_ends
 from validation.measured.closed_loops import simulate, tool_of
 from validation.measured.launches import BLACKWELL, LENGTH_SPREAD, launch_of
 from validation.measured.settings import Setting, read_settings
@@ -92,6 +92,6 @@ def outsider(data: Path) -> dict[str, Any]:
         "all": errors_of(rows),
         "failed": failed,
         "kinds": kinds_of_errors(rows),
-        "intervals": coverage(settings, error_rows(rows), shipped_widths(settings)),
+        "intervals": coverage(settings, error_rows(rows), shipped_ends(settings)),
         "changes": {name: errors_of(found) for name, found in changes.items()},
     }

@@ -12,6 +12,7 @@ from validation.markdown import DOCS, table
 
 Results = Mapping[str, Any]
 MEASURED = DOCS / "measurements"
+EVEN = 0.05  # ends of an interval are alike where they differ by less, as shares
 PAGES = (
     DOCS.parent / "README.md",
     *(MEASURED / f"{name}.md" for name in ("step-times", "requests", "intervals", "memory", "other-tools")),
@@ -190,7 +191,9 @@ def _intervals(results: Results) -> str:
 
 
 def _interval(row: Mapping[str, Any], metric: str) -> str:
-    return f"{row[f'{metric}_covered']:.0f} %, ±{row[f'{metric}_half_width']:.0f} %"
+    covered, shorter, longer = (row[f"{metric}_{name}"] for name in ("covered", "shorter", "half_width"))
+    is_even = abs((1 - shorter / 100) * (1 + longer / 100) - 1) < EVEN
+    return f"{covered:.0f} %, ±{longer:.0f} %" if is_even else f"{covered:.0f} %, −{shorter:.0f} to +{longer:.0f} %"
 
 
 def _open_runs(part: str) -> Callable[[Results], str]:
@@ -356,6 +359,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "chat": load_tables.chat,
     "lone-prompts": load_tables.lone_prompts,
     "public-reports": load_tables.public_reports,
+    "loads-of-reports": load_tables.loads_of_reports,
     "knees": _knees,
     "outsider": _outsider,
     "intervals": _intervals,

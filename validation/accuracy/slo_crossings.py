@@ -19,12 +19,13 @@ OPTIMISTIC = 20.0  # % above what was measured
 
 
 def knees(
-    settings: Sequence[Setting], log_errors: FloatArray, widths: FloatArray | None = None, *, name: str = "tpot_s"
+    settings: Sequence[Setting], log_errors: FloatArray, ends: FloatArray | None = None, *, name: str = "tpot_s"
 ) -> dict[str, Any]:
     """Errors in % of the largest concurrencies, at every limit of this mean latency that a measured curve crosses.
 
-    `log_errors`: logarithms of measured over simulated; `widths`: half-widths of their intervals, whose lower end of
-    the concurrency is what an answer calls safe (`low_…`). A curve is of one deployment at one input and output length.
+    `log_errors`: logarithms of measured over simulated; `ends`: of their intervals [settings, (below, above)], whose
+    lower end of the concurrency is what an answer calls safe (`low_…`). A curve is of one deployment at one input and
+    output length.
     Where none crosses a limit, only `n`, 0.
     """
     curves: dict[Any, list[int]] = defaultdict(list)
@@ -36,11 +37,11 @@ def knees(
         loads = [settings[place].concurrency for place in places]
         measured = np.array([getattr(settings[place], name) for place in places])
         simulated = measured * np.exp(-log_errors[places])
-        factors = np.exp(widths[places]) if widths is not None else np.ones(len(places))
+        shorter, longer = np.exp(ends[places]).T if ends is not None else np.ones((2, len(places)))
         for limit in LIMITS_S[name]:
             if len(loads) > 1 and measured.min() < limit < measured.max():
                 real = load_at(loads, measured, limit)
-                low, found, high = (load_at(loads, simulated * by, limit) for by in (factors, 1.0, 1 / factors))
+                low, found, high = (load_at(loads, simulated * by, limit) for by in (longer, 1.0, 1 / shorter))
                 assert real is not None
                 # What lies farther than a curve is followed is off by no less than that.
                 errors.append(np.nan if found is None else 100 * (found / real - 1))
@@ -57,18 +58,18 @@ def knees(
         "mean": float(np.mean(np.abs(known))),
         "bias": float(np.median(known)),
         "optimistic": 100 * float(np.mean(known > OPTIMISTIC)),
-        "covered": 100 * float(np.mean(inside)) if widths is not None else None,
-        "low_bias": float(np.median(promised)) if widths is not None else None,
-        "low_over": 100 * float(np.mean(promised > 0)) if widths is not None else None,
-        "low_optimistic": 100 * float(np.mean(promised > OPTIMISTIC)) if widths is not None else None,
+        "covered": 100 * float(np.mean(inside)) if ends is not None else None,
+        "low_bias": float(np.median(promised)) if ends is not None else None,
+        "low_over": 100 * float(np.mean(promised > 0)) if ends is not None else None,
+        "low_optimistic": 100 * float(np.mean(promised > OPTIMISTIC)) if ends is not None else None,
     }
 
 
-def knees_by_kind(settings: Sequence[Setting], tpot_errors: FloatArray, widths: FloatArray) -> dict[str, Any]:
+def knees_by_kind(settings: Sequence[Setting], tpot_errors: FloatArray, ends: FloatArray) -> dict[str, Any]:
     """The same for each kind of deployment by which intervals go."""
     kinds = kinds_of(settings)
     found = {}
     for kind in sorted(set(kinds.tolist())):
         rows = np.flatnonzero(kinds == kind)
-        found[kind] = knees([settings[row] for row in rows], tpot_errors[rows], widths[rows])
+        found[kind] = knees([settings[row] for row in rows], tpot_errors[rows], ends[rows])
     return found

@@ -23,7 +23,7 @@ def percentiles_json(times_s: NDArray[np.float64]) -> list[float] | None:
     return [rounded(value) for value in np.percentile(known, PERCENTILES)] if len(known) else None
 
 
-def p99_interval(times_s: NDArray[np.float64], log_error: float) -> tuple[float, float] | None:
+def p99_interval(times_s: NDArray[np.float64], log_ends: tuple[float, float]) -> tuple[float, float] | None:
     """A real server's p99, from the noise within one run, in order of arrival, and the error of step times.
 
     Other seeds differ more where queues build up now and then: a run may have none of those times, or many.
@@ -32,24 +32,24 @@ def p99_interval(times_s: NDArray[np.float64], log_error: float) -> tuple[float,
     noise, p99 = percentile_error(times_s, 99), summary(times_s)["p99"]
     if noise is None or p99 is None:
         return None
-    factor = math.exp(math.hypot(math.log1p(noise), log_error))
-    return p99 / factor, p99 * factor
+    shorter, longer = (math.exp(math.hypot(math.log1p(noise), end)) for end in log_ends)
+    return p99 / shorter, p99 * longer
 
 
-def p99_of_runs(p99s: Sequence[float], log_error: float) -> tuple[float, float] | None:
+def p99_of_runs(p99s: Sequence[float], log_ends: tuple[float, float]) -> tuple[float, float] | None:
     """A real server's p99, from the p99 of several runs and the error of step times; None where a run has none."""
     if not all(math.isfinite(p99) and p99 > 0 for p99 in p99s):
         return None
     found = t_interval(np.log(p99s), confidence=0.9)
-    factor = math.exp(math.hypot(found.high - found.mean, log_error))
-    return math.exp(found.mean) / factor, math.exp(found.mean) * factor
+    shorter, longer = (math.exp(math.hypot(found.high - found.mean, end)) for end in log_ends)
+    return math.exp(found.mean) / shorter, math.exp(found.mean) * longer
 
 
 MOST_RUNS: Final = 100_000
 GOAL: Final = 0.1
 
 
-def trust_text(name: str, p99s: Sequence[float], log_error: float) -> str:
+def trust_text(name: str, p99s: Sequence[float], log_ends: tuple[float, float]) -> str:
     """How well several runs tell a p99, and how many would tell it within GOAL; "" where that is not known.
 
     Of the noise between runs alone: more of them make the error of step times no smaller.
@@ -59,18 +59,18 @@ def trust_text(name: str, p99s: Sequence[float], log_error: float) -> str:
     logs = np.log(p99s)
     half = t_interval(logs, confidence=0.9)
     noise = half.high - half.mean
-    known = f"noise between {len(p99s)} runs leaves p99 {name} {signed_ends(noise)} (90 % interval)"
+    known = f"noise between {len(p99s)} runs leaves p99 {name} {signed_ends(noise, noise)} (90 % interval)"
     if noise <= math.log1p(GOAL):
         enough = f"so more runs are not needed for ±{100 * GOAL:.0f} %"
     else:
         enough = f"for ±{100 * GOAL:.0f} % give --runs {_runs_within(float(logs.std(ddof=1)), len(p99s)):,}"
-    steps = f"; step-time error adds {signed_ends(log_error)}, which only calibration reduces" if log_error else ""
+    steps = f"; step-time error adds {signed_ends(*log_ends)}, which only calibration reduces" if any(log_ends) else ""
     return f"{known}: {enough}{steps}"
 
 
-def signed_ends(log_half_width: float) -> str:
+def signed_ends(log_shorter: float, log_longer: float) -> str:
     """Such as `−29 % to +40 %`."""
-    low, high = math.exp(-log_half_width) - 1, math.exp(log_half_width) - 1
+    low, high = math.exp(-log_shorter) - 1, math.exp(log_longer) - 1
     return f"−{abs(low):.0%} to +{high:.0%}".replace("%", " %")
 
 

@@ -10,7 +10,7 @@ from files.documents import Json
 from files.reading import InputError
 from headcount.queries.sweeps.candidates import candidates, change_text, screen_change
 from headcount.text.populations import mean_context_tokens
-from headcount.text.words import LEAST_LOST
+from headcount.text.words import LEAST_LOST, error_sign
 from simulator.deployment import Deployment
 from simulator.disaggregation import DisaggregatedDeployment
 from simulator.study.candidate import Level, RunContext
@@ -140,9 +140,10 @@ def speed_source(plans: Sequence[Deployment], error: float | None = None) -> str
         return "from your latency profile"
     if error is None:
         return "simulated, not measured on your servers"
+    sign = next((found for latency in latencies if (found := error_sign(latency.tpot_log_error)) != "±"), "±")
     if not all(latency.is_measured for latency in latencies):
-        return f"simulated; no such server was measured; the estimated error is ±{error:.0%}"
-    return f"simulated, not measured on your servers; 90 % of measured servers are within ±{error:.0%} of it"
+        return f"simulated; no such server was measured; the estimated error is {sign}{error:.0%}"
+    return f"simulated, not measured on your servers; 90 % of measured servers are within {sign}{error:.0%} of it"
 
 
 def swings_of_pools(pools: Sequence[PoolAlone]) -> dict[str, object]:

@@ -22,6 +22,7 @@ from headcount.text.words import (
     STEP_TIME_ERROR,
     TTFT_ERROR,
     UPPER,
+    error_sign,
     hits_text,
     host_text,
     interval_text,
@@ -165,17 +166,20 @@ def _error_lines(row: CapacityRow) -> Iterator[str]:
     """What the errors of step times and TTFT, and the uncertain KV cache, make of the users, a sentence each."""
     if row.plan is None or not row.users:
         return
+    latency = row.plan.latency
     if row.hours_over_long_run is not None:
         gained = ratio_text(row.hours_over_long_run)
         yield f"SLO judged over the whole run: {row.users_long_run:,} users; judged by the hour instead: {gained}"
     if row.step_time_error is not None:
         yield (
-            f"90 % interval from step-time error alone (±{row.step_time_error:.0%}{_covered_servers(row.plan)}): "
+            f"90 % interval from step-time error alone ({error_sign(latency.tpot_log_error)}{row.step_time_error:.0%}"
+            f"{_covered_servers(row.plan)}): "
             f"{row.users_at_step_time_error_high:,} to {row.users_at_step_time_error_low:,} users"
         )
     if row.ttft_error is not None:
         yield (
-            f"90 % interval from TTFT error alone (±{row.ttft_error:.0%}: front ends, short queues): "
+            f"90 % interval from TTFT error alone ({error_sign(latency.ttft_log_error_of(in_step=False))}"
+            f"{row.ttft_error:.0%}: front ends, short queues): "
             f"{row.users_at_ttft_error_high:,} to {row.users_at_ttft_error_low:,} users"
         )
     if row.users_at_kv_cache_low is not None:

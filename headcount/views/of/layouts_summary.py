@@ -10,7 +10,7 @@ from headcount.queries.sweeps.layout import Layout
 from headcount.text.blocks import Column, Line
 from headcount.text.capacity import trace_text
 from headcount.text.units import counted, dollars, percent, whole_dollars
-from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, sentence
+from headcount.text.words import BEST, GPUS_REMARK, PER_SAFE_MEANING, PER_SAFE_USER, SAFE, error_sign, sentence
 from headcount.views.report_data.study import layouts_json
 from headcount.views.summary.confidence import Headroom
 from headcount.views.summary.summary import MOST_OPTIONS, Bought, Options, Summary, options_of, risk_of, served_summary
@@ -169,8 +169,9 @@ def _speed_texts(layouts: Sequence[Layout]) -> Iterator[str]:
     errors: dict[str, str] = {}
     for each in layouts:
         if each.asked and each.row and each.row.plan and each.row.step_time_error is not None:
-            error = f"{each.asked.gpu.title} ±{each.row.step_time_error:.0%}"
-            is_judged = not each.row.plan.latency.is_measured
+            latency = each.row.plan.latency
+            error = f"{each.asked.gpu.title} {error_sign(latency.tpot_log_error)}{each.row.step_time_error:.0%}"
+            is_judged = not latency.is_measured
             errors.setdefault(each.asked.gpu.name, error + " (estimated, not measured)" * is_judged)
     if len(errors) > 1:
         yield f"Error of the simulated speed: {', '.join(errors.values())}."

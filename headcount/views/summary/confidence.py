@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from files.documents import ReadJson
 from headcount.text.units import counted
-from headcount.text.words import LEAST_LOST, joined
+from headcount.text.words import LEAST_LOST, error_sign, joined
 
 if TYPE_CHECKING:
     from simulator.study.capacity_row import CapacityRow
@@ -109,7 +109,11 @@ def _covered_text(row: "CapacityRow | None") -> str:
         return "random variation and the usual errors of the simulated speed and memory"
     error, is_judged = row.step_time_error, row.plan is not None and not row.plan.latency.is_measured
     whose = ", estimated" if is_judged else " for 90 % of measured servers"
-    speed = [] if error is None else [f"the error of the simulated speed (±{error:.0%}{whose})"]
-    waits = [] if row.ttft_error is None else [f"the error of the time to first token (another ±{row.ttft_error:.0%})"]
+    known = None if row.plan is None else row.plan.latency
+    of_speed = error_sign(None if known is None else known.tpot_log_error)
+    of_waits = error_sign(None if known is None else known.ttft_log_error_of(in_step=False))
+    speed = [] if error is None else [f"the error of the simulated speed ({of_speed}{error:.0%}{whose})"]
+    longer = row.ttft_error
+    waits = [] if longer is None else [f"the error of the time to first token (another {of_waits}{longer:.0%})"]
     memory = [] if row.users_at_kv_cache_low is None else ["the error of the memory size"]
     return joined(["random variation", *speed, *waits, *memory])

@@ -8,9 +8,11 @@ import numpy as np
 
 from kvcache.memory.placement import parallelism_of
 from kvcache.memory.terms import uses_v2_runner
+from kvcache.models.catalog import find_gpu
 from kvcache.releases import SLOWER_EXPERTS, SORTS_TO_SAMPLE
 from kvcache.shape.architecture import Architecture
 from simulator.engines.engines import SGLANG, engine_of
+from simulator.engines.interconnect import linked
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import FULL, FULL_DECODE_ONLY, NONE, PIECEWISE
 from simulator.latency.adapters import AdapterCosts, adapter_costs
@@ -27,6 +29,7 @@ from simulator.latency.measured import is_measured, scheme_of
 from simulator.latency.model import (
     ADAPTERS,
     COMPUTE,
+    ERROR_SEQUENCES,
     FIXED_OVERHEAD,
     HOST,
     KV_READ,
@@ -55,6 +58,7 @@ from simulator.latency.terms import (
     times,
 )
 
+OLD_EXPERTS, FITTED_GPU = "old-experts", "h200-sxm"  # MoE models before vLLM 0.15, and where runs of them are
 PIECEWISE_TOKENS = 512  # of the longest step with prefill that piecewise CUDA graphs cover by default
 # Of GPUs that no fit to runs has seen, layers with states, pipelines, drafts: as of A100, L40S (constants/ampere, ada).
 KERNELS_ONLY_TPOT = LogError(deployment=0.20, residual=0.06)
@@ -133,9 +137,16 @@ def _log_errors(
         of_tpot, of_ttft = [*of_tpot, SGLANG_TPOT], [*of_ttft, SGLANG_TTFT]
     if is_scaled:
         of_tpot, of_ttft = [*of_tpot, SCALED_TPOT], [*of_ttft, SCALED_TTFT]
+    if kind == OLD_EXPERTS and kind not in known.log_errors_by_kind:  # on other GPUs they err no less
+        of_old = constants_for(find_gpu(FITTED_GPU)).log_errors(kind)
+        of_tpot, of_ttft = [*of_tpot, of_old[0]], [*of_ttft, of_old[1]]
 
     def widest(error: LogError, least: list[LogError]) -> LogError:
-        return max(error, *least, key=lambda each: each.half_width) if least else error
+        found = max(error, *least, key=lambda each: each.half_width) if least else error
+        own, shorter = (
+            max(each.log_shorter_at(ERROR_SEQUENCES) for each in some) for some in ([found], [error, *least])
+        )
+        return found if shorter <= own else replace(found, shorter_sds=shorter / found.total)
 
     return widest(tpot, of_tpot), widest(ttft, of_ttft), widest(known.open_ttft_log_error(kind), of_ttft)
 
@@ -184,7 +195,8 @@ def _calibrated(served: ServedModel, base: Constants, profile: LatencyProfile) -
 
 
 def rank_of(served: ServedModel, constants: Constants) -> Rank:
-    """One rank of a deployment, with its release's constants and those of its experts' kernel."""
+    """One rank of a deployment, with its release's constants, those of its experts' kernel, and its server's links."""
+    served = replace(served, gpu=linked(served.gpu, served.args.interconnect))
     scheme = scheme_of(served)
     parallelism = parallelism_of(served.args, scheme, served.gpu)
     known = constants.in_release(served.args.vllm_version)
@@ -301,7 +313,7 @@ def spread_kind(served: ServedModel) -> str:
     kind = "dense"
     if served.architecture.is_moe:
         kind = "dp-experts" if served.args.data_parallel_size > 1 else "experts"
-        kind = "old-experts" if SLOWER_EXPERTS.holds_in(served.args.vllm_version) else kind
+        kind = OLD_EXPERTS if SLOWER_EXPERTS.holds_in(served.args.vllm_version) else kind
     return f"{MEASURED}{kind}" if is_measured(served) else kind
 
 
@@ -354,7 +366,7 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
         rows.append(("router in fp32", found, "VLLM_FLOAT32_MATMUL_PRECISION decides; times of GB200, or of an H200"))
     if rank.args.tensor_parallel_size > 1 and gpu.interconnect == "pcie" and gpu.name != "l40s":
         why = "kernel times of all-reduces over 2, 4, 8 L40S; they grow far more than those of a ring"
-        rows.append(("all-reduces over PCIe", "as measured on L40S", why))
+        rows.append(("all-reduces over PCIe", rank.args.interconnect or "as measured on L40S", why))
     if not constants.is_measured:
         found = f"not measured in runs on {gpu.name}: {measured_text(gpu)}"
         rows.append(("step times", found, f"shares of its peaks as in {where}"))

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from files.errors import HeadcountError
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import Compilation
 from simulator.latency.forms import latency_model
+from simulator.latency.forms.physical import rank_of
+from simulator.latency.gpu_constants import constants_for
 from simulator.latency.model import served_model
 from simulator.latency.terms import all_reduce_s
 from validation.constants.kernel_tables.rows import lone_rank
@@ -111,3 +114,37 @@ def test_cards_that_reach_each_other_over_pcie_sum_faster_and_as_a_ring_moves() 
     assert peers[0] < host / 3
     assert peers[1] < 1.7 * peers[0]
     assert reduced_s("NCCL_P2P_DISABLE=1", ranks=4) > 2 * host
+
+
+def summed_s(interconnect: str | None, *environment: str, gpu: str = "a100-pcie-80gb", ranks: int = 2) -> float:
+    """One sum of a whole step of 2,048 tokens, 14.7 MB."""
+    args = EngineArgs(environment=environment, interconnect=interconnect, max_model_len=4096)
+    rank = rank_of(served_model(load_model("qwen2.5-7b"), find_gpu(gpu), args), constants_for(find_gpu(gpu)))
+    return float(all_reduce_s(rank, np.array([2048.0]), 3584, ranks=ranks)[0])
+
+
+def test_a_servers_own_link_says_lanes_and_whether_cards_reach_each_other() -> None:
+    assert summed_s("pcie4x16-host") == pytest.approx(summed_s(None, "NCCL_P2P_DISABLE=1"))
+    assert summed_s("pcie4x16-p2p") == pytest.approx(summed_s(None, "NCCL_P2P_LEVEL=SYS"), rel=0.03)
+    assert summed_s("pcie4x16") == pytest.approx(summed_s(None), rel=0.03)  # as usual for the card, which has 16 lanes
+    assert summed_s("PCIe4x16-p2p", "NCCL_P2P_DISABLE=1") == summed_s("pcie4x16-p2p")  # what is said of the server
+
+
+@pytest.mark.parametrize("gpu", ["a10", "l40s", "rtx-3090", "rtx-5090"])
+@pytest.mark.parametrize("access", ["", "-p2p", "-host"])
+def test_fewer_or_older_lanes_never_sum_faster(gpu: str, access: str) -> None:
+    links = ["pcie5x16", "pcie4x16", "pcie4x8", "pcie4x4", "pcie3x4", "pcie3x1"]
+    found = [summed_s(f"{link}{access}", gpu=gpu, ranks=4) for link in links]
+    assert found == sorted(found)
+    assert found[-1] > 3 * found[0]
+
+
+@pytest.mark.parametrize("interconnect", ["pcie4", "pcie2x16", "pcie4x5", "pcie4x16-nvlink", "nvlink", ""])
+def test_a_link_that_is_no_pcie_is_refused(interconnect: str) -> None:
+    with pytest.raises(HeadcountError, match="such as pcie4x16; with -p2p"):
+        EngineArgs(interconnect=interconnect)
+
+
+def test_pcie_is_refused_for_gpus_that_nvlink_links() -> None:
+    with pytest.raises(HeadcountError, match="h100-sxm is linked by NVLink; leave it out"):
+        summed_s("pcie5x16", gpu="h100-sxm")
