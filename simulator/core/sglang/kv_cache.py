@@ -61,7 +61,7 @@ def checkpoint(a: Arrays, p: SGLangPool, replica: int, request: int) -> None:
         branch = branch_end(a, request, end)
         end = branch if branch > 0 else end
         slide_window(a, p, replica, request, end - 1)
-    hand_over(a, p, replica, request, end, False)
+    hand_over(a, p, replica, request, end, 0)
     if branch > 0:
         slide_window(a, p, replica, request, of.extend_end - 1)
     of.prefix_len = of.extend_end
@@ -79,7 +79,7 @@ def branch_end(a: Arrays, request: int, num_tokens: int) -> int:
 
 
 @rare_kernel
-def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int, is_last: bool) -> None:
+def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int, is_last: int) -> None:
     """Give tokens to the tree. What it had already is freed, and the lock moves to the new end.
 
     A node ends where the prompt does, so that an answer can be evicted without it; not so with windows or states. With
@@ -88,7 +88,7 @@ def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: 
     if p.is_tree_disabled == 1:
         return
     if p.has_states == 1:
-        num_tokens = state_slots.hand_over(a, p, replica, request, num_tokens, is_last)
+        num_tokens = state_slots.state_to_hand_over(a, p, replica, request, num_tokens, is_last)
         if num_tokens == 0:
             return
     req, of = a.requests[request], a.sglang.requests[request]
@@ -99,7 +99,7 @@ def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: 
     known, node = tree.insert(a, p, replica, span, num_tokens, 0, of.inserted, of.protected, window_start)
     of.inserted = max(of.inserted, num_tokens)
     if p.has_states == 1:
-        state_slots.settle(a, p, replica, request, node, known < num_tokens, is_last)
+        state_slots.give_state(a, p, replica, request, node, known < num_tokens, is_last)
     elif p.kept_window == 0 and prompt_len < num_tokens:
         tree.insert(a, p, replica, span, prompt_len, 1, prompt_len, 0, 0)
     a.replicas[replica].num_free_blocks += max(0, known - of.protected) // p.page_size
@@ -279,7 +279,7 @@ def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool)
     if to_tree:
         end = min(int(req.computed), num_tokens_of(req))
         branch = branch_end(a, request, end) if p.kept_window > 0 else 0
-        hand_over(a, p, replica, request, branch if branch > 0 else end, True)
+        hand_over(a, p, replica, request, branch if branch > 0 else end, 1)
     state.num_free_blocks += pages_of(p, of.protected, req.computed)
     if p.kept_window > 0:
         in_windows = a.sglang.window_requests[request]
@@ -287,7 +287,7 @@ def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool)
         a.sglang.engines[replica].num_free_window_pages += pages_of(p, own, req.computed)
         in_windows.start = 0
     if p.has_states == 1:
-        state_slots.release(a, replica, request)
+        state_slots.free_slots(a, replica, request)
     let_go(a, p, replica, request)
     state.num_running -= 1
     of.holds_kv = 0

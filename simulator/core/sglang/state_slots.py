@@ -66,7 +66,7 @@ def bind(a: Arrays, p: SGLangPool, replica: int, slot: int) -> None:
 
 
 @kernel
-def release(a: Arrays, replica: int, request: int) -> None:
+def free_slots(a: Arrays, replica: int, request: int) -> None:
     """Free its slots."""
     own = a.sglang.state_requests[request]
     a.sglang.engines[replica].num_free_states += own.holds_state + own.num_tracking_slots
@@ -103,19 +103,19 @@ def track_decode(a: Arrays, p: SGLangPool, request: int, num_tokens: int) -> Non
 
 
 @rare_kernel
-def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int, is_last: bool) -> int:
+def state_to_hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int, is_last: int) -> int:
     """Have a state for the tree. Returns up to where it gets the request's tokens; 0: nothing."""
     own = a.sglang.state_requests[request]
     if p.num_tracking_slots > 0:
         num_tokens = int(own.tracked)
-    if num_tokens > 0 and not is_last:
+    if num_tokens > 0 and is_last == 0:
         take(a, p, replica, 1)  # for the state that the tree gets, or for the next one to be tracked
     own.tracked = 0
     return num_tokens
 
 
 @rare_kernel
-def settle(a: Arrays, p: SGLangPool, replica: int, request: int, node: int, is_new: bool, is_last: bool) -> None:
+def give_state(a: Arrays, p: SGLangPool, replica: int, request: int, node: int, is_new: bool, is_last: int) -> None:
     """Give the node where the request's tokens end the state, unless it has one."""
     t, state, own = a.sglang, a.sglang.engines[replica], a.sglang.state_requests[request]
     if not is_new and node != state.root:
@@ -123,11 +123,11 @@ def settle(a: Arrays, p: SGLangPool, replica: int, request: int, node: int, is_n
         leaves.settle(t, p, state, node)
     if node == state.root or t.side_nodes[node].is_held == 1:
         states.touch(t, state, node)
-        if not is_last:
+        if is_last == 0:
             state.num_free_states += 1
         return
     states.add(t, state, node)
-    if is_last and p.num_tracking_slots > 0:
+    if is_last == 1 and p.num_tracking_slots > 0:
         own.num_tracking_slots -= 1
-    elif is_last:
+    elif is_last == 1:
         own.holds_state = 0

@@ -41,8 +41,8 @@ def drop(t: SGLangArrays, state: SGLangEngine, node: int) -> None:
 
 
 @kernel
-def lock(t: SGLangArrays, state: SGLangEngine, node: int) -> None:
-    """Keep a node's state until `unlock`; it may be locked many times."""
+def hold(t: SGLangArrays, state: SGLangEngine, node: int) -> None:
+    """Keep a node's state until `loosen`; it may be held many times."""
     of = t.side_nodes[node]
     if of.is_held == 1 and of.lock_ref == 0:
         state.num_evictable_states -= 1
@@ -50,8 +50,8 @@ def lock(t: SGLangArrays, state: SGLangEngine, node: int) -> None:
 
 
 @kernel
-def unlock(t: SGLangArrays, state: SGLangEngine, node: int) -> None:
-    """Undo one `lock`."""
+def loosen(t: SGLangArrays, state: SGLangEngine, node: int) -> None:
+    """Undo one `hold`."""
     of = t.side_nodes[node]
     of.lock_ref -= 1
     if of.is_held == 1 and of.lock_ref == 0:

@@ -325,7 +325,7 @@ def lock(a: Arrays, p: SGLangPool, replica: int, node: int) -> int:
     """
     t, state = a.sglang, a.sglang.engines[replica]
     if p.has_states == 1 and node != state.root:
-        states.lock(t, state, node)
+        states.hold(t, state, node)
     window_start = windows.lock(t, p, state, node) if p.kept_window > 0 else 0
     while node != state.root:
         of = t.nodes[node]
@@ -344,7 +344,7 @@ def unlock(a: Arrays, p: SGLangPool, replica: int, node: int, window_start: int)
     if p.kept_window > 0:
         windows.unlock(t, p, state, node, window_start)
     if p.has_states == 1 and node != state.root:
-        states.unlock(t, state, node)
+        states.loosen(t, state, node)
     while node != state.root:
         of = t.nodes[node]
         of.lock_ref -= 1
