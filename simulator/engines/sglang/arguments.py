@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kvcache.shape.architecture import Architecture
 
 FLAG = Switch(has_opposite=False)
+STATE_DTYPES = ("float32", "bfloat16", "float16")
 KV_CACHE_DTYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16")
 
 
@@ -206,6 +207,7 @@ class SGLangArgs(SimulatedArgs):
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
         if self.mamba_radix_cache_strategy is not None:
             check_names([self.mamba_radix_cache_strategy], STRATEGIES, "mamba_radix_cache_strategy simulated")
+        check_names([self.mamba_ssm_dtype], STATE_DTYPES, "mamba_ssm_dtype")
         if not 0 < self.mamba_full_memory_ratio <= LARGEST:
             raise HeadcountError(f"mamba_full_memory_ratio is {self.mamba_full_memory_ratio:g}, must be above 0")
         if self.mem_fraction_static is not None and not 0 < self.mem_fraction_static < 1:

@@ -94,7 +94,7 @@ class EngineConfig:
             raise HeadcountError("pools of sliding windows and of states together are not simulated with SGLang")
         if not self.tracks_states and not self.disable_radix_cache:
             if self.page_size > 1:
-                raise HeadcountError(f"no_buffer needs page_size 1, not {self.page_size}; choose extra_buffer")
+                raise HeadcountError(f"no_buffer needs page_size 1, not {self.page_size}; give 1")
             if not self.disable_overlap_schedule:
                 raise HeadcountError("no_buffer needs disable_overlap_schedule; set it, or choose extra_buffer")
         if self.tracks_states:
