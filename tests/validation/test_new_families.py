@@ -1,4 +1,4 @@
-"""Public figures of the families of 2025 and 2026 are named with their sources, and sizes stay as they were compared."""
+"""Public figures of the families of 2025 and 2026 have sources, and sizes stay as they were compared."""
 
 import json
 import tomllib
