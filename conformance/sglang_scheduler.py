@@ -202,6 +202,8 @@ def _record(plan: Plan) -> Record:
         "evictable": plan.num_evictable_tokens,
         "free_in_windows": plan.num_free_window_tokens,
         "evictable_in_windows": plan.num_evictable_window_tokens,
+        "free_states": plan.num_free_states,
+        "evictable_states": plan.num_evictable_states,
         "ratio": plan.new_token_ratio,
         "finished": [],
     }

@@ -113,8 +113,8 @@ class LiveFleet:
         if self._has_sglang:
             of = self.simulation.arrays.sglang.requests
             of[row] = self._blank_sglang[0]
-            windows = self.simulation.arrays.sglang.window_requests
-            windows[row % len(windows)] = 0  # one row where no pool has any
+            for beside in (self.simulation.arrays.sglang.window_requests, self.simulation.arrays.sglang.state_requests):
+                beside[row % len(beside)] = 0  # one row where no pool has any
             of["max_new_tokens"][row] = output_tokens if max_tokens is None else max_tokens
         request["replica"] = layout.NONE if last_engine is None else last_engine
         self._span_counts[row] = len(spans)

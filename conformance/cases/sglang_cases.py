@@ -127,6 +127,39 @@ def windowed_sglang_case(seed: int, number: int) -> SGLangCase:
     return replace(case, engine=engine, requests=requests)
 
 
+def stateful_sglang_case(seed: int, number: int) -> SGLangCase:
+    """The same case with a pool of SSM states, in every fourth with clients that cancel.
+
+    In every third case with pages of one token, states are kept without tracking them.
+    """
+    case = cancelled_sglang_case(seed, number) if number % 4 == 3 else random_sglang_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 3]))
+    given, page_size = case.engine, case.engine.page_size
+    kernel_chunk = int(rng.choice([4, 16, 64] if page_size == 1 else [page_size // 4, page_size, 2 * page_size]))
+    tracks = page_size > 1 or rng.random() < 0.65
+    track_interval = page_size * int(rng.choice([1, 2, 3] if page_size > 1 else [6, 16, 64]))
+    is_late = not given.disable_overlap_schedule and (tracks or given.disable_radix_cache)
+    per_request = 1 if given.disable_radix_cache else 3 + (1 + is_late) * tracks
+    spare = int(rng.choice([0, 0, 1, 5, 40, 400]))
+    requests = case.requests
+    if len(requests) < _FEW_REQUESTS and rng.random() < 0.4:
+        requests = tuple(_with_a_long_answer(rng, each) if rng.random() < 0.5 else each for each in requests)
+    longest = max(request.prompt_tokens + request.max_new_tokens for request in requests)
+    engine = replace(
+        given,
+        max_total_num_tokens=max(
+            given.max_total_num_tokens, _pool_tokens(rng, longest, page_size, is_storm=len(requests) >= _FEW_REQUESTS)
+        ),
+        context_len=max(given.context_len, longest + 50),
+        max_mamba_cache_size=per_request * given.max_running_requests + spare,
+        mamba_radix_cache_strategy="extra_buffer" if tracks else "no_buffer",
+        mamba_chunk_size=kernel_chunk,
+        mamba_track_interval=track_interval,
+        disable_overlap_schedule=not is_late,
+    )
+    return replace(case, engine=engine, requests=requests)
+
+
 def _with_a_long_answer(rng: np.random.Generator, request: SGLangRequest) -> SGLangRequest:
     """Its content goes on as it ends."""
     more = int(rng.integers(130, 500))
@@ -141,6 +174,7 @@ def _with_a_long_answer(rng: np.random.Generator, request: SGLangRequest) -> SGL
 
 SGLANG_CASES = {  # by what they are about
     "all": random_sglang_case, "cancelled": cancelled_sglang_case, "windows": windowed_sglang_case,
+    "states": stateful_sglang_case,
 }  # fmt: skip
 
 

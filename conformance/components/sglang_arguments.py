@@ -13,7 +13,8 @@ from kvcache.gpus.gpu import GPU, find_gpu
 from kvcache.memory.static_budget import default_running_requests
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
-from simulator.engines.sglang.arguments import NO_CHUNKS, SGLangArgs, prefill_graph_sizes
+from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.defaults import NO_CHUNKS, prefill_graph_sizes
 
 MIB = 2**20
 MODELS = ("llama-3.1-8b", "deepseek-v2-lite")  # with heads, with latents

@@ -7,12 +7,13 @@ from array import array
 from unittest.mock import MagicMock
 
 import torch
+from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
-from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool, ReqToTokenPool
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import get_context
@@ -60,6 +61,26 @@ class NoCaches(BaseSWAKVPool):
 NoCaches.__abstractmethods__ = frozenset()  # what else a KV cache does, nobody asks for
 
 
+class NoStates(HybridReqToTokenPool):
+    """Rows of requests with slots for states, where nothing is stored: which slot whose is, is known."""
+
+    def _init_mamba_pool(self, mamba_size, device, enable_mamba_extra_buffer, **_):
+        self.mamba_pool = MagicMock(replayssm_write_pos=None, replayssm_spec_write_pos=None, size=mamba_size)
+        self.mamba_allocator = MambaSlotAllocator(size=mamba_size, device=device)
+        self.mamba_ckpt_pool, self.device = None, device
+        num_rows = self.req_to_token.shape[0]
+        self.req_index_to_mamba_index_mapping = torch.zeros(num_rows, dtype=torch.int32)
+        if enable_mamba_extra_buffer:
+            self.req_index_to_mamba_ping_pong_track_buffer_mapping = torch.zeros(
+                (num_rows, self.mamba_ping_pong_track_buffer_size), dtype=torch.int64
+            )
+
+
+def has_tracked_states(engine):
+    """Whether states are tracked for the tree beside those that requests go on from."""
+    return engine["mamba_radix_cache_strategy"] == "extra_buffer" and not engine["disable_radix_cache"]
+
+
 def make_allocator(num_tokens, page_size, window_tokens=None):
     """SGLang's own, without a KV cache behind it; `window_tokens`: of a pool of windows beside it."""
     if window_tokens is not None:
@@ -83,12 +104,30 @@ def make_tree(engine, allocator, rows, tree_core=None):
             eviction_policy=engine["radix_eviction_policy"],
             eviction_policy_config=config,
             sliding_window_size=engine.get("sliding_window_size"),
-            tree_components=(ComponentType.FULL, *[ComponentType.SWA] * bool(engine.get("sliding_window_size"))),
+            enable_mamba_extra_buffer=bool(engine.get("max_mamba_cache_size")) and has_tracked_states(engine),
+            tree_components=(
+                ComponentType.FULL,
+                *[ComponentType.SWA] * bool(engine.get("sliding_window_size")),
+                *[ComponentType.MAMBA] * bool(engine.get("max_mamba_cache_size")),
+            ),
             tree_core_backend=tree_core,
         )
     )
 
 
-def make_rows(num_rows, max_tokens):
-    """SGLang's table of which slots each running request has."""
-    return ReqToTokenPool(num_rows, max_tokens, "cpu", False)
+def make_rows(num_rows, max_tokens, engine=None):
+    """SGLang's table of which slots each running request has, with those for states if the engine has some."""
+    if engine is None or not engine["max_mamba_cache_size"]:
+        return ReqToTokenPool(num_rows, max_tokens, "cpu", False)
+    return NoStates(
+        size=num_rows,
+        mamba_size=engine["max_mamba_cache_size"],
+        mamba_spec_state_size=num_rows,
+        max_context_len=max_tokens,
+        device="cpu",
+        enable_memory_saver=False,
+        cache_params=None,
+        mamba_layer_ids=[],
+        enable_mamba_extra_buffer=has_tracked_states(engine),
+        enable_overlap_schedule=not engine["disable_overlap_schedule"],
+    )

@@ -29,6 +29,7 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang_parts import make_allocator, make_rows, make_tree, settings, token_at, tokens_of
 
 scheduler_module.resolve_forward_inputs = lambda batch, future_map: None  # no model reads them
+torch.Tensor.pin_memory = lambda tensor, *_: tensor  # there is no GPU to copy to
 
 OFF = (
     "_engine_paused",
@@ -119,7 +120,7 @@ class Loop(Scheduler):
         self.token_to_kv_pool_allocator = make_allocator(
             engine["max_total_num_tokens"], engine["page_size"], window_tokens
         )
-        self.req_to_token_pool = make_rows(engine["max_running_requests"], engine["context_len"] + 4)
+        self.req_to_token_pool = make_rows(engine["max_running_requests"], engine["context_len"] + 4, engine)
         self.tree_cache = make_tree(engine, self.token_to_kv_pool_allocator, self.req_to_token_pool)
         self.device = "cpu"
 
@@ -131,7 +132,11 @@ class Loop(Scheduler):
         self.metrics_reporter.num_generated_tokens = self.metrics_reporter.forward_ct_decode = 0
         self.load_inquirer = SimpleNamespace(_get_num_pending_tokens=lambda **_: 0, get_loads=None)
         self.model_config = SimpleNamespace(
-            is_encoder_decoder=False, vocab_size=1, self_opened_think_start_ids=None, think_end_ids=None
+            is_encoder_decoder=False,
+            vocab_size=1,
+            self_opened_think_start_ids=None,
+            think_end_ids=None,
+            hf_text_config=SimpleNamespace(mamba_chunk_size=case["engine"]["mamba_chunk_size"]),
         )
         runner = SimpleNamespace(prefill_aware_swa=False, attn_backend=None)
         self.tp_worker = SimpleNamespace(model_runner=runner)
@@ -229,12 +234,14 @@ class Loop(Scheduler):
 
     def _sizes(self):
         pools, tree = self.token_to_kv_pool_allocator, self.tree_cache
-        is_one = not self.is_hybrid_swa
+        is_one, has_states = not self.is_hybrid_swa, tree.supports_mamba()
         return {
             "free": pools.available_size() if is_one else pools.full_available_size(),
             "evictable": tree.evictable_size(),
             "free_in_windows": 0 if is_one else pools.swa_available_size(),
             "evictable_in_windows": 0 if is_one else tree.swa_evictable_size(),
+            "free_states": self.req_to_token_pool.mamba_allocator.available_size() if has_states else 0,
+            "evictable_states": tree.mamba_evictable_size() if has_states else 0,
         }
 
     def _add_request_to_queue(self, req, is_retracted=False):
@@ -257,6 +264,10 @@ def run(case):
         max_running_requests=engine["max_running_requests"],
         pp_max_micro_batch_size=engine["max_running_requests"],
         enable_mixed_chunk=engine["enable_mixed_chunk"],
+        disable_radix_cache=engine["disable_radix_cache"],
+        mamba_radix_cache_strategy=engine["mamba_radix_cache_strategy"] if engine["max_mamba_cache_size"] else "auto",
+        mamba_track_interval=engine["mamba_track_interval"],
+        _mamba_cache_chunk_size=max(engine["mamba_chunk_size"], engine["page_size"]),
     )
     loop, crashed = Loop(case), False
     try:

@@ -132,7 +132,10 @@ def _compiler_of(form: str, base: type[Compiler]) -> type[Compiler]:
 
 
 class _Lowered(CPUDispatcher):
-    """A kernel, lowered once: integers of every width, and constants, are passed to it as int64."""
+    """A kernel, lowered once: integers of every width, and constants, are passed to it as int64, True as a boolean.
+
+    Lowered for True and for False apart, kernels that it calls were missing in the machine code of some entry points.
+    """
 
     def get_call_template(self, args: Sequence[types.Type], kws: Mapping[str, types.Type]) -> tuple[object, ...]:
         return super().get_call_template([_as_passed(arg) for arg in args], kws)
@@ -142,6 +145,8 @@ class _Lowered(CPUDispatcher):
 
 
 def _as_passed(kind: types.Type) -> types.Type:
+    if isinstance(kind, types.Boolean):
+        return types.boolean
     return types.int64 if isinstance(kind, types.Integer) and kind is not types.uint64 else kind
 
 

@@ -116,6 +116,8 @@ class MemoryResult(Result):
             found |= {"engine": "sglang", "max_total_num_tokens": self.budget.kv_cache_tokens}
             windows = self.budget.window_kv_tokens
             found |= {} if windows is None else {"swa_max_total_num_tokens": windows}
+            slots = self.budget.state_slots
+            found |= {} if slots is None else {"max_mamba_cache_size": slots}
         found |= {
             "remedies": list(self.remedies),
             "mean_context_tokens": self.context.tokens,

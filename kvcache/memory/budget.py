@@ -87,6 +87,9 @@ class MemoryBudget:
     engine: str = "vllm"
     window_kv_tokens: int | None = None  # of SGLang's pool for layers with windows; None: all layers share one pool
     kept_window: int | None = None  # tokens that it keeps of each sequence
+    state_slots: int | None = None  # of SGLang's pool of SSM states
+    state_pool_bytes: int = 0  # what it takes on one GPU, padding included
+    state_kernel_chunk: int | None = None  # tokens after which a layer's kernel can hand out its state
 
     @property
     def tp(self) -> int:

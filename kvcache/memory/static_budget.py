@@ -18,6 +18,7 @@ from kvcache.memory.assumptions import Assumption
 from kvcache.memory.budget import MemoryBudget, in_format
 from kvcache.memory.interval import Terms, shipped_residuals
 from kvcache.memory.settings import MemorySettings
+from kvcache.memory.state_pools import StatePool, StateSettings, refuse_states, state_pool
 from kvcache.memory.terms import GIB, buffers_bytes
 from kvcache.memory.window_pools import PoolSettings, WindowPool, refuse_windows, window_pool
 from kvcache.parallelism import Parallelism
@@ -40,7 +41,7 @@ FRACTION_STEP = (
 _FEWEST_REQUESTS, _MOST_REQUESTS, _REQUESTS_PER_CONTEXT = 2048, 4096, 512
 
 
-class StaticSettings(MemorySettings, PoolSettings, Protocol):
+class StaticSettings(MemorySettings, PoolSettings, StateSettings, Protocol):
     """An SGLang server's arguments with a value for each, as far as its memory depends on them."""
 
     @property
@@ -82,6 +83,7 @@ class _Rank:
     dynamic: int  # activations and CUDA graphs
     token: int  # of all layers
     windows: WindowPool | None
+    states: StatePool | None
 
     @property
     def token_bytes(self) -> float:
@@ -91,6 +93,10 @@ class _Rank:
     @property
     def available(self) -> int:
         return self.total - self.context - self.dynamic - self.weights
+
+    def for_kv_cache(self, available: int) -> int:
+        """What states leave of so much memory."""
+        return available if self.states is None else self.states.left(available)
 
     def assumptions(self, gpu: GPU, scheme: QuantizationScheme) -> tuple[Assumption, ...]:
         return (
@@ -129,6 +135,7 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
         dynamic=math.ceil((gpu.memory_bytes - context) * (1 - settings.mem_fraction_static)),
         token=kv_bytes_per_token(arch, tp, kv_cache),
         windows=window_pool(arch, settings, tp, kv_cache),
+        states=state_pool(arch, settings, tp),
     )
 
 
@@ -142,6 +149,9 @@ def _budget(
     if rank.windows is not None and windowed is not None and pages > 0:
         rank.windows.check_holds_a_request(windowed)
     running = settings.max_running_requests or default_running_requests(tokens, settings.context_length)
+    slots = None if rank.states is None else rank.states.slots(rank.available)
+    if rank.states is not None and slots is not None and pages > 0:
+        running = min(running, rank.states.running_requests(slots))
     return MemoryBudget(
         engine="sglang",
         model=arch.name,
@@ -166,7 +176,7 @@ def _budget(
         activation_peak_bytes=0,  # with CUDA graphs in what the static share leaves
         non_torch_bytes=rank.context,
         cuda_graph_bytes=0,
-        available_kv_bytes=int(tokens * rank.token_bytes) if is_given else rank.available,
+        available_kv_bytes=int(tokens * rank.token_bytes) if is_given else rank.for_kv_cache(rank.available),
         # It starts with whatever there is, and cuts what clients ask for.
         required_kv_bytes=math.ceil(2 * page * rank.token_bytes),
         limiting_stage=0,
@@ -179,10 +189,13 @@ def _budget(
         max_concurrency=tokens / settings.context_length,
         kv_bytes_per_token=kv_bytes_per_token(arch, 1, kv_cache.name),
         kv_bytes_per_token_per_gpu=rank.token,
-        state_bytes_per_request=0,
+        state_bytes_per_request=0 if rank.states is None else rank.states.per_request * rank.states.slot_bytes,
         layout=_layout(arch, page, rank),
         window_kv_tokens=windowed,
         kept_window=None if rank.windows is None else rank.windows.window,
+        state_slots=slots,
+        state_pool_bytes=0 if rank.states is None else rank.available - rank.for_kv_cache(rank.available),
+        state_kernel_chunk=None if rank.states is None else rank.states.kernel_chunk,
         assumptions=(
             *rank.assumptions(gpu, scheme),
             *(() if is_given else _interval_row(low, high, page)),
@@ -194,20 +207,21 @@ def _budget(
 
 def _layout(arch: Architecture, page: int, rank: _Rank) -> KVLayout:
     layers = tuple(range(arch.num_hidden_layers))
-    alike = KVGroup(None, layers, (page * rank.token // arch.num_hidden_layers,) * arch.num_hidden_layers)
+    if rank.states is not None:
+        layers = tuple(index for index, layer in enumerate(arch.layers) if layer.attention is not None)
+    alike = KVGroup(None, layers, (page * rank.token // len(layers),) * len(layers))
     pools = (alike,) if rank.windows is None else (rank.windows.full, rank.windows.windowed)
     return KVLayout(groups=pools, block_size=page, bytes_per_token=rank.token)
 
 
-def refuse_windows_and_states(arch: Architecture, settings: PoolSettings) -> None:
+def refuse_caches(arch: Architecture, settings: StaticSettings) -> None:
     """Raise HeadcountError for layers whose caches are not simulated."""
-    kinds = {"SSM state": arch.state_space is not None, "an indexer": arch.is_sparse}
-    kind = next((kind for kind, has in kinds.items() if has), None)
-    if kind is not None:
+    if arch.is_sparse:
         raise HeadcountError(
-            f"SGLang's cache of layers with {kind}, which {arch.name} has, is not simulated; leave --engine sglang "
+            f"SGLang's cache of layers with an indexer, which {arch.name} has, is not simulated; leave --engine sglang "
             "out to ask about vLLM, or choose another model"
         )
+    refuse_states(arch, settings.mamba_radix_cache_strategy)
     refuse_windows(arch, settings)
 
 
@@ -218,7 +232,9 @@ def _pages(settings: StaticSettings, gpu: GPU, rank: _Rank) -> tuple[int, int, i
         pages = settings.max_total_num_tokens // page
         return pages, pages, pages
     half = _half_width(settings, gpu, rank.weights)
-    found = [int(max(0, rank.available + off) // rank.token_bytes) // page for off in (0, -half, half)]
+    found = [
+        int(max(0, rank.for_kv_cache(rank.available + off)) // rank.token_bytes) // page for off in (0, -half, half)
+    ]
     most = math.inf if settings.max_total_tokens is None else settings.max_total_tokens // page
     pages, low, high = (int(min(count, most)) for count in found)
     return pages, low, high

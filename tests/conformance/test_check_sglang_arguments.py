@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from conformance.components.sglang_arguments import check_sglang_arguments
-from simulator.engines.sglang import arguments
+from simulator.engines.sglang import defaults
 
 
 @pytest.mark.slow
@@ -16,7 +16,7 @@ def test_defaults_are_those_of_sglang_s_own_code(sglang_python: Path) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_default_would_be_seen(sglang_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = arguments.prefill_graph_sizes
-    monkeypatch.setattr(arguments, "prefill_graph_sizes", lambda longest: sizes(longest)[2:])
+    sizes = defaults.prefill_graph_sizes
+    monkeypatch.setattr(defaults, "prefill_graph_sizes", lambda longest: sizes(longest)[2:])
     found = check_sglang_arguments(sglang_python, num_cases=50, seed=1)
     assert any("mem_fraction_static" in each for each in found.values())

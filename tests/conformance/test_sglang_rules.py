@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 
 from conformance.cases.radix_cases import PAGE_SIZES
-from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case, windowed_sglang_case
+from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case, stateful_sglang_case, windowed_sglang_case
 from conformance.reference.sglang import kv_cache, scheduler
 from conformance.reference.sglang.kv_cache import KVCache
 from conformance.reference.sglang.prefill_adder import PrefillAdder
 from conformance.reference.sglang.schedule_policy import SchedulePolicy
 from conformance.reference.sglang.scheduler import ScheduleBatch, Scheduler
+from conformance.reference.sglang.state_slots import StateSlots
 from conformance.sglang_scheduler import our_batches
 from simulator.engines.sglang import new_token_ratio
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio
 from simulator.engines.sglang.radix_cache import InsertResult, MatchResult, RadixCache, TreeNode
+from simulator.engines.sglang.tree_states import TreeStates
 from simulator.engines.sglang.window_tokens import WindowTokens
 
 CASES = [(seed, number) for seed in (8, 6) for number in range(len(PAGE_SIZES) * len(SCHEDULE_POLICIES) * STORM_EVERY)]
@@ -84,17 +86,32 @@ OF_WINDOWS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+OF_STATES: dict[str, tuple[Any, str, Any]] = {
+    "a prefix ends where a state is": (RadixCache, "_is_usable", lambda *_: True),
+    "what is used is given up last": (TreeStates, "touch", lambda *_: None),
+    "what a match needs is taken at once": (StateSlots, "copy_matched", lambda *_: None),
+    "who is not admitted gives it back": (StateSlots, "give_back", lambda *_: None),
+    "a branch is tracked where it begins": (StateSlots, "branching_len", lambda *_: None),
+    "an answer is tracked": (StateSlots, "track_decode", lambda *_: None),
+    "a prompt is tracked": (StateSlots, "track_extend", lambda *_: None),
+    "a slot in the middle of the tree is given up alone": (StateSlots, "drop", lambda slots, node: slots._evict(node)),
+}
+BESIDE = {"windows": (OF_WINDOWS, windowed_sglang_case), "states": (OF_STATES, stateful_sglang_case)}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", OF_WINDOWS)
-def test_a_case_with_windows_comes_out_otherwise_without_the_rule(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, name, instead = OF_WINDOWS[rule]
+@pytest.mark.parametrize(("about", "rule"), [(about, rule) for about, (rules, _) in BESIDE.items() for rule in rules])
+def test_a_case_with_a_pool_beside_comes_out_otherwise_without_the_rule(
+    about: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules, drawn = BESIDE[about]
+    place, name, instead = rules[rule]
     for seed, number in CASES:
-        case = windowed_sglang_case(seed, number)
-        expected = with_windows_as_they_are(seed, number)
+        expected = with_a_pool_beside_as_it_is(about, seed, number)
         with monkeypatch.context() as changed:
             changed.setattr(place, name, instead)
             try:
-                found: Any = our_batches(case)
+                found: Any = our_batches(drawn(seed, number))
             except (AssertionError, KeyError, ValueError):
                 return  # its own checks see it
         if found != expected:
@@ -103,8 +120,8 @@ def test_a_case_with_windows_comes_out_otherwise_without_the_rule(rule: str, mon
 
 
 @cache
-def with_windows_as_they_are(seed: int, number: int) -> Any:
-    return our_batches(windowed_sglang_case(seed, number))
+def with_a_pool_beside_as_it_is(about: str, seed: int, number: int) -> Any:
+    return our_batches(BESIDE[about][1](seed, number))
 
 
 @cache

@@ -17,6 +17,7 @@ from pathlib import Path
 from validation.fitted_traces import fitted_tables
 from validation.large_fleets import large_fleet_tables
 from validation.markdown import DOCS, filled
+from validation.new_families import new_family_tables
 from validation.pages.api import diagnostic_tables, python_tables, router_tables, scaler_tables
 from validation.pages.catalog import gpu_tables, model_tables
 from validation.pages.fidelity import fidelity_tables
@@ -45,6 +46,7 @@ PAGES = {
     "measurements/fidelity.md": fidelity_tables,
     "measurements/fitted-traces.md": fitted_tables,
     "measurements/large-fleets.md": large_fleet_tables,
+    "measurements/new-families.md": new_family_tables,
     "measurements/routers.md": ladder_tables,
     "measurements/sampling.md": sampling_tables,
     "measurements/sglang.md": sglang_tables,

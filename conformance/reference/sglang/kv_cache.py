@@ -7,9 +7,11 @@ import math
 from collections.abc import Sequence
 
 from conformance.reference.sglang.kv_pool import KVPool
+from conformance.reference.sglang.state_slots import StateSlots
 from simulator.engines.sglang.engine import WINDOW_EVICTION_INTERVAL, EngineConfig
 from simulator.engines.sglang.radix_cache import RadixCache, TreeNode
 from simulator.engines.sglang.request import Request
+from simulator.engines.sglang.tree_states import TreeStates
 from simulator.engines.sglang.window_tokens import WindowTokens
 
 
@@ -21,7 +23,8 @@ class KVCache:
     """The pools, the radix tree, and the rows of running requests.
 
     Layers with sliding windows may have a pool of their own, `window_pool`: then every token that is computed takes a
-    place in both, and gives back the one there once it has left the window.
+    place in both, and gives back the one there once it has left the window. SSM and linear-attention layers have a pool
+    of states, `states`.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -33,8 +36,13 @@ class KVCache:
         if config.sliding_window_size:
             self.window_pool = KVPool(config.swa_max_total_num_tokens, config.page_size)
             self.windows = WindowTokens(config.sliding_window_size, config.page_size)
-        tail = config.radix_eviction_tail
-        self.tree = RadixCache(config.page_size, config.radix_eviction_policy, tail, self.windows)
+        tree_states = TreeStates() if config.max_mamba_cache_size else None
+        self.tree = RadixCache(
+            config.page_size, config.radix_eviction_policy, config.radix_eviction_tail, self.windows, tree_states
+        )
+        self.states: StateSlots | None = None
+        if tree_states is not None:
+            self.states = StateSlots(config, self.tree, tree_states, self._evict)
         self.num_free_rows = config.max_running_requests
         self.num_evicted_tokens = 0
 
@@ -60,7 +68,10 @@ class KVCache:
         """Find the longest known prefix of a request's first tokens."""
         request.last_node, known_len = self.tree.match(request.spans, 0 if self.is_tree_disabled else num_tokens)
         request.prefix_len = request.last_node.end
-        request.branching_len = known_len if known_len > request.prefix_len else None
+        if self.states is not None:
+            request.branching_len = self.states.branching_len(request, known_len)
+        else:
+            request.branching_len = known_len if known_len > request.prefix_len else None
         request.num_matched_prefix_tokens = min(request.prefix_len, request.num_tokens - 1)
 
     def touch(self, request: Request) -> None:
@@ -71,6 +82,13 @@ class KVCache:
         """The same for a request that is about to be admitted: its last token is always computed."""
         self.match(request, request.num_tokens - 1)
         request.cache_protected_len = request.prefix_len
+        if self.states is not None:
+            self.states.copy_matched(request)
+
+    def give_up_match(self, request: Request) -> None:
+        """Undo what was taken for a request that is not admitted after all."""
+        if self.states is not None:
+            self.states.give_back(request)
 
     def checkpoint(self, request: Request) -> None:
         """Make what its batch has computed findable; its next chunk goes on from there."""
@@ -80,12 +98,17 @@ class KVCache:
     def _insert(self, request: Request, num_tokens: int, *, is_last: bool = False) -> None:
         """Hand tokens to the tree. What the tree had already is freed, and the lock moves to the new end.
 
-        A node ends where the prompt does, so that an answer can be evicted without it; not so with windows. There, what
-        is handed over ends first where the tree's knowledge did, so that others find the window before that point.
+        A node ends where the prompt does, so that an answer can be evicted without it; not so with windows or states.
+        With windows, what is handed over ends first where the tree's knowledge did, so that others find the window
+        before that point; with states, where the latest of them is.
         """
         if self.is_tree_disabled:
             return
-        branching = request.branching_len
+        if self.states is not None:
+            num_tokens = self.states.hand_over(request, num_tokens, is_last=is_last)
+            if num_tokens == 0:
+                return
+        branching = None if self.windows is None else request.branching_len
         is_branch = branching is not None and request.cache_protected_len < branching <= num_tokens
         if branching is not None and is_branch:
             num_tokens, request.branching_len = branching, None
@@ -98,7 +121,7 @@ class KVCache:
             protected_len=request.cache_protected_len, window_start=request.window_start,
         )  # fmt: skip
         request.cache_inserted_len = max(request.cache_inserted_len, num_tokens)
-        if prompt_len < num_tokens and self.windows is None:
+        if prompt_len < num_tokens and self.windows is None and self.states is None:
             self.tree.insert(request.spans, prompt_len, priority=1, inserted_len=prompt_len)
         self.pool.free(max(0, found.prefix_len - request.cache_protected_len) // self.page_size)
         if self.window_pool is not None:
@@ -107,6 +130,8 @@ class KVCache:
         request.window_lock_start = self.tree.lock(found.last_node)
         request.lock = request.last_node = found.last_node
         request.cache_protected_len = num_tokens
+        if self.states is not None:
+            self.states.settle(request, had_state=found.had_state, is_last=is_last)
         if is_branch and not is_last:
             self._slide_window(request, request.extend_end - 1)
 
@@ -177,6 +202,8 @@ class KVCache:
         num_pages = leaf.num_tokens // self.page_size
         if self.window_pool is not None:
             self.window_pool.free(num_pages * leaf.has_window)
+        if self.states is not None and leaf.has_state:
+            self.states.num_free += 1
         self.tree.evict(leaf)
         self.pool.free(num_pages)
         self.num_evicted_tokens += leaf.num_tokens
@@ -193,6 +220,8 @@ class KVCache:
     def allocate_extend(self, requests: Sequence[Request]) -> None:
         """Take the pages for a prefill batch. Raises `OutOfKVCacheError` where there are too few."""
         self._slide_windows_of_chunks(requests)
+        if self.states is not None:
+            self.states.bind(requests)
         num_tokens = sum(request.extend_len for request in requests)
         spare = len(requests) * self.page_size if self.page_size > 1 else 0  # as if each began a page
         self.evict_to_free(num_tokens + spare)
@@ -202,6 +231,8 @@ class KVCache:
             self.num_free_rows -= not request.holds_kv
             request.holds_kv = True
             request.kv_len = request.extend_end
+            if self.states is not None:
+                self.states.track_extend(request)
 
     def fits_decode(self, requests: Sequence[Request]) -> bool:
         """Whether each request can have its next token's place, after evicting what must be."""
@@ -227,6 +258,8 @@ class KVCache:
         if self.window_pool is not None:
             own = max(request.cache_protected_len, request.window_start)
             self.window_pool.free(self.window_pool.pages_of(own, request.kv_len))
+        if self.states is not None:
+            self.states.release(request)
         self._unlock(request)
         self.num_free_rows += 1
         request.holds_kv, request.kv_len, request.window_start = False, 0, 0

@@ -68,6 +68,8 @@ class Plan:
     num_evictable_tokens: int
     num_free_window_tokens: int  # 0 without a pool of windows
     num_evictable_window_tokens: int
+    num_free_states: int  # 0 without a pool of states
+    num_evictable_states: int
     new_token_ratio: float
 
 
@@ -158,6 +160,8 @@ class Scheduler:
         if request in plan.prefix_lens and request.num_inflight_middle_chunks > 0:
             request.num_inflight_middle_chunks -= 1
             return False
+        if self.cache.states is not None and plan.forward_mode is ForwardMode.DECODE:
+            self.cache.states.track_decode(request)
         request.num_output_tokens += 1
         request.is_finished = request.has_all_outputs
         if request.is_finished:
@@ -232,6 +236,8 @@ class Scheduler:
                 return
             self.cache.match_for_prefill(request)
             verdict = adder.add_one_req(request, has_chunked_req=self.chunked_req is not None)
+            if request not in adder.can_run_list:
+                self.cache.give_up_match(request)
             if verdict is AddReqResult.NO_TOKEN:
                 running.batch_is_full = bool(adder.can_run_list or running.reqs)
             if verdict is not AddReqResult.CONTINUE:
@@ -350,5 +356,7 @@ class Scheduler:
             num_evictable_tokens=self.cache.tree.evictable_size,
             num_free_window_tokens=0 if self.cache.window_pool is None else self.cache.window_pool.available_size,
             num_evictable_window_tokens=0 if self.cache.windows is None else self.cache.windows.evictable_size,
+            num_free_states=0 if self.cache.states is None else self.cache.states.num_free,
+            num_evictable_states=0 if self.cache.states is None else self.cache.states.states.num_evictable,
             new_token_ratio=self.new_token_ratio.current,
         )

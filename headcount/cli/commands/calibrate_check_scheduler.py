@@ -21,7 +21,7 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 @option(
     "--about", Text(),
     "Topic of the cases. vllm: all, states, cancelled, sparse, context, compressed, lora, images, offloading, lmcache, "
-    "store, disaggregated, push, balancer; sglang: all, cancelled, windows, radix-tree.",
+    "store, disaggregated, push, balancer; sglang: all, cancelled, windows, states, radix-tree.",
     default="all",
 )  # fmt: skip
 @option("--cases", COUNT, "Random cases.", default=200)

@@ -109,6 +109,12 @@ class SGLangMetrics(Collector):
             in_windows = 1.0 - (free_pages + own["num_evictable_window_pages"]) / most
             values["token_usage"] = (values["token_usage"][0], np.maximum(used, in_windows))
             values["swa_token_usage"] = ("The same of layers with sliding windows.", in_windows)
+        if pool["has_states"]:
+            most = int(pool["num_state_slots"])
+            free_slots = np.where(engines["is_laid_out"] == 1, own["num_free_states"], most)
+            in_states = 1.0 - (free_slots + own["num_evictable_states"]) / most
+            values["token_usage"] = (values["token_usage"][0], np.maximum(used, in_states))
+            values["mamba_usage"] = ("The same of SSM or linear-attention states.", in_states)
         return {
             name: (what, list(zip(self._schedulers, column.tolist(), strict=True)))
             for name, (what, column) in values.items()

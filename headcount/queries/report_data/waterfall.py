@@ -15,6 +15,7 @@ def waterfall(budget: MemoryBudget) -> list[tuple[str, int]]:
             ("activations, CUDA graphs", budget.total_bytes - budget.requested_bytes),
             ("CUDA and NCCL", budget.non_torch_bytes),
             ("weights", budget.weights_bytes),
+            *([("SSM states", budget.state_pool_bytes)] if budget.state_pool_bytes else []),
             ("KV cache", budget.available_kv_bytes),
         ]
     return [

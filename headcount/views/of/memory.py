@@ -123,6 +123,8 @@ def pool(answer: MemoryResult) -> list[str]:
     held = f"max_total_num_tokens {budget.kv_cache_tokens:,}{f' in pages of {size}' * (size > 1)} ({interval})"
     if budget.window_kv_tokens is not None:
         held += f", {budget.window_kv_tokens:,} in layers with sliding windows,"
+    if budget.state_slots is not None:
+        held += f", {budget.state_slots:,} SSM states (max_mamba_cache_size),"
     if not is_sglang:
         blocks = f"{budget.num_gpu_blocks:,} KV blocks of {size} tokens ({interval})"
         held = f"{blocks}: {budget.kv_cache_tokens:,} tokens"

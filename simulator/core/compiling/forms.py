@@ -3,7 +3,7 @@
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
 sees its own requests alone. A routed one has any compiled router, a windowed one groups of layers with and without
 windows too, a layered one states and blocks of unequal size, one of `adapters` LoRA, one of `images` those of prompts.
-SGLang's engines have windows in a pool of their own in one form, and none in the other.
+SGLang's engines have windows in a pool of their own in one form, states in one, and neither in the plain one.
 What a fleet needs is compiled when the first such fleet is simulated.
 """
 
@@ -45,8 +45,9 @@ FORMS: dict[str, dict[str, int]] = {
     "layered": {**_PLAIN_VLLM, **_MODEL_ALONE, "in_segments": 0, "lanes": 1},
     "adapters": {**_PLAIN_VLLM, **_TEXT, **_EQUAL_BLOCKS},
     "images": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
-    "sglang": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "kept_window": 0},
-    "sglang_windowed": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG},
+    "sglang": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "kept_window": 0, "has_states": 0},
+    "sglang_windowed": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "has_states": 0},
+    "sglang_stateful": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "kept_window": 0},
     "whole": {},
 }
 """Fields of records that are the same in all fleets of a form, and that no kernel changes; the narrowest form first."""

@@ -34,7 +34,10 @@ def build_sglang_arrays(fleet: Fleet, table: RequestTable, seed: int) -> SGLangA
         raise HeadcountError(f"{sum(num_nodes):,} pages of KV cache are more than one run can hold (2**31)")
     engines = np.zeros(fleet.num_engines, layout.ENGINE)
     engines["root"] = np.cumsum(num_nodes) - num_nodes
-    has_windows = any(isinstance(pool.engine, EngineConfig) and pool.engine.sliding_window_size for pool in fleet.pools)
+    engines_of = [pool.engine for pool in fleet.pools if isinstance(pool.engine, EngineConfig)]
+    has_windows = any(engine.sliding_window_size for engine in engines_of)
+    has_states = any(engine.max_mamba_cache_size for engine in engines_of)
+    num_attempts = table.num_requests * table.num_attempts
     most_waiting = table.num_requests if policies else 0
     most_compared = most_waiting if "shortest-prefill-first" in policies else layout.MATCHED_AT_MOST
     return SGLangArrays(
@@ -42,8 +45,9 @@ def build_sglang_arrays(fleet: Fleet, table: RequestTable, seed: int) -> SGLangA
         engines=engines,
         requests=_requests(table, keys) if policies else np.zeros(1, layout.REQUEST),
         nodes=np.zeros(sum(num_nodes), layout.NODE),
-        window_requests=np.zeros(table.num_requests * table.num_attempts if has_windows else 1, layout.WINDOW_REQUEST),
-        window_nodes=np.zeros(sum(num_nodes) if has_windows else 1, layout.WINDOW_NODE),
+        window_requests=np.zeros(num_attempts if has_windows else 1, layout.WINDOW_REQUEST),
+        state_requests=np.zeros(num_attempts if has_states else 1, layout.STATE_REQUEST),
+        side_nodes=np.zeros(sum(num_nodes) if has_windows or has_states else 1, layout.SIDE_NODE),
         leaves=np.zeros(sum(num_nodes), np.int32),
         buckets=np.zeros((fleet.num_engines, num_buckets), np.int32),
         order=np.zeros(most_waiting, np.int32),
@@ -102,6 +106,11 @@ def _fill_pool(values: SGLangPool, engine: EngineConfig, num_buckets: int) -> No
     values["bucket_mask"] = num_buckets - 1
     values["kept_window"] = engine.sliding_window_size or 0
     values["num_window_pages"] = engine.swa_max_total_num_tokens // engine.page_size
+    if engine.max_mamba_cache_size:
+        values["has_states"], values["num_state_slots"] = 1, engine.max_mamba_cache_size
+        values["num_tracking_slots"] = engine.num_tracking_slots
+        values["state_chunk"], values["kernel_chunk"] = engine.mamba_cache_chunk_size, engine.mamba_chunk_size
+        values["track_interval"] = engine.state_track_interval
     values["init_ratio"], values["min_ratio"], values["ratio_decay"] = ratio.init, ratio.min, ratio.decay
 
 

@@ -115,6 +115,8 @@ def start_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_remaini
     if p.kept_window > 0:
         in_windows = a.sglang.window_requests[request]
         in_windows.branching = in_windows.extend_batches = in_windows.decode_batches = 0
+    if p.has_states == 1:
+        a.sglang.state_requests[request].branching = 0
     of.is_retracted = 1
     req.preemptions += 1
     a.totals[replica].preemptions += 1

@@ -6,7 +6,7 @@ latter.
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.sglang import tree, windows
+from simulator.core.sglang import state_slots, tree, windows
 from simulator.core.state import Arrays
 from simulator.core.types import Replica, Request, SGLangPool
 
@@ -43,6 +43,9 @@ def match(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int)
     of.prefix_len = a.sglang.nodes[node].end
     if p.kept_window > 0:
         a.sglang.window_requests[request].branching = known if known > of.prefix_len else 0
+    if p.has_states == 1:
+        known -= known % p.state_chunk
+        a.sglang.state_requests[request].branching = known if known > of.prefix_len else 0
     of.matched = min(of.prefix_len, num_tokens_of(req) - 1)
 
 
@@ -58,7 +61,7 @@ def checkpoint(a: Arrays, p: SGLangPool, replica: int, request: int) -> None:
         branch = branch_end(a, request, end)
         end = branch if branch > 0 else end
         slide_window(a, p, replica, request, end - 1)
-    hand_over(a, p, replica, request, end)
+    hand_over(a, p, replica, request, end, 0)
     if branch > 0:
         slide_window(a, p, replica, request, of.extend_end - 1)
     of.prefix_len = of.extend_end
@@ -76,13 +79,18 @@ def branch_end(a: Arrays, request: int, num_tokens: int) -> int:
 
 
 @rare_kernel
-def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int) -> None:
+def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int, is_last: int) -> None:
     """Give tokens to the tree. What it had already is freed, and the lock moves to the new end.
 
-    A node ends where the prompt does, so that an answer can be evicted without it; not so with windows.
+    A node ends where the prompt does, so that an answer can be evicted without it; not so with windows or states. With
+    states, what is given ends where the latest of them is.
     """
     if p.is_tree_disabled == 1:
         return
+    if p.has_states == 1:
+        num_tokens = state_slots.state_to_hand_over(a, p, replica, request, num_tokens, is_last)
+        if num_tokens == 0:
+            return
     req, of = a.requests[request], a.sglang.requests[request]
     span = int(req.span_start)
     window_start = int(a.sglang.window_requests[request].start) if p.kept_window > 0 else 0
@@ -90,7 +98,9 @@ def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: 
     prompt_len = tree.whole_pages(p, req.prompt)
     known, node = tree.insert(a, p, replica, span, num_tokens, 0, of.inserted, of.protected, window_start)
     of.inserted = max(of.inserted, num_tokens)
-    if p.kept_window == 0 and prompt_len < num_tokens:
+    if p.has_states == 1:
+        state_slots.give_state(a, p, replica, request, node, known < num_tokens, is_last)
+    elif p.kept_window == 0 and prompt_len < num_tokens:
         tree.insert(a, p, replica, span, prompt_len, 1, prompt_len, 0, 0)
     a.replicas[replica].num_free_blocks += max(0, known - of.protected) // p.page_size
     let_go(a, p, replica, request)
@@ -166,10 +176,10 @@ def slide_windows_of_decodes(a: Arrays, p: SGLangPool, replica: int, count: int)
 def evict_to_free_in_windows(a: Arrays, p: SGLangPool, replica: int, num_tokens: int) -> bool:
     """Evict leaves and make other nodes tombstones until so many tokens are free; False where they cannot be."""
     t, state = a.sglang, a.sglang.engines[replica]
-    node = int(state.oldest_window)
+    node = int(state.oldest_side)
     while node != NONE and state.num_free_window_pages * p.page_size < num_tokens:
-        newer = int(t.window_nodes[node].newer)
-        if t.window_nodes[node].lock_ref == 0:
+        newer = int(t.side_nodes[node].newer)
+        if t.side_nodes[node].lock_ref == 0:
             if t.nodes[node].leaf_place != NONE:
                 tree.evict(a, p, replica, node)
             else:
@@ -205,6 +215,8 @@ def allocate_extend(a: Arrays, p: SGLangPool, replica: int, slot: int) -> bool:
     state, plan = a.replicas[replica], a.plans[replica, slot]
     if p.kept_window > 0:
         slide_windows_of_chunks(a, p, replica, slot)
+    if p.has_states == 1:
+        state_slots.bind(a, p, replica, slot)
     num_tokens, num_pages = 0, 0
     for place in range(plan.count):
         of = a.sglang.requests[a.entries[replica, slot, place].request]
@@ -225,6 +237,8 @@ def allocate_extend(a: Arrays, p: SGLangPool, replica: int, slot: int) -> bool:
         state.num_running += 1 - of.holds_kv
         of.holds_kv = 1
         a.requests[request].computed = of.extend_end
+        if p.has_states == 1:
+            state_slots.track_extend(a, p, request)
     return True
 
 
@@ -265,13 +279,15 @@ def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool)
     if to_tree:
         end = min(int(req.computed), num_tokens_of(req))
         branch = branch_end(a, request, end) if p.kept_window > 0 else 0
-        hand_over(a, p, replica, request, branch if branch > 0 else end)
+        hand_over(a, p, replica, request, branch if branch > 0 else end, 1)
     state.num_free_blocks += pages_of(p, of.protected, req.computed)
     if p.kept_window > 0:
         in_windows = a.sglang.window_requests[request]
         own = max(of.protected, in_windows.start)
         a.sglang.engines[replica].num_free_window_pages += pages_of(p, own, req.computed)
         in_windows.start = 0
+    if p.has_states == 1:
+        state_slots.free_slots(a, replica, request)
     let_go(a, p, replica, request)
     state.num_running -= 1
     of.holds_kv = 0

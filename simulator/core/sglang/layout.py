@@ -38,6 +38,12 @@ POOL = record(
         ("bucket_mask", "i4"),
         ("kept_window", "i4"),  # tokens of a sequence that the pool of windows keeps; 0: there is none
         ("num_window_pages", "i4"),
+        ("has_states", "i4"),
+        ("num_state_slots", "i4"),
+        ("num_tracking_slots", "i4"),  # of each request; 0: the tree gets the states that requests go on from
+        ("state_chunk", "i4"),  # tokens between states that a prefill can track
+        ("kernel_chunk", "i4"),
+        ("track_interval", "i4"),  # tokens of a sequence after which its state is tracked while it decodes
         ("init_ratio", "f8"),
         ("min_ratio", "f8"),
         ("ratio_decay", "f8"),
@@ -74,8 +80,10 @@ ENGINE = record(
         ("num_free_window_pages", "i4"),
         ("num_evictable_window_pages", "i4"),
         ("window_offset", "i8"),  # what the batch in the making takes of it
-        ("oldest_window", "i4"),  # of the nodes that have their tokens there, by their last use
-        ("newest_window", "i4"),
+        ("oldest_side", "i4"),  # of the nodes that have their tokens there, or a state, by their last use
+        ("newest_side", "i4"),
+        ("num_free_states", "i4"),
+        ("num_evictable_states", "i4"),
     ]
 )
 
@@ -135,13 +143,26 @@ WINDOW_REQUEST = record(
     ]
 )
 
-# What a node has there.
-WINDOW_NODE = record(
+# What a request has where layers have states.
+STATE_REQUEST = record(
+    [
+        (
+            "branching",
+            "i4",
+        ),  # the last chunk boundary up to which the tree knew it, beyond its prefix; 0: there is none
+        ("tracked", "i4"),  # tokens after which its latest tracked state is; 0: there is none
+        ("holds_state", "i4"),
+        ("num_tracking_slots", "i4"),
+    ]
+)
+
+# What a node has in a pool beside that of all tokens: its own in windows, or the state at its end.
+SIDE_NODE = record(
     [
         ("older", "i4"),  # the node that was used before
         ("newer", "i4"),
         ("lock_ref", "i4"),
-        ("is_held", "i4"),  # 0: a tombstone
+        ("is_held", "i4"),  # 0: nothing
     ]
 )
 
@@ -154,7 +175,8 @@ class SGLangArrays(NamedTuple):
     requests: NDArray[np.void]  # [attempts * n]
     nodes: NDArray[np.void]  # engine by engine
     window_requests: NDArray[np.void]  # as `requests`, if some pool has windows of its own
-    window_nodes: NDArray[np.void]  # as `nodes`, if some pool has windows of its own
+    state_requests: NDArray[np.void]  # as `requests`, if some pool has states
+    side_nodes: NDArray[np.void]  # as `nodes`, if some pool has either
     leaves: NDArray[np.int32]  # heaps, each at the place of its engine's nodes
     buckets: NDArray[np.int32]  # [R, bucket_mask + 1]
     order: NDArray[np.int32]  # [n], a queue while it is sorted

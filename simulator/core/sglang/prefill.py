@@ -15,7 +15,7 @@ from simulator.core.layout import (
     NOT_BLOCKED,
     RUNNING,
 )
-from simulator.core.sglang import decode, kv_cache, schedule_policy, tree
+from simulator.core.sglang import decode, kv_cache, schedule_policy, state_slots, tree
 from simulator.core.sglang.layout import EXTEND, MIXED, NO_BATCH, SHORTEST_PREFILL_FIRST
 from simulator.core.state import Arrays
 from simulator.core.types import SGLangPool
@@ -218,6 +218,8 @@ def add_one(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int) -> 
     num_tokens = kv_cache.num_tokens_of(req)
     kv_cache.match(a, p, replica, request, num_tokens - 1)  # its last token is always computed
     of.protected = of.prefix_len
+    if p.has_states == 1:
+        state_slots.copy_matched(a, p, replica, request)
     kv_cache.keep(a, p, replica, request, of.last_node)  # what it matched cannot be evicted for it
     extend_len = num_tokens - of.prefix_len
     max_new_tokens = min(max(of.max_new_tokens - req.output, 0), CLIP_MAX_NEW_TOKENS)
@@ -229,6 +231,8 @@ def add_one(a: Arrays, p: SGLangPool, replica: int, slot: int, request: int) -> 
     if verdict == CONTINUE:
         return budget_state(a, p, replica)
     kv_cache.let_go(a, p, replica, request)
+    if p.has_states == 1:
+        state_slots.give_back(a, replica, request)
     return verdict
 
 

@@ -5,7 +5,7 @@ from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import add_to_sums
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING
 from simulator.core.routing import views
-from simulator.core.sglang import decode, kv_cache, prefill, tree
+from simulator.core.sglang import decode, kv_cache, prefill, state_slots, tree
 from simulator.core.sglang.layout import EXTEND, NO_BATCH
 from simulator.core.state import Arrays
 from simulator.core.step_log import log_step
@@ -185,6 +185,8 @@ def complete(a: Arrays, replica: int, now_s: float) -> int:
         if place < plan.num_extending and of.inflight_chunks > 0:
             of.inflight_chunks -= 1
             continue
+        if p.has_states == 1 and plan.num_extending == 0:
+            state_slots.track_decode(a, p, request, kv_cache.num_tokens_of(req))
         gap_s = now_s - req.last_token_s
         req.last_token_s = now_s
         if req.output == 0:

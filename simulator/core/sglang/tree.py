@@ -6,7 +6,7 @@ the content of the last token of its first page, which names all tokens up to it
 
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import NONE
-from simulator.core.sglang import leaves, windows
+from simulator.core.sglang import leaves, states, windows
 from simulator.core.sglang.layout import TLRU, SGLangArrays
 from simulator.core.state import Arrays
 from simulator.core.types import Node, SGLangEngine, SGLangPool, Spans
@@ -90,8 +90,9 @@ def lay_out(t: SGLangArrays, p: SGLangPool, replica: int) -> None:
     state.num_nodes, state.num_entered = 1, 0
     state.free_node = state.chunked_req = state.last_chunked = NONE
     state.ratio = p.init_ratio
-    state.oldest_window = state.newest_window = NONE
+    state.oldest_side = state.newest_side = NONE
     state.num_free_window_pages = p.num_window_pages
+    state.num_free_states = p.num_state_slots
 
 
 @kernel
@@ -128,6 +129,8 @@ def split(t: SGLangArrays, p: SGLangPool, spans: Spans, replica: int, child: int
     leaves.settle(t, p, state, child)
     if p.kept_window > 0:
         windows.split(t, state, front, child)
+    if p.has_states == 1:
+        states.begin(t, front)
     return front
 
 
@@ -153,6 +156,8 @@ def shared_end(spans: Spans, p: SGLangPool, node: Node, span: int, end: int) -> 
 def touch_path(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -> None:
     if p.kept_window > 0:
         windows.touch(t, p, state, node)
+    if p.has_states == 1:
+        states.touch(t, state, node)
     time = now(state)
     t.nodes[node].last_access = time
     leaves.settle(t, p, state, node)  # those above have children
@@ -167,7 +172,8 @@ def touch_path(t: SGLangArrays, p: SGLangPool, state: SGLangEngine, node: int) -
 def match_prefix(a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: int) -> tuple[int, int]:
     """The node at whose end the longest usable prefix of the first `num_tokens` ends, and how far they are known.
 
-    With windows, a prefix can be used where the window before its end is whole. Splits a node to have one there.
+    With windows, a prefix can be used where the window before its end is whole; with states, where one is. Splits a
+    node to have one there.
     """
     t, end = a.sglang, whole_pages(p, num_tokens)
     state = t.engines[replica]
@@ -182,8 +188,10 @@ def match_prefix(a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: 
         is_cut = at < t.nodes[child].end
         node = split(t, p, a.spans, replica, child, at) if is_cut else child
         if p.kept_window > 0:
-            in_window = in_window + at - int(t.nodes[node].start) if t.window_nodes[node].is_held == 1 else 0
-        if in_window >= p.kept_window:
+            in_window = in_window + at - int(t.nodes[node].start) if t.side_nodes[node].is_held == 1 else 0
+        if p.has_states == 1:
+            usable = node if t.side_nodes[node].is_held == 1 else usable
+        elif in_window >= p.kept_window:
             usable = node
         if is_cut:
             break
@@ -230,6 +238,8 @@ def insert(
         node = add_leaf(a, p, replica, node, span, end, priority)
         if p.kept_window > 0:
             give_window_to_leaf(a, p, replica, node, window_start)
+        if p.has_states == 1:
+            states.begin(t, node)
         use(t, p, state, node, priority, known + t.nodes[node].end - t.nodes[node].start > inserted)
     if p.kept_window > 0:
         windows.touch(t, p, state, node)
@@ -250,7 +260,7 @@ def give_window(a: Arrays, p: SGLangPool, replica: int, node: int, start: int, w
     """Hand a tombstone what a request has of its window; free what a node has already."""
     t, state = a.sglang, a.sglang.engines[replica]
     end = int(t.nodes[node].end)
-    if t.window_nodes[node].is_held == 1:
+    if t.side_nodes[node].is_held == 1:
         state.num_free_window_pages += max(0, end - max(start, window_start)) // p.page_size
     elif window_start < end:
         if window_start > t.nodes[node].start:
@@ -309,11 +319,13 @@ def become_evictable(a: Arrays, p: SGLangPool, replica: int, num_tokens: int) ->
 
 @rare_kernel
 def lock(a: Arrays, p: SGLangPool, replica: int, node: int) -> int:
-    """Keep a prefix from eviction until `unlock`, its last window too; a prefix may be locked many times.
+    """Keep a prefix from eviction until `unlock`, with its last window or state; it may be locked many times.
 
     Returns where that window starts.
     """
     t, state = a.sglang, a.sglang.engines[replica]
+    if p.has_states == 1 and node != state.root:
+        states.hold(t, state, node)
     window_start = windows.lock(t, p, state, node) if p.kept_window > 0 else 0
     while node != state.root:
         of = t.nodes[node]
@@ -331,6 +343,8 @@ def unlock(a: Arrays, p: SGLangPool, replica: int, node: int, window_start: int)
     t, state = a.sglang, a.sglang.engines[replica]
     if p.kept_window > 0:
         windows.unlock(t, p, state, node, window_start)
+    if p.has_states == 1 and node != state.root:
+        states.loosen(t, state, node)
     while node != state.root:
         of = t.nodes[node]
         of.lock_ref -= 1
@@ -351,8 +365,10 @@ def evict(a: Arrays, p: SGLangPool, replica: int, node: int) -> None:
     """Free the pages of a leaf."""
     t, state = a.sglang, a.sglang.engines[replica]
     leaf = t.nodes[node]
-    if p.kept_window > 0 and t.window_nodes[node].is_held == 1:
+    if p.kept_window > 0 and t.side_nodes[node].is_held == 1:
         windows.drop(t, p, state, node)
+    if p.has_states == 1 and t.side_nodes[node].is_held == 1:
+        states.drop(t, state, node)
     leaves.remove(t, p, state, node)
     take_out(t, p, replica, node)
     a.replicas[replica].num_cached_free_blocks -= (leaf.end - leaf.start) // p.page_size

@@ -3,14 +3,17 @@
 Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph_hook.py`, `overrides.py`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from files.errors import HeadcountError
 from files.names import check_names
-from kvcache.memory.static_budget import default_static_share, refuse_windows_and_states, static_budget_of
+from kvcache.memory.state_pools import NO_BUFFER, STRATEGIES
+from kvcache.memory.static_budget import refuse_caches
 from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
 from simulator.engines.argument import MEMORY, SCHEDULER, SimulatedArgs, argument
+from simulator.engines.sglang import defaults
+from simulator.engines.sglang.defaults import NO_CHUNKS
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.eviction import EVICTION_POLICIES
 from simulator.engines.values import (
@@ -29,10 +32,8 @@ if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
     from kvcache.shape.architecture import Architecture
 
-GIB = 2**30
-NO_CHUNKS = -1  # of chunked_prefill_size: a prompt is never cut
 FLAG = Switch(has_opposite=False)
-_ON_FLASH_ATTENTION_4 = ("mimo_v2", "mimo_v2_flash")  # on B200 and the like (`model_overrides/mimo_v2.py`)
+STATE_DTYPES = ("float32", "bfloat16", "float16")
 KV_CACHE_DTYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16")
 
 
@@ -44,78 +45,6 @@ class ChunkSize:
 
     def read(self, given: object) -> int:
         return NO_CHUNKS if str(given).strip() == str(NO_CHUNKS) else TokenCount().read(given)
-
-
-# -- defaults that depend on the GPU, the model or other arguments
-
-
-def _model_s_length(_: "SGLangArgs", model: "Architecture", __: "GPU") -> int:
-    return model.max_position_embeddings
-
-
-def _default_page_size(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
-    """1, but for the attention kernels that SGLang takes on B200 and the like (`get_default_attn_backend`)."""
-    if not gpu.is_data_center_blackwell or model.is_mla:
-        return 1
-    return 128 if model.model_type in _ON_FLASH_ATTENTION_4 else 64
-
-
-def _default_chunk(_: "SGLangArgs", __: "Architecture", gpu: "GPU") -> int:
-    for below_gib, tokens in ((20, 2048), (60, 4096), (160, 8192)):
-        if gpu.memory_bytes < below_gib * GIB:
-            return tokens
-    return 16384
-
-
-def _default_graph_batch(args: "SGLangArgs", _: "Architecture", gpu: "GPU") -> int:
-    most = 512
-    for below_gib, of_few_ranks, of_many in ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512)):
-        if gpu.memory_bytes < below_gib * GIB:
-            most = of_few_ranks if args.tensor_parallel_size < 4 else of_many
-            break
-    return most if args.max_running_requests is None else min(most, args.max_running_requests)
-
-
-def _default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> float:
-    if model.vision_parameters and not args.language_model_only:
-        raise HeadcountError(
-            f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
-            "known here; give --mem-fraction-static as your server logs it, or --language-model-only for text alone"
-        )
-    is_cut = args.chunked_prefill_size != NO_CHUNKS
-    share = default_static_share(
-        gpu,
-        activation_tokens=args.chunked_prefill_size if is_cut else args.max_prefill_tokens,
-        tensor_parallel_size=args.tensor_parallel_size,
-        graph_mib=_graph_mib(args, model),
-    )
-    if share <= 0:
-        raise HeadcountError(
-            f"activations and CUDA graphs leave nothing of {gpu.name} by SGLang's rule; lower --chunked-prefill-size "
-            "or --cuda-graph-max-bs-decode, or give --mem-fraction-static"
-        )
-    return share
-
-
-def _graph_mib(args: "SGLangArgs", model: "Architecture") -> float:
-    """What SGLang sets aside for CUDA graphs (`reserve_for_graph_mb`)."""
-    if args.disable_cuda_graph:
-        return 0.0
-    longest = args.chunked_prefill_size
-    if args.max_total_tokens is not None:
-        longest = min(longest, args.max_total_tokens)
-    prefill = 1.5 * 1024 if model.is_mla else 8.0 * len(prefill_graph_sizes(longest))
-    return 2.0 * args.cuda_graph_max_bs_decode + prefill
-
-
-def prefill_graph_sizes(longest: int) -> list[int]:
-    """Tokens of the prefill batches that SGLang captures (`generate_prefill_cuda_graph_batch_sizes`)."""
-    steps = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256), (4608, longest + 1, 512))
-    return [size for step in steps for size in range(*step) if size <= longest]
-
-
-def _default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
-    return static_budget_of(model, gpu, args).max_num_seqs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,21 +83,21 @@ class SGLangArgs(SimulatedArgs):
         TokenCount(),
         "Longest context in tokens, prompt and answer.",
         decides=MEMORY,
-        default_of=_model_s_length,
+        default_of=defaults.model_s_length,
         default_text="the model's",
     )
     page_size: int = argument(
         TokenCount(),
         "Tokens per page of the KV cache.",
         decides=MEMORY,
-        default_of=_default_page_size,
+        default_of=defaults.default_page_size,
         default_text="1; on B200 and the like 64, MiMo-V2: 128",
     )
     chunked_prefill_size: int = argument(
         ChunkSize(),
         "Most prompt tokens in a chunk of a prefill batch. -1: no chunks.",
         decides=MEMORY,
-        default_of=_default_chunk,
+        default_of=defaults.default_chunk,
         default_text="by GPU memory: 2,048 to 16,384",
     )
     max_prefill_tokens: int = argument(
@@ -181,7 +110,7 @@ class SGLangArgs(SimulatedArgs):
         COUNT,
         "Largest decode batch with a CUDA graph. It affects memory here, not step times.",
         decides=MEMORY,
-        default_of=_default_graph_batch,
+        default_of=defaults.default_graph_batch,
         default_text="by GPU memory: 8 to 512",
         aliases=("cuda-graph-max-bs",),
     )
@@ -189,7 +118,7 @@ class SGLangArgs(SimulatedArgs):
         Number("a share above 0, below 1, such as 0.85"),
         "Share of GPU memory for weights and KV cache.",
         decides=MEMORY,
-        default_of=_default_share,
+        default_of=defaults.default_share,
         default_text="what activations and CUDA graphs are expected to leave",
     )
     max_total_tokens: int | None = argument(TokenCount(), "Most tokens in the KV cache.", decides=MEMORY)
@@ -202,6 +131,28 @@ class SGLangArgs(SimulatedArgs):
     )
     disable_hybrid_swa_memory: bool = argument(
         FLAG, "No pool of their own for layers with sliding windows.", decides=MEMORY, default=False
+    )
+    max_mamba_cache_size: int | None = argument(
+        COUNT, "SSM or linear-attention states that the pool holds.", decides=MEMORY, default_text="by memory"
+    )
+    mamba_full_memory_ratio: float = argument(
+        Number("a number above 0, such as 0.9"),
+        "Memory of SSM or linear-attention states over that of the KV cache.",
+        decides=MEMORY,
+        default=0.9,
+    )
+    mamba_radix_cache_strategy: str = argument(
+        Text(),
+        "How states are kept for the radix tree: extra_buffer or no_buffer.",
+        decides=MEMORY,
+        default_of=defaults.default_state_strategy,
+        default_text="extra_buffer; LFM2: no_buffer, which turns the overlap schedule off",
+    )
+    mamba_track_interval: int = argument(
+        TokenCount(), "Tokens of an answer after which its state is kept for the tree.", decides=SCHEDULER, default=256
+    )
+    mamba_ssm_dtype: str = argument(
+        Text(), "Format of the recurrent state: float32, bfloat16 or float16.", decides=MEMORY, default="float32"
     )
     language_model_only: bool = argument(
         FLAG, "Text only: do not load the encoder of a multimodal model.", decides=MEMORY, default=False
@@ -216,7 +167,7 @@ class SGLangArgs(SimulatedArgs):
         COUNT,
         "Most requests in a decode batch.",
         decides=MEMORY,
-        default_of=_default_requests,
+        default_of=defaults.default_requests,
         default_text="2,048 to 4,096, by context length",
     )
     schedule_policy: str = argument(
@@ -254,6 +205,11 @@ class SGLangArgs(SimulatedArgs):
         check_names([self.schedule_policy], SCHEDULE_POLICIES, "schedule_policy")
         check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
+        if self.mamba_radix_cache_strategy is not None:
+            check_names([self.mamba_radix_cache_strategy], STRATEGIES, "mamba_radix_cache_strategy simulated")
+        check_names([self.mamba_ssm_dtype], STATE_DTYPES, "mamba_ssm_dtype")
+        if not 0 < self.mamba_full_memory_ratio <= LARGEST:
+            raise HeadcountError(f"mamba_full_memory_ratio is {self.mamba_full_memory_ratio:g}, must be above 0")
         if self.mem_fraction_static is not None and not 0 < self.mem_fraction_static < 1:
             raise HeadcountError(f"mem_fraction_static is {self.mem_fraction_static}, must lie between 0 and 1")
         if not 0 < self.swa_full_tokens_ratio <= 1:
@@ -275,9 +231,12 @@ class SGLangArgs(SimulatedArgs):
 
     def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
         """The same arguments with SGLang's default for every one that is None. Raises HeadcountError as SGLang does."""
-        refuse_windows_and_states(model, self)
+        refuse_caches(model, self)
         check_environment(self.environment, self.num_gpus)
         args = self.with_defaults(model, gpu)
+        is_chosen = model.state_space is not None and self.mamba_radix_cache_strategy is None
+        if is_chosen and args.mamba_radix_cache_strategy == NO_BUFFER and not args.disable_radix_cache:
+            args = replace(args, disable_overlap_schedule=True)
         size = args.chunked_prefill_size
         if size != NO_CHUNKS and size % args.page_size:
             raise HeadcountError(
@@ -311,7 +270,6 @@ class SGLangArgs(SimulatedArgs):
     kv_store_rate: ClassVar[None] = None
     lmcache: ClassVar[None] = None
     kv_cache_memory_bytes: ClassVar[None] = None  # nor are they given in bytes
-    mamba_ssm_cache_dtype: ClassVar[str] = "auto"
     splits_encoder: ClassVar[bool] = True
     decode_context_parallel_size: ClassVar[int] = 1
     # As vLLM's, whose step times stand in for SGLang's.
@@ -322,6 +280,10 @@ class SGLangArgs(SimulatedArgs):
     def is_text_only(self, model: "Architecture") -> bool:
         """Whether SGLang loads the model without its encoder."""
         return self.language_model_only and bool(model.modalities)
+
+    @property
+    def mamba_ssm_cache_dtype(self) -> str:
+        return self.mamba_ssm_dtype
 
     @property
     def max_model_len(self) -> int:

@@ -1,9 +1,11 @@
 """What SGLang's scheduler decides by, once every default is known."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from files.errors import HeadcountError
+from kvcache.memory.state_pools import EXTRA_BUFFER, STATES_PER_REQUEST, STRATEGIES
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
 
 CACHE_AWARE_POLICIES = ("lpm", "dfs-weight", "hrrn", "shortest-prefill-first")
@@ -40,6 +42,10 @@ class EngineConfig:
     random_seed: int = 0  # of the policy `random`
     sliding_window_size: int | None = None  # of layers with a pool of their own, of `swa_max_total_num_tokens`
     swa_max_total_num_tokens: int = 0
+    max_mamba_cache_size: int = 0  # states of SSM or linear-attention layers that its pool holds; 0: no such layers
+    mamba_radix_cache_strategy: str = EXTRA_BUFFER
+    mamba_chunk_size: int = 64  # tokens after which a layer's kernel can hand out its state
+    mamba_track_interval: int = 256  # tokens of an answer after which a state is kept for the tree
     pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
     host_tier: ClassVar[None] = None  # HiCache is not simulated
     num_gpu_blocks: ClassVar[int] = 0  # of vLLM's, none
@@ -56,6 +62,8 @@ class EngineConfig:
                 f"swa_max_total_num_tokens is {self.swa_max_total_num_tokens}; give more than a window and a page "
                 f"({self.sliding_window_size + self.page_size})"
             )
+        if self.max_mamba_cache_size:
+            self._check_states()
         if self.schedule_conservativeness < 0:
             raise HeadcountError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
         if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":
@@ -80,9 +88,36 @@ class EngineConfig:
                 f"chunked_prefill_size ({size}) to a prompt; raise it or lower max_running_requests"
             )
 
+    def _check_states(self) -> None:
+        self._check_choice("mamba_radix_cache_strategy", STRATEGIES)
+        if self.sliding_window_size:
+            raise HeadcountError("pools of sliding windows and of states together are not simulated with SGLang")
+        if not self.tracks_states and not self.disable_radix_cache:
+            if self.page_size > 1:
+                raise HeadcountError(f"no_buffer needs page_size 1, not {self.page_size}; give 1")
+            if not self.disable_overlap_schedule:
+                raise HeadcountError("no_buffer needs disable_overlap_schedule; set it, or choose extra_buffer")
+        if self.tracks_states:
+            chunk, page = self.mamba_chunk_size, self.page_size
+            if max(chunk, page) % min(chunk, page) or self.mamba_track_interval % page:
+                raise HeadcountError(
+                    f"page_size is {page}; with states, it must divide mamba_chunk_size ({chunk}) or be a multiple of "
+                    f"it, and divide mamba_track_interval ({self.mamba_track_interval})"
+                )
+        least = self.states_per_request * self.max_running_requests
+        if self.max_mamba_cache_size < least:
+            raise HeadcountError(
+                f"max_mamba_cache_size is {self.max_mamba_cache_size}; {self.max_running_requests} running requests "
+                f"take {least} states, {self.states_per_request} each; lower max_running_requests"
+            )
+
     def with_pages(self, pages: int) -> "EngineConfig":
         """The same with another KV cache, divided in the same way."""
         tokens = pages * self.page_size
+        if self.max_mamba_cache_size:
+            slots = max(self.states_per_request, self.max_mamba_cache_size * tokens // self.max_total_num_tokens)
+            running = min(self.max_running_requests, slots // self.states_per_request)
+            return replace(self, max_total_num_tokens=tokens, max_mamba_cache_size=slots, max_running_requests=running)
         if self.sliding_window_size is None:
             return replace(self, max_total_num_tokens=tokens)
         least = self.sliding_window_size + 2 * self.page_size
@@ -94,6 +129,31 @@ class EngineConfig:
     def is_mixed_chunk(self) -> bool:
         """Whether running requests decode in the batches that prefill."""
         return self.enable_mixed_chunk and self.chunked_prefill_size is not None
+
+    @property
+    def tracks_states(self) -> bool:
+        """Whether states are kept for the tree while a request is computed, besides the one it goes on from."""
+        return self.mamba_radix_cache_strategy == EXTRA_BUFFER and not self.disable_radix_cache
+
+    @property
+    def num_tracking_slots(self) -> int:
+        """Slots of each request for such states: with the overlap schedule, two take turns."""
+        return self.plans_in_flight if self.tracks_states and self.max_mamba_cache_size else 0
+
+    @property
+    def states_per_request(self) -> int:
+        """What the pool of states has for each running request."""
+        return 1 if self.disable_radix_cache else STATES_PER_REQUEST + self.num_tracking_slots
+
+    @property
+    def mamba_cache_chunk_size(self) -> int:
+        """Tokens between states that a prefill can keep."""
+        return max(self.mamba_chunk_size, self.page_size)
+
+    @property
+    def state_track_interval(self) -> int:
+        """Tokens of a sequence after which its state is kept while it decodes."""
+        return math.lcm(self.mamba_cache_chunk_size, self.mamba_track_interval)
 
     @property
     def plans_in_flight(self) -> int:

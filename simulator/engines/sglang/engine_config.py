@@ -26,4 +26,8 @@ def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
         radix_eviction_policy=args.radix_eviction_policy,
         sliding_window_size=budget.kept_window,
         swa_max_total_num_tokens=budget.window_kv_tokens or 0,
+        max_mamba_cache_size=budget.state_slots or 0,
+        mamba_radix_cache_strategy=args.mamba_radix_cache_strategy,
+        mamba_chunk_size=budget.state_kernel_chunk or 1,
+        mamba_track_interval=args.mamba_track_interval,
     )

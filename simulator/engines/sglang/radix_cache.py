@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from simulator.engines.sglang.eviction import TailBudget, eviction_rank
 from simulator.engines.sglang.token_spans import PageKey, Spans, first_difference, page_key
+from simulator.engines.sglang.tree_states import TreeStates
 from simulator.engines.sglang.window_tokens import WindowTokens
 
 _MOMENT = 1e-5  # by which a prefix counts as used before what follows it
@@ -36,6 +37,8 @@ class TreeNode:
     history_len: int = 0  # how deep the branch has ever been; eviction does not take it back
     has_window: bool = False  # layers with sliding windows have its tokens, too
     window_lock_ref: int = 0
+    has_state: bool = False  # of SSM or linear-attention layers, at its end
+    state_lock_ref: int = 0
     children: dict[PageKey, "TreeNode"] = field(default_factory=dict)
 
     @property
@@ -46,7 +49,8 @@ class TreeNode:
 class MatchResult(NamedTuple):
     """The node at the end of the prefix that can be used, and how far the tree knows the sequence.
 
-    With sliding windows, a prefix can be used where the window before its end is whole.
+    With sliding windows, a prefix can be used where the window before its end is whole; with SSM or linear-attention
+    layers, where a state is.
     """
 
     last_node: TreeNode
@@ -54,11 +58,15 @@ class MatchResult(NamedTuple):
 
 
 class InsertResult(NamedTuple):
-    """How much of a sequence the tree had before, also of its own part in windows, and the node at its end."""
+    """How much of a sequence the tree had before, and the node at its end.
+
+    Of what a request hands over, the tree may have had some tokens in windows, or the state, already.
+    """
 
     prefix_len: int
     last_node: TreeNode
     num_window_duplicates: int = 0
+    had_state: bool = False
 
 
 class RadixCache:
@@ -70,9 +78,10 @@ class RadixCache:
         eviction_policy: str = "lru",
         tail: TailBudget | None = None,
         windows: WindowTokens | None = None,
+        states: TreeStates | None = None,
     ) -> None:
         self.page_size = page_size
-        self.windows = windows
+        self.windows, self.states = windows, states
         self._rank = eviction_rank(eviction_policy, tail or TailBudget())
         self._clock = 0.0
         self.root = TreeNode(spans=(), start=0, end=0, parent=None, last_access_time=self._now(), lock_ref=1)
@@ -106,7 +115,7 @@ class RadixCache:
             known = self._shared_end(child, spans, end)
             node = child if known == child.end else self._split(child, known)
             in_window = in_window + node.num_tokens if node.has_window else 0
-            if self.windows is None or in_window >= self.windows.window:
+            if self._is_usable(node, in_window):
                 usable = node
             if node is not child:
                 break
@@ -114,9 +123,16 @@ class RadixCache:
             self._touch_path(usable)
         return MatchResult(usable, node.end)
 
+    def _is_usable(self, node: TreeNode, in_window: float) -> bool:
+        if self.states is not None:
+            return node.has_state
+        return self.windows is None or in_window >= self.windows.window
+
     def _touch_path(self, node: TreeNode) -> None:
         if self.windows is not None:
             self.windows.touch(node)
+        if self.states is not None:
+            self.states.touch(node)
         time = self._now()
         for ancestor in _path(node):
             ancestor.last_access_time = time
@@ -159,7 +175,20 @@ class RadixCache:
             node.hit_count += prefix_len + node.num_tokens > inserted_len
         if self.windows is not None:
             self.windows.touch(node)
-        return InsertResult(prefix_len, node, num_window_duplicates)
+        had_state = self.states is not None and self._give_state(node, is_new=prefix_len < end)
+        return InsertResult(prefix_len, node, num_window_duplicates, had_state)
+
+    def _give_state(self, node: TreeNode, *, is_new: bool) -> bool:
+        """Give a node a state; whether it had one."""
+        assert self.states is not None
+        had_state = node.has_state or node is self.root
+        if not is_new and node is not self.root:
+            node.last_access_time = self._now()
+        if had_state:
+            self.states.touch(node)
+        else:
+            self.states.add(node)
+        return had_state
 
     def _give_window(self, node: TreeNode, start: int, window_start: int) -> int:
         """Hand a tombstone what a request has of its window. Returns how many such tokens the node had already."""
@@ -219,10 +248,12 @@ class RadixCache:
     # -- locks
 
     def lock(self, node: TreeNode) -> int:
-        """Keep a prefix from eviction until `unlock`, its last window too; a prefix may be locked many times.
+        """Keep a prefix from eviction until `unlock`, with its last window or state; it may be locked many times.
 
         Returns where that window starts.
         """
+        if self.states is not None and node is not self.root:
+            self.states.lock(node)
         for held in _path(node)[:-1]:
             if held.lock_ref == 0:
                 self.evictable_size -= held.num_tokens
@@ -233,6 +264,8 @@ class RadixCache:
 
     def unlock(self, node: TreeNode, window_lock_start: int = 0) -> None:
         """Undo one `lock` of the same node, which returned `window_lock_start`."""
+        if self.states is not None and node is not self.root:
+            self.states.unlock(node)
         if self.windows is not None:
             self.windows.unlock(node, window_lock_start)
         for held in _path(node)[:-1]:
@@ -255,6 +288,8 @@ class RadixCache:
         assert leaf.lock_ref == 0, "a locked leaf was evicted"
         if self.windows is not None and leaf.has_window:
             self.windows.drop(leaf)
+        if self.states is not None and leaf.has_state:
+            self.states.drop(leaf)
         del leaf.parent.children[page_key(leaf.spans, leaf.start, self.page_size)]
         self.leaves.discard(leaf)
         self.evictable_size -= leaf.num_tokens

@@ -33,7 +33,10 @@ class Request:
     cache_inserted_len: int = 0  # up to which it has put its own tokens into the tree
     kv_len: int = 0
     window_start: int = 0
-    branching_len: int | None = None  # how far the tree knew it, where windows made its prefix shorter
+    branching_len: int | None = None  # how far the tree knew it, where windows or states made its prefix shorter
+    holds_state: bool = False  # a slot of its own, with the state that its batches go on from
+    num_tracking_slots: int = 0  # those in which states are kept for the tree …
+    tracked_len: int | None = None  # … after so many tokens, the latest
     num_extend_batches: int = 0
     num_decode_batches: int = 0
     holds_kv: bool = False  # a row of the table of running requests
@@ -71,6 +74,6 @@ class Request:
         self.prefix_len = self.extend_end = self.cache_protected_len = self.cache_inserted_len = 0
         self.num_matched_prefix_tokens = self.num_inflight_middle_chunks = 0
         self.num_extend_batches = self.num_decode_batches = 0
-        self.last_node = self.branching_len = None
+        self.last_node = self.branching_len = self.tracked_len = None
         self.num_retractions += 1
         self.is_retracted = True

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvcache.memory.budget import MemoryBudget
-from simulator.engines.sglang.arguments import NO_CHUNKS, SGLangArgs
+from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.defaults import NO_CHUNKS
 from simulator.engines.tuning import Change, Tuning, Words
 
 MORE_MEMORY: Final = 0.9  # of a GPU for weights and KV cache; "out of memory" when prefilling asks for less

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import simulator.core
 from conformance.cases.scheduler_cases import images_case
-from conformance.cases.sglang_cases import STEP_S
+from conformance.cases.sglang_cases import STEP_S, stateful_sglang_case
 from files.compiling import machine_code
 from files.compiling.kernels import IS_COMPILED
 from kvcache.layout.kv_layout import KVGroup
@@ -152,11 +152,11 @@ def test_images_leave_the_same_bytes_in_their_form(seed: int, number: int) -> No
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.booleans())
-def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int, has_windows: bool) -> None:
-    of, form = simulated_case(seed, number), "sglang"
-    if has_windows:
-        form, windows = "sglang_windowed", {"sliding_window_size": 20, "swa_max_total_num_tokens": 20_000}
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from(["sglang", "sglang_windowed", "sglang_stateful"]))
+def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int, form: str) -> None:
+    of = stateful_sglang_case(seed, number) if form == "sglang_stateful" else simulated_case(seed, number)
+    if form == "sglang_windowed":
+        windows = {"sliding_window_size": 20, "swa_max_total_num_tokens": 20_000}
         of = replace(of, engine=replace(of.engine, **windows))
     times = constant_step_times(
         STEP_S, max_num_batched_tokens=of.engine.max_num_batched_tokens, max_num_seqs=of.engine.max_num_seqs

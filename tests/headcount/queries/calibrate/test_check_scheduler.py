@@ -74,8 +74,11 @@ def test_a_difference_is_shown_and_ends_with_1(
 
 
 @pytest.mark.slow
-def test_no_batch_differs_from_sglang_s_own_scheduler_with_windows(sglang_python: Path, checked: Check) -> None:
-    found = checked("--engine", "sglang", "--about", "windows", "--python", sglang_python, "--cases", 6)
+@pytest.mark.parametrize("about", ["windows", "states"])
+def test_no_batch_differs_from_sglang_s_own_scheduler_with_pools_beside(
+    sglang_python: Path, checked: Check, about: str
+) -> None:
+    found = checked("--engine", "sglang", "--about", about, "--python", sglang_python, "--cases", 6)
     assert found["cases"] == 6
     assert found["batches"] > 500
 

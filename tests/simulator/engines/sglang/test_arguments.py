@@ -92,6 +92,24 @@ def test_a_server_holds_no_more_than_it_is_given() -> None:
     assert logged.budget.num_gpu_blocks_low == logged.budget.num_gpu_blocks_high == 600_000
 
 
+def test_states_have_a_pool_of_their_own_which_limits_running_requests() -> None:
+    found = resolve("qwen3-next-80b", "h100-sxm", engine="sglang", tensor_parallel_size=4)
+    engine, budget = found.engine, found.budget
+    assert budget.state_slots is not None
+    assert engine.max_mamba_cache_size == budget.state_slots == 684
+    assert (engine.max_running_requests, engine.tracks_states, engine.mamba_chunk_size) == (136, True, 64)
+    assert budget.state_pool_bytes / budget.available_kv_bytes == pytest.approx(0.9, abs=0.01)
+    smaller = found.with_kv_blocks(budget.num_gpu_blocks // 2).engine
+    assert (smaller.max_mamba_cache_size, smaller.max_running_requests) == (342, 68)
+
+
+def test_where_no_state_is_tracked_there_is_no_overlap_schedule() -> None:
+    untracked = resolve("lfm2-1.2b", "h100-sxm", engine="sglang").engine
+    assert (untracked.tracks_states, untracked.disable_overlap_schedule) == (False, True)
+    without_tree = resolve("lfm2-1.2b", "h100-sxm", engine="sglang", disable_radix_cache=True).engine
+    assert (without_tree.disable_overlap_schedule, without_tree.states_per_request) == (False, 1)
+
+
 def test_windows_have_a_pool_of_their_own_where_sglang_gives_them_one() -> None:
     own = resolve("gpt-oss-20b", "h100-sxm", engine="sglang")
     assert own.engine.sliding_window_size == 127
@@ -156,6 +174,9 @@ def test_an_argument_of_the_other_engine_at_its_default_is_no_mistake() -> None:
     ("model", "arguments", "says"),
     [
         ("deepseek-v4-flash", {}, "an indexer"),
+        ("ling-2.6-flash", {}, "states of lightning layers"),
+        ("lfm2-1.2b", {"mamba_radix_cache_strategy": "extra_buffer"}, "SGLang tracks no states of LiquidAI/LFM2-1.2B"),
+        ("lfm2-1.2b", {"max_mamba_cache_size": 2}, "has 2 slots, and a running request takes 3"),
         ("gemma-3n-E4B-it", {"mem_fraction_static": 0.8}, "layers that read another layer's cache"),
         ("phi-3-mini-4k-instruct", {}, "models with these sliding windows"),
         ("gpt-oss-20b", {"disable_radix_cache": True}, "leave --disable-radix-cache out"),

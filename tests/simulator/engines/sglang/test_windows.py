@@ -56,13 +56,13 @@ def check(simulation: Simulation) -> None:
     arrays = simulation.arrays.sglang
     engine, pool = arrays.engines[0], arrays.pools[0]
     page_size = int(pool["page_size"])
-    listed, node = list[int](), int(engine["oldest_window"])
+    listed, node = list[int](), int(engine["oldest_side"])
     while node != NONE:
         listed.append(node)
-        node = int(arrays.window_nodes[node]["newer"])
+        node = int(arrays.side_nodes[node]["newer"])
     pages = {node: int(arrays.nodes[node]["end"] - arrays.nodes[node]["start"]) // page_size for node in listed}
-    assert all(arrays.window_nodes[node]["is_held"] for node in listed)
-    unlocked = [node for node in listed if not arrays.window_nodes[node]["lock_ref"]]
+    assert all(arrays.side_nodes[node]["is_held"] for node in listed)
+    unlocked = [node for node in listed if not arrays.side_nodes[node]["lock_ref"]]
     assert sum(pages[node] for node in unlocked) == engine["num_evictable_window_pages"]
     holds = arrays.requests["holds_kv"] == 1
     computed = simulation.requests["computed"][holds]

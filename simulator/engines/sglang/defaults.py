@@ -1,0 +1,93 @@
+"""SGLang's defaults that depend on the GPU, the model or other arguments.
+
+Read from SGLang 0.5.23: `srt/arg_groups/memory_hook.py`, `cuda_graph_hook.py`, `overrides.py`.
+"""
+
+from typing import TYPE_CHECKING
+
+from files.errors import HeadcountError
+from kvcache.memory import state_pools
+from kvcache.memory.static_budget import default_static_share, static_budget_of
+
+if TYPE_CHECKING:
+    from kvcache.gpus.gpu import GPU
+    from kvcache.shape.architecture import Architecture
+    from simulator.engines.sglang.arguments import SGLangArgs
+
+GIB = 2**30
+NO_CHUNKS = -1  # of chunked_prefill_size: a prompt is never cut
+_ON_FLASH_ATTENTION_4 = ("mimo_v2", "mimo_v2_flash")  # on B200 and the like (`model_overrides/mimo_v2.py`)
+
+
+def model_s_length(_: "SGLangArgs", model: "Architecture", __: "GPU") -> int:
+    return model.max_position_embeddings
+
+
+def default_page_size(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
+    """1, but for the attention kernels that SGLang takes on B200 and the like (`get_default_attn_backend`)."""
+    if not gpu.is_data_center_blackwell or model.is_mla:
+        return 1
+    return 128 if model.model_type in _ON_FLASH_ATTENTION_4 else 64
+
+
+def default_chunk(_: "SGLangArgs", __: "Architecture", gpu: "GPU") -> int:
+    for below_gib, tokens in ((20, 2048), (60, 4096), (160, 8192)):
+        if gpu.memory_bytes < below_gib * GIB:
+            return tokens
+    return 16384
+
+
+def default_graph_batch(args: "SGLangArgs", _: "Architecture", gpu: "GPU") -> int:
+    most = 512
+    for below_gib, of_few_ranks, of_many in ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512)):
+        if gpu.memory_bytes < below_gib * GIB:
+            most = of_few_ranks if args.tensor_parallel_size < 4 else of_many
+            break
+    return most if args.max_running_requests is None else min(most, args.max_running_requests)
+
+
+def default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> float:
+    if model.vision_parameters and not args.language_model_only:
+        raise HeadcountError(
+            f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
+            "known here; give --mem-fraction-static as your server logs it, or --language-model-only for text alone"
+        )
+    is_cut = args.chunked_prefill_size != NO_CHUNKS
+    share = default_static_share(
+        gpu,
+        activation_tokens=args.chunked_prefill_size if is_cut else args.max_prefill_tokens,
+        tensor_parallel_size=args.tensor_parallel_size,
+        graph_mib=_graph_mib(args, model),
+    )
+    if share <= 0:
+        raise HeadcountError(
+            f"activations and CUDA graphs leave nothing of {gpu.name} by SGLang's rule; lower --chunked-prefill-size "
+            "or --cuda-graph-max-bs-decode, or give --mem-fraction-static"
+        )
+    return share
+
+
+def _graph_mib(args: "SGLangArgs", model: "Architecture") -> float:
+    """What SGLang sets aside for CUDA graphs (`reserve_for_graph_mb`)."""
+    if args.disable_cuda_graph:
+        return 0.0
+    longest = args.chunked_prefill_size
+    if args.max_total_tokens is not None:
+        longest = min(longest, args.max_total_tokens)
+    prefill = 1.5 * 1024 if model.is_mla else 8.0 * len(prefill_graph_sizes(longest))
+    return 2.0 * args.cuda_graph_max_bs_decode + prefill
+
+
+def prefill_graph_sizes(longest: int) -> list[int]:
+    """Tokens of the prefill batches that SGLang captures (`generate_prefill_cuda_graph_batch_sizes`)."""
+    steps = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256), (4608, longest + 1, 512))
+    return [size for step in steps for size in range(*step) if size <= longest]
+
+
+def default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
+    return static_budget_of(model, gpu, args).max_num_seqs
+
+
+def default_state_strategy(args: "SGLangArgs", model: "Architecture", _: "GPU") -> str:
+    has_overlap = not args.disable_overlap_schedule
+    return state_pools.default_strategy(model, has_overlap=has_overlap, page_size=args.page_size)
