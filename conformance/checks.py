@@ -8,6 +8,7 @@ from conformance.balancer import BALANCER, check_balancer
 from conformance.cases.scheduler_cases import ABOUT
 from conformance.cases.sglang_cases import SGLANG_CASES
 from conformance.disaggregation import DISAGGREGATED, PUSH, check_disaggregated
+from conformance.lockstep import LOCKSTEP, check_lockstep
 from conformance.radix_tree import check_radix_tree
 from conformance.scheduler import check_scheduler
 from conformance.sglang_scheduler import check_sglang_scheduler
@@ -36,6 +37,7 @@ class Found(Protocol):
 Check = Callable[..., Found]  # of an interpreter; num_cases, seed, watch: called with what was found after each case
 CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
     VLLM: {about: partial(check_scheduler, about=about) for about in ABOUT}
+    | {LOCKSTEP: check_lockstep}
     | {DISAGGREGATED: check_disaggregated, PUSH: partial(check_disaggregated, pushes=True), BALANCER: check_balancer},
     SGLANG: {about: partial(check_sglang_scheduler, about=about) for about in SGLANG_CASES}
     | {RADIX_TREE: check_radix_tree},

@@ -89,8 +89,8 @@ class ReadableEngine:
     def abort(self, row: int) -> None:
         self.scheduler.abort(self.requests[row])
 
-    def schedule(self) -> tuple[Plan, Record]:
-        plan = self.scheduler.schedule()
+    def schedule(self, **options: bool) -> tuple[Plan, Record]:
+        plan = self.scheduler.schedule(**options)
         entered: dict[bool, dict[int, int]] = {True: {}, False: {}}
         for request, tokens in plan.num_scheduled_tokens.items():
             if request.id in self.is_new:

@@ -16,6 +16,7 @@ class Parallelism:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
+    num_redundant_experts: int = 0  # of each layer, over all ranks
     pad_vocabulary_to: int = VOCABULARY_PADDING
     pad_expert_width_to: int = 1  # some kernels want larger expert matrices than the model has
     pad_expert_hidden_to: int = 1
@@ -47,8 +48,8 @@ class Parallelism:
         return max(1, num_key_value_heads // tp)
 
     def experts_per_rank(self, num_experts: int) -> int:
-        """Whole experts on the fullest rank under expert parallelism."""
-        return -(-num_experts // self.expert_ways)
+        """Whole experts on the fullest rank under expert parallelism, redundant ones among them."""
+        return -(-(num_experts + self.num_redundant_experts) // self.expert_ways)
 
     def stage_layers(self, num_layers: int, stage: int) -> range:
         """The 0-based layers of a pipeline stage.

@@ -37,6 +37,7 @@ ADDED = ROOT / "examples" / "mine"
 CODE_PATH = re.compile(r"`((?:[\w.-]+/)*(?:[\w.-]+\.py|[\w.-]+/))`")
 IN_NO_REPOSITORY = {
     "disagg_proxy_pushconnector_demo.py", "v1/cache_engine.py", "_base_client.py", "_constants.py",  # cited as sources
+    "distributed/eplb/policy/default.py", "tensorrt_llm/_torch/pyexecutor/scheduler/",
     "trace_writers/", "report_sections/",  # folders of HEADCOUNT_PATH
 }  # fmt: skip
 

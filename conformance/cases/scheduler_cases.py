@@ -236,6 +236,14 @@ def images_case(seed: int, number: int) -> SchedulerCase:
     return SchedulerCase(engine=engine, table=table)
 
 
+def interval_case(seed: int, number: int) -> SchedulerCase:
+    """Case `number` of a seed that computes prompts every few steps alone, in an engine that shares no experts."""
+    case = random_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 7]))
+    interval = int(rng.choice([2, 2, 3, 4, 8]))
+    return replace(case, engine=replace(case.engine, prefill_schedule_interval=interval))
+
+
 CASES = {
     "all": random_case,
     "states": states_case,
@@ -245,6 +253,7 @@ CASES = {
     "compressed": compressed_case,
     "lora": lora_case,
     "images": images_case,
+    "interval": interval_case,
 }  # by topic
 ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case, "store": store_case}
 

@@ -48,6 +48,7 @@ TINY_MODEL = {
     "vocab_size": VOCABULARY, "max_position_embeddings": 1048576, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+OPTIONS = ("scheduler_reserve_full_isl", "watermark", "prefill_schedule_interval")  # of some releases
 
 
 def draft_hash(request, position):
@@ -83,6 +84,7 @@ class Engine:
         self.speculation = engine["speculation"]
         self.requests = case["requests"]
         self.context_ranks = case["context_ranks"]
+        self.data_ranks = case.get("ranks", 1)
         self.config = self._config(model_folder, engine)
         scheduler_class = AsyncScheduler if self.asynchronous else Scheduler
         self.scheduler = scheduler_class(
@@ -123,7 +125,7 @@ class Engine:
             async_scheduling=engine["async_scheduling"],
             policy=engine["scheduling_policy"],
             long_prefill_token_threshold=engine["long_prefill_token_threshold"],
-            **{name: engine[name] for name in ("scheduler_reserve_full_isl", "watermark") if takes(name)},
+            **{name: engine[name] for name in OPTIONS if takes(name)},
         )
         own_block = engine["block_size"] // self.context_ranks
         cache = CacheConfig(block_size=own_block, enable_prefix_caching=engine["enable_prefix_caching"])
@@ -136,6 +138,7 @@ class Engine:
         )
         cache.num_gpu_blocks = engine["num_gpu_blocks"]
         config.parallel_config.decode_context_parallel_size = self.context_ranks
+        config.parallel_config.data_parallel_size = self.data_ranks  # set now, since none are there to be checked
         if engine["pipeline_parallel_size"] > 1:  # set now, since no such cluster is there to be checked
             config.parallel_config.pipeline_parallel_size = engine["pipeline_parallel_size"]
             os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if engine["async_scheduling"] else "0"

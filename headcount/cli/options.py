@@ -327,7 +327,8 @@ manifest_options = section(
     option(
         "--format manifest_formats",
         Listed(Text()),
-        "Formats of --emit: kubernetes, docker-compose, production-stack, kserve.  [default: kubernetes]",
+        "Formats of --emit: kubernetes, docker-compose, production-stack, kserve, llm-d, dynamo, keda.  [default: "
+        "kubernetes]",
     ),
 )
 output_options = all_of(

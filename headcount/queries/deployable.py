@@ -16,7 +16,7 @@ class DeployableResult(Result):
     """Of a plan: its cheapest fleet as files for kubectl, docker compose, helm and Prometheus."""
 
     def manifests(self, *formats: str) -> dict[str, str]:
-        """Texts by file name: kubernetes, or those of docker-compose, kubernetes, production-stack and kserve given.
+        """Texts by file name: kubernetes, or those given of the formats that `plan --emit` has.
 
         With alerts.yaml, rules for Prometheus with the plan's figures. Raises HeadcountError for a fleet that a format
         cannot say, such as one behind another router.

@@ -22,6 +22,7 @@ Rate = Annotated[float, Meta(gt=0, le=1e20, description="a number above 0")]
 Slug = Annotated[str, Meta(pattern="^[a-z0-9-]{1,40}$", description="a name in lower-case letters, digits and -")]
 
 GIVEN_PRICE = "the price that was given"
+GPUS_OF_A_SERVER = 8  # HGX and DGX boards; servers of PCIe cards mostly hold as many
 MONEY = ("usd_per_hour", "source")  # fields that say what it costs, and who says so: no simulation depends on them
 
 
@@ -31,8 +32,8 @@ class GPU:
 
     `memory_bytes` is what the driver reports as total. `flops_per_s` is dense, by multiply type.
     `interconnect_bytes_per_s` is one direction, per GPU; `host_link_bytes_per_s` the same to the server's memory, as
-    specified. `idle_watts` is measured with a model loaded. `source` has an entry for every figure that is given; a
-    host link, a price or a power that nobody publishes is None.
+    specified. `scale_up_gpus` is how many GPUs the interconnect joins. `idle_watts` is measured with a model loaded.
+    `source` has an entry for every figure that is given; a host link, a price or a power that nobody publishes is None.
     """
 
     name: str
@@ -44,6 +45,7 @@ class GPU:
     family: Slug
     source: Mapping[str, str] = field(hash=False)
     host_link_bytes_per_s: Rate | None = None
+    scale_up_gpus: AtLeastOne | None = None
     usd_per_hour: Positive | None = None
     tdp_watts: Rate | None = None
     idle_watts: Rate | None = None
@@ -70,6 +72,11 @@ class GPU:
     def is_data_center_blackwell(self) -> bool:
         """Whether it is a B200 or the like, of compute capability 10; those without NVLink (RTX, GB10) have 12."""
         return self.family == "blackwell" and self.interconnect == "nvlink"
+
+    @property
+    def gpus_joined(self) -> int:
+        """GPUs that the interconnect joins: 8 of a server unless the catalog says otherwise."""
+        return self.scale_up_gpus or GPUS_OF_A_SERVER
 
     @property
     def title(self) -> str:
@@ -108,7 +115,7 @@ _SOURCED = (
     "flops_per_s",
     "interconnect_bytes_per_s",
 )
-_OPTIONAL = ("host_link_bytes_per_s", "usd_per_hour", "tdp_watts", "idle_watts")
+_OPTIONAL = ("host_link_bytes_per_s", "scale_up_gpus", "usd_per_hour", "tdp_watts", "idle_watts")
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from kvcache.formats.quantization import QuantizationScheme, weight_bytes
 from kvcache.gpus.gpu import GPU
 from kvcache.layout.kv_layout import KVLayout
 from kvcache.memory.adapters import check_release, check_split, graph_cases, slots_bytes
+from kvcache.memory.all_to_all import buffers_bytes as buffers_of_ranks
 from kvcache.memory.interval import Terms, shipped_residuals, unmeasured_conditions
 from kvcache.memory.settings import MemorySettings
 from kvcache.memory.sparse_attention import sparse_attention_memory
@@ -76,6 +77,7 @@ def parallelism_of(settings: MemorySettings, scheme: QuantizationScheme, gpu: GP
         pipeline_parallel_size=settings.pipeline_parallel_size,
         data_parallel_size=settings.data_parallel_size,
         enable_expert_parallel=settings.enable_expert_parallel,
+        num_redundant_experts=settings.num_redundant_experts,
         pad_expert_width_to=width,
         pad_expert_hidden_to=hidden,
     )
@@ -122,7 +124,14 @@ def stage_of(placed: Placement, stage: int) -> Stage:
             eight_bit=placed.scheme.gemm_dtype_on(placed.gpu) in ("int8", "fp8"),
             sparse=sparse,
         ),
-        non_torch_bytes=non_torch_bytes(parallelism, settings.vllm_version, placed.gpu),
+        non_torch_bytes=non_torch_bytes(parallelism, settings.vllm_version, placed.gpu)
+        + buffers_of_ranks(
+            settings.all_to_all_buffers,
+            arch,
+            parallelism,
+            placed.gpu,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+        ),
         cuda_graph_bytes=cuda_graph_bytes(
             arch,
             placed.gpu,

@@ -65,6 +65,10 @@ class MemorySettings(Protocol):
     @property
     def enable_expert_parallel(self) -> bool: ...
     @property
+    def num_redundant_experts(self) -> int: ...  # of each layer, over all ranks
+    @property
+    def all_to_all_buffers(self) -> str: ...  # see `kvcache.memory.all_to_all`
+    @property
     def dtype(self) -> str: ...
     @property
     def mamba_ssm_cache_dtype(self) -> str: ...  # of recurrent states

@@ -293,6 +293,7 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
         "block_size", "max_model_len", "max_num_batched_tokens", "token_budget", "decode_stagger",
         "draft_slots", "drops_last_hit", "prefix_hit_joins_drafting", "long_prefill_token_threshold",
         "skipped_victim_shifts_scan", "passed_over_keep_place", "threshold_spares_lone_request", "watermark_blocks",
+        "prefill_interval_counts_own_steps",
         "scan_goes_past_self_preemption", "hash_lookahead_tokens", "caches_on_delivery",
         "states_are_fresh_once", "cache_unit", "idle_adapters_count",
     ):  # fmt: skip
@@ -310,6 +311,7 @@ def _fill_vllm(values: types.Pool, sizes: _Sizes, engine: EngineConfig) -> None:
     values["takes_quiet_steps"] = engine.pipeline_parallel_size == 1 and engine.speculation is None
     values["prefix_caching"] = engine.enable_prefix_caching
     values["asynchronous"] = engine.async_scheduling
+    values["prefill_interval"] = engine.prefill_schedule_interval
     values["by_priority"] = engine.scheduling_policy == "priority"
     values["chunked_prefill"] = engine.enable_chunked_prefill
     values["reserve_full_isl"] = engine.scheduler_reserve_full_isl
@@ -397,4 +399,6 @@ def _initialise_engines(arrays: Arrays, fleet: Fleet, sizes: list[_Sizes]) -> No
         state["first_block"][engines] = block + numbers * num_blocks
         state["num_usable_blocks"][engines] = state["num_free_blocks"][engines] = pool.engine.num_usable_blocks
         state["num_free_rows"][engines] = size.num_rows
+        if isinstance(pool.engine, EngineConfig):
+            state["last_prefill_step"][engines] = -pool.engine.prefill_schedule_interval
         engine, block = engine + count, block + count * num_blocks

@@ -36,7 +36,7 @@ from simulator.core.layout import (
 from simulator.core.routing import views
 from simulator.core.sglang import scheduler as sglang
 from simulator.core.state import Arrays
-from simulator.core.vllm import decode_fast_forward, pool, queue
+from simulator.core.vllm import decode_fast_forward, pool, prefill_cadence, queue
 from simulator.core.vllm.disaggregation import deciding, reading, writing
 from simulator.core.vllm.host_tier import offload, polling
 
@@ -312,6 +312,7 @@ def complete_steps(a: Arrays, now_s: float) -> None:
                     follow_up(a, request, a.next_turn[request % a.next_turn.shape[0]], now_s)
         if a.pools[a.replicas[replica].pool].ranks > 1:
             touch(a, a.replicas[replica].leader)
+            prefill_cadence.end_wave(a, a.replicas[replica].leader)
             continue
         a.touched[cursor.num_touched] = replica
         cursor.num_touched += 1

@@ -117,6 +117,12 @@ REPLICA = record(
         ("oldest_plan", "i4"),
         ("block_reason", "i4"),
         ("threshold", "i4"),  # of long prefills in this step, 0 for none
+        ("defers", "i4"),  # 1: this step computes no prompts, see `prefill_cadence`
+        ("has_prefill", "i4"),  # 1: it admits a request with a prompt to compute
+        ("capacity_bound", "i4"),  # 1: the last step that could compute prompts left requests waiting
+        ("num_executed", "i8"),  # steps with tokens
+        ("last_prefill_step", "i8"),
+        ("wave_step", "i8"),  # of the ranks of a server since the last request came to idle ones; of the first of them
         ("blocked_request", "i4"),  # the head of the queue was found not to fit …
         ("blocked_deficit", "i4"),  # … by so many blocks …
         ("blocked_miss_index", "i4"),  # … and with this first block not cached
@@ -264,6 +270,8 @@ POOL = record(
         ("by_priority", "i4"),
         ("long_prefill_token_threshold", "i4"),
         ("threshold_spares_lone_request", "i4"),
+        ("prefill_interval", "i4"),  # steps from one that computes prompts to the next; 1: every one does
+        ("prefill_interval_counts_own_steps", "i4"),
         ("skipped_victim_shifts_scan", "i4"),
         ("scan_goes_past_self_preemption", "i4"),
         ("chunked_prefill", "i4"),

@@ -327,6 +327,8 @@ def decide_steps(a: Arrays, leader: int, now_s: float) -> None:
                 if a.plans[rank, slot].count > 0:
                     a.replicas[rank].round_slot = slot
                     tokens += a.plans[rank, slot].tokens
+        if p.ranks > 1 and (tokens > 0 or num_rounds(a.replicas[leader], now_s) > 0):
+            a.replicas[leader].wave_step += 1
         if tokens == 0 and (p.ranks > 1 or num_decided == 0):
             break
         if p.ranks > 1:

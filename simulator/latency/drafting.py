@@ -16,13 +16,13 @@ from simulator.latency.attention import attention_over
 from simulator.latency.attention_cost import NO_ATTENTION, AttentionCost, add_attention
 from simulator.latency.model import ACTIVATIONS, HOST
 from simulator.latency.passes import ONCE_PER_PASS, pass_over
+from simulator.latency.shared_experts import shared_experts
 from simulator.latency.step_time import FloatArray
 from simulator.latency.terms import (
     Causes,
     Rank,
     add,
     gemm,
-    shared_experts,
     times,
 )
 

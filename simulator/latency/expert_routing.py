@@ -43,7 +43,7 @@ def _dealt(mixture: Experts, tokens: FloatArray, least: float, exponent: float, 
     its last tile is partly empty, and busy experts have more.
     """
     chosen = mixture.num_experts_per_tok / mixture.num_experts
-    unused = (1 - chosen) ** tokens if evenly else _unused(_evenness(mixture), chosen, tokens**exponent)
+    unused = (1 - chosen) ** tokens if evenly else _unused(evenness(mixture), chosen, tokens**exponent)
     distinct = mixture.num_experts * (1 - unused)
     each = np.maximum(tokens * mixture.num_experts_per_tok / distinct, 1.0)
     rows = tile_rows(mixture, tokens, least)
@@ -61,7 +61,7 @@ def fullest_rank(
     held, chosen = share * mixture.num_experts, mixture.num_experts_per_tok / mixture.num_experts
     largest = float(special.ndtri((1 / share - 0.375) / (1 / share + 0.25)))
     reached = distinct / mixture.num_experts
-    popularity = 0.0 if evenly else (1 - chosen) / (_evenness(mixture) + chosen)
+    popularity = 0.0 if evenly else (1 - chosen) / (evenness(mixture) + chosen)
     experts = 1 + largest * np.sqrt((1 - reached) / (reached * held))
     each = 1 + largest * np.sqrt(popularity / held + 1 / (np.maximum(tokens, 1.0) * chosen * held))
     return np.minimum(experts, 1 / reached), np.minimum(each, 1 / share)
@@ -75,7 +75,7 @@ def _unused(shape: FloatArray, chosen: float, tokens: FloatArray) -> FloatArray:
     return np.asarray(np.prod(missed, axis=-1, where=places < np.expand_dims(shape, -1)))
 
 
-def _evenness(mixture: Experts) -> FloatArray:
+def evenness(mixture: Experts) -> FloatArray:
     """First parameter of the beta distribution, a whole number: 1 of many experts, more of few.
 
     Kernel tables, which deal tokens by a power law, ask for 1. Of Mixtral's 8 experts each gets 10 to 15 % of the

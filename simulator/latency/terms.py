@@ -16,6 +16,7 @@ from kvcache.shape.parameters import layer_tensors
 from kvcache.shape.tensors import Tensor
 from simulator.engines.engines import AnyArgs
 from simulator.engines.vllm.environment import peers_over_pcie
+from simulator.latency.expert_balance import balanced_rank
 from simulator.latency.expert_routing import ExpertLoad, assign_tokens, fullest_rank, tiles_at_least
 from simulator.latency.fp32 import FP32_BYTES, fp32_column_s, fp32_flops_per_s
 from simulator.latency.gpu_constants import Constants
@@ -255,18 +256,6 @@ def layer_kind(rank: Rank, held: Layer) -> tuple[object, ...]:
     return held.experts, held.state, held.num_parts, norm_kernels(rank, held), tensors
 
 
-def shared_experts(rank: Rank, tokens: FloatArray, held: Layer, mixture: Experts) -> dict[str, FloatArray]:
-    """One layer's experts over the tokens of all attention-parallel ranks.
-
-    Every rank gathers all tokens, computes them in its part of the experts, then the sums are scattered back: what an
-    all-reduce over the ranks moves (vLLM's default all2all_backend, allgather_reducescatter).
-    """
-    tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, held) if tensor.component == "experts"]
-    gathered = all_reduce_s(rank, tokens, rank.arch.hidden_size, ranks=rank.parallelism.expert_ways)
-    routed = experts(rank, tokens, mixture, [tensor for tensor in tensors if tensor.cols > 1])
-    return add(routed, {COMMUNICATION: gathered})
-
-
 def all_reduce_s(
     rank: Rank, tokens: FloatArray, width: int, *, ranks: int | None = None, fused: bool = False
 ) -> FloatArray:
@@ -356,6 +345,8 @@ def experts(
         for tensor in tensors
     )
     share = tensors[0].count / mixture.num_experts  # of the experts on this rank; 1 without expert parallelism
+    # Of the tokens: redundant experts share theirs with those that they repeat.
+    own = 1 / rank.parallelism.expert_ways if rank.args.enable_eplb else share
     # Kernels size tiles by the tokens of all ranks over the experts of their own, so by more than an expert's mean.
     exponent, tiles = constants.distinct_expert_exponent, share * tiles_at_least(rank.gpu, weight_format)
     evenly = rank.args.routes_evenly
@@ -366,16 +357,18 @@ def experts(
     flops = 2 * sum(tensor.rows * tensor.cols for tensor in tensors)
     row_s = flops / (constants.expert_compute_share[weight_format] * peak)
     tile_s = constants.expert_tile_reads[weight_format] * one_s
-    compute_s = share * np.max([way.tiles * (way.rows * row_s + tile_s) for way in deals], axis=0)
-    chosen = share * tokens * mixture.num_experts_per_tok
+    compute_s = own * np.max([way.tiles * (way.rows * row_s + tile_s) for way in deals], axis=0)
+    chosen = own * tokens * mixture.num_experts_per_tok
     more_experts = more_tokens = np.ones_like(tokens)
     if rank.parallelism.enable_expert_parallel and share < 1:
         more_experts, more_tokens = fullest_rank(mixture, tokens, deals[0].distinct, share, evenly=evenly)
+        if rank.args.enable_eplb and not evenly:
+            more_tokens = balanced_rank(mixture, tokens, own, rank.parallelism.num_redundant_experts)
     # Gathering a token's copies, writing what the experts make of them: not less under tensor parallelism.
     moved = chosen * tensors[0].cols * constants.expert_activation_bytes_per_element[weight_format]
     power, start_s = constants.expert_overlap_power[weight_format], constants.expert_start_s[weight_format]
-    own = _joined(tokens, more_experts * read_s, more_tokens * compute_s, start_s, power)
-    return {**own, ACTIVATIONS: more_tokens * moved / rank.bandwidth}
+    joined = _joined(tokens, more_experts * read_s, more_tokens * compute_s, start_s, power)
+    return {**joined, ACTIVATIONS: more_tokens * moved / rank.bandwidth}
 
 
 def expert_format(scheme: QuantizationScheme) -> str:

@@ -103,6 +103,7 @@ RULES_ABOUT = {
     "host_lru_ranks_requests": "offloading",
     "restart_offers_again": "offloading",
     "idle_adapters_count": "lora",
+    "prefill_interval_counts_own_steps": "interval",
 }
 
 

@@ -38,11 +38,13 @@ from validation.pages.sglang import sglang_tables
 from validation.pages.structure import structure_tables
 from validation.router_ladder import ladder_tables
 from validation.sampling import page_tables as sampling_tables
+from validation.wide_ep import wide_ep_tables
 
 PAGES = {
     "explanation/demand.md": demand_tables,
     "explanation/structure.md": structure_tables,
     "explanation/workloads.md": change_tables,
+    "measurements/expert-parallelism.md": wide_ep_tables,
     "measurements/fidelity.md": fidelity_tables,
     "measurements/fitted-traces.md": fitted_tables,
     "measurements/large-fleets.md": large_fleet_tables,

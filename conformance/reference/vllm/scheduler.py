@@ -20,6 +20,7 @@ from itertools import takewhile
 from conformance.reference.vllm.adapters import AdapterSlots
 from conformance.reference.vllm.encoder import Encoder
 from conformance.reference.vllm.kv_cache_manager import KVCacheManager
+from conformance.reference.vllm.prefill_cadence import PrefillCadence
 from conformance.reference.vllm.requests import Plan, Request
 from conformance.reference.vllm.states import Chunk, tokens_up_to_state
 from simulator.engines.vllm.engine import EngineConfig
@@ -39,6 +40,7 @@ class Scheduler:
         self.step = 0
         self.adapters = AdapterSlots(config.adapters) if config.adapters else None
         self.encoder = Encoder(config.encoder)
+        self.cadence = PrefillCadence(config)
         self._threshold, self._scan_ends = 0, False
         self._drops_stale_output = False  # of preempted requests
 
@@ -59,15 +61,18 @@ class Scheduler:
         else:
             queue.append(request)
 
-    def schedule(self) -> Plan:
+    def schedule(self, *, throttle_prefills: bool = False) -> Plan:
+        """`throttle_prefills`: the ranks of a server are between two steps that compute prompts."""
         self.step += 1
         self.blocks.new_step()
         self.encoder.new_step()
+        self.cadence.open_step(self.running, throttle_prefills=throttle_prefills)
         plan = self.plan_type(step=self.step)
         self._threshold = self._long_prefill_token_threshold()
         budget = self._schedule_running(plan, self.config.token_budget)
         if not plan.preempted:
             self._schedule_waiting(plan, budget)
+        self.cadence.close_step(plan, self.waiting)
         self._advance(plan)
         plan.encoded = self.encoder.encoded
         plan.free_blocks = self.blocks.pool.num_free
@@ -124,6 +129,8 @@ class Scheduler:
         while index < len(self.running) and budget > slots:
             request = self.running[index]
             num_new_tokens = self._want(request, budget - slots)
+            if self.cadence.defers and request.is_prefill_chunk:
+                num_new_tokens = 0
             images = self.encoder.plan(request, request.num_computed_tokens, num_new_tokens)
             num_new_tokens = images.num_new_tokens
             if num_new_tokens == 0:  # nothing to compute now; the scan goes on
@@ -143,6 +150,7 @@ class Scheduler:
                     break
                 continue
             plan.num_scheduled_tokens[request] = num_new_tokens
+            self.cadence.has_prefill |= request.is_prefill_chunk
             self.encoder.commit(request, images)
             num_drafts = self._num_drafts(request, num_new_tokens)
             if num_drafts > 0:
@@ -283,6 +291,7 @@ class Scheduler:
         """Take the request's blocks for its next chunk; 0 if it does not fit, None if its next image does not."""
         hit = self.blocks.find_hit(request.table, request.num_tokens)
         computed = hit.num_tokens + self._found_elsewhere(request, hit.num_tokens)
+        is_prefill = computed < request.num_tokens - 1
         num_new_tokens, is_padded = request.num_tokens - computed, False
         if num_new_tokens == 1 and not any_prefills and self._pads(any_runs, computed):
             num_padded = 1 + self.config.num_speculative_tokens
@@ -292,7 +301,8 @@ class Scheduler:
             if has_room:
                 is_padded, num_new_tokens = True, num_padded
         num_new_tokens = self._capped(num_new_tokens)
-        if num_new_tokens > budget and not self.config.enable_chunked_prefill:
+        is_cut = num_new_tokens > budget and not self.config.enable_chunked_prefill
+        if is_cut or (is_prefill and self.cadence.defers):
             return 0
         num_new_tokens = self._up_to_state(request, computed, min(num_new_tokens, budget))
         if num_new_tokens == 0:
@@ -316,6 +326,7 @@ class Scheduler:
         self.encoder.commit(request, images)
         request.num_computed_tokens = computed
         request.is_running = True
+        self.cadence.has_prefill |= is_prefill
         if request.num_cached_tokens is None:
             request.num_cached_tokens = computed
         if is_padded:

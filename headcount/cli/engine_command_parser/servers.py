@@ -21,7 +21,7 @@ VLLM_SERVER: Final = Server(
     engine=VLLM,
     command=("vllm", "serve"),
     module_or_image=re.compile(
-        r"^(vllm\.entrypoints\.((openai\.)?api_server|cli\.main)|\S+/vllm-openai(-\w+)?([:@]\S+)?)$"
+        r"^(vllm\.entrypoints\.((openai\.)?api_server|cli\.main)|dynamo\.vllm|\S+/vllm-openai(-\w+)?([:@]\S+)?)$"
     ),
     example="vllm serve MODEL",
 )

@@ -25,11 +25,13 @@ from simulator.engines.engines import VLLM
 from simulator.engines.flags import inverse_of
 from simulator.engines.vllm.arguments import EngineArgs
 from simulator.engines.vllm.compilation import NONE, PIECEWISE
+from simulator.engines.vllm.dynamo_images import VLLM_OF
 
 _OPTION = "--vllm-args"
 _RELEASED_IMAGE = re.compile(  # the tag is the release; in a chart's values it stands alone
     r"""vllm/vllm-openai(?:-\w+)?(?::|["']?\s+tag:\s*["']?)v?(\d+\.\d+(?:\.\d+)?)(?![\w.-])"""
 )
+_DYNAMO_IMAGE = re.compile(r"ai-dynamo/vllm-runtime:(\d+\.\d+\.\d+)(?![\w.-])")
 _COMPILATION, _SPECULATION, _LIMITS = "compilation-config", "speculative-config", "limit-mm-per-prompt"
 _OVERRIDES, _ROPE = "hf-overrides", "rope-scaling"
 _OBJECTS: Final = {
@@ -78,9 +80,11 @@ def read_vllm_args(text: str, ctx: click.Context) -> dict[str, object]:
     line = as_command_line(text, VLLM, {*names, *elsewhere, *_OBJECTS})
     variables, words = variables_and_words(line, _OPTION, VLLM_SERVER)
     found: dict[str, object] = {"environment": variables} if variables else {}
-    image = _RELEASED_IMAGE.search(text)
+    image, dynamo = _RELEASED_IMAGE.search(text), _DYNAMO_IMAGE.search(text)
     if image is not None:
         found["vllm_version"] = image[1]
+    elif dynamo is not None and dynamo[1] in VLLM_OF:
+        found["vllm_version"] = VLLM_OF[dynamo[1]]
     if not words[0].startswith("-"):
         found["model"] = words.pop(0)
     words, count = _without_adapters(words)

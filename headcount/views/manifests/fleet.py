@@ -46,6 +46,7 @@ class DeployedFleet:
     answer: PlanResult
     best: FleetRow
     sized: Sized
+    is_scaled: bool = False  # whether an autoscaler adds servers
 
     @property
     def plan(self) -> Deployment:
@@ -79,6 +80,11 @@ class DeployedFleet:
     @property
     def spare(self) -> int:
         return self.sized.spare
+
+    @property
+    def most_servers(self) -> int:
+        """Under twice the load, if an autoscaler adds servers."""
+        return self.servers + self.needed * self.is_scaled
 
     @property
     def gpus(self) -> int:
@@ -141,6 +147,11 @@ class DeployedFleet:
         return {name: value for name, value in given if name in _MODELLED}
 
     @cached_property
+    def cold_start_s(self) -> float:
+        """From the wish for a server until it answers, on a new node."""
+        return Startup().stages(self.plan, is_new_node=True).total_s
+
+    @cached_property
     def start_s(self) -> float:
         """From the container's start until a server answers, on a new node."""
         stages = Startup().stages(self.plan, is_new_node=True)
@@ -185,7 +196,7 @@ class DeployedFleet:
         return {"name": TOKEN, "valueFrom": {"secretKeyRef": secret}}
 
 
-def deployed_fleet(answer: PlanResult) -> DeployedFleet:
+def deployed_fleet(answer: PlanResult, *, is_scaled: bool = False) -> DeployedFleet:
     """The fleet to write down. Raises HeadcountError where there is none, or none that the formats can say."""
     best, sized = answer.best, answer.race.best
     if best is None or sized is None:
@@ -195,7 +206,7 @@ def deployed_fleet(answer: PlanResult) -> DeployedFleet:
             "manifests of disaggregated prefill/decode are not written; leave out --pools to deploy the cheapest fleet "
             "whose servers do both"
         )
-    fleet = DeployedFleet(answer=answer, best=best, sized=sized)
+    fleet = DeployedFleet(answer=answer, best=best, sized=sized, is_scaled=is_scaled)
     if fleet.gpus > GPUS_PER_NODE:
         raise HeadcountError(
             f"one server takes {fleet.gpus} GPUs, more than the {GPUS_PER_NODE} of a node; manifests of servers across "

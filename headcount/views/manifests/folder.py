@@ -14,9 +14,15 @@ COMPOSE_ROUTER: Final = "docker-compose.router.yaml"
 HAPROXY: Final = "haproxy.cfg"
 VALUES: Final = "production-stack.values.yaml"
 KSERVE: Final = "kserve.yaml"
+KEDA: Final = "keda.yaml"
+LLM_D: Final = "llm-d.yaml"
+LLM_D_VALUES: Final = "llm-d-router.values.yaml"
+DYNAMO: Final = "dynamo.yaml"
 ALERTS: Final = "alerts.yaml"
 DASHBOARD: Final = "dashboard.json"
-_NAMES: Final = (KUBERNETES, COMPOSE, COMPOSE_ROUTER, HAPROXY, VALUES, KSERVE, ALERTS, DASHBOARD)
+_NAMES: Final = (
+    KUBERNETES, COMPOSE, COMPOSE_ROUTER, HAPROXY, VALUES, KSERVE, KEDA, LLM_D, LLM_D_VALUES, DYNAMO, ALERTS, DASHBOARD,
+)  # fmt: skip
 MOST_BEFORE: Final = 40  # bytes before that sentence in JSON, which has no comments
 _NODE: Final = re.compile(re.escape(COMPOSE_NODE).replace(r"\{\}", r"\d+"))
 

@@ -57,7 +57,7 @@ def _service(fleet: DeployedFleet) -> Json:
     template: Json = {"containers": [{key: value for key, value in container.items() if value != []}]}
     if fleet.node_selector:
         template["nodeSelector"] = fleet.node_selector
-    picker = {"scheduler": {"config": {"inline": _picker()}}} if fleet.router == LLM_D else {}
+    picker = {"scheduler": {"config": {"inline": picker_config()}}} if fleet.router == LLM_D else {}
     return {
         "apiVersion": "serving.kserve.io/v1alpha2",
         "kind": "LLMInferenceService",
@@ -77,7 +77,7 @@ def _service(fleet: DeployedFleet) -> Json:
     }
 
 
-def _picker() -> Json:
+def picker_config() -> Json:
     """The weights that the plan was simulated with; KServe's own default adds no-hit-lru-scorer."""
     kinds = ["single-profile-handler", *_SCORERS, "max-score-picker"]
     weights: list[Json] = [{"pluginRef": name, "weight": weight} for name, weight in _SCORERS.items()]

@@ -1,6 +1,6 @@
 """A fleet as Kubernetes objects: engines, the router, services, a disruption budget."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from files.documents import Json, yaml_text
@@ -19,23 +19,39 @@ Objects = Iterator[tuple[str, Json]]
 def files(fleet: DeployedFleet) -> dict[str, str]:
     """Raises HeadcountError for a router that is not HAProxy's."""
     check_haproxy(fleet.router, "kubernetes")
-    parts = [f"{_comment(comment)}{yaml_text(found)}" for comment, found in _objects(fleet)]
-    return {FILE: f"{fleet.title}\n# Apply it with kubectl apply -f {FILE}\n" + "---\n".join(parts)}
+    return {FILE: text(fleet, FILE, [*servers(fleet), *_clients(fleet)])}
 
 
-def _objects(fleet: DeployedFleet) -> Objects:
-    servers, spare = counted(fleet.needed, "server"), counted(fleet.spare, "spare server")
+def text(fleet: DeployedFleet, name: str, objects: Iterable[tuple[str, Json]]) -> str:
+    """The objects as a file of this name."""
+    parts = [f"{_comment(comment)}{yaml_text(found)}" for comment, found in objects]
+    return f"{fleet.title}\n# Apply it with kubectl apply -f {name}\n" + "---\n".join(parts)
+
+
+def servers(fleet: DeployedFleet) -> Objects:
+    """The Deployment of the servers, and how many of them may be drained."""
+    needed, spare = counted(fleet.needed, "server"), counted(fleet.spare, "spare server")
     yield (
-        f"replicas: {servers} and {spare}.\n"
+        f"replicas: {needed} and {spare}.\n"
         f"{fleet.start_comment}\n"
         "model-cache: each server loads the weights into storage of its pod. To load them once, put the name of a\n"
         "ReadWriteMany claim: persistentVolumeClaim: {claimName: NAME} instead of emptyDir.\n"
         "HF_TOKEN: gated models need it: kubectl create secret generic hf-token --from-literal=token=…",
-        engines(fleet),
+        _engines(fleet),
     )
-    yield _disruption_text(fleet), _disruption_budget(fleet)
+    labels = {"app.kubernetes.io/name": fleet.name}
+    yield disruption_text(fleet), disruption_budget(fleet, labels)
+
+
+def service_of_servers(fleet: DeployedFleet) -> tuple[str, Json]:
+    """Where clients connect to one server."""
+    return "", _service(fleet.name, fleet.name, PORT)
+
+
+def _clients(fleet: DeployedFleet) -> Objects:
+    """The router if there is one, and where clients connect."""
     if fleet.router is None:
-        yield "", _service(fleet.name, fleet.name, PORT)
+        yield service_of_servers(fleet)
         return
     yield (
         "No address of its own: its name has the addresses of all servers that are ready.",
@@ -49,8 +65,7 @@ def _objects(fleet: DeployedFleet) -> Objects:
     yield "Where clients connect.", _service(fleet.name, _router_name(fleet), PORT)
 
 
-def engines(fleet: DeployedFleet) -> Json:
-    """The Deployment of the servers."""
+def _engines(fleet: DeployedFleet) -> Json:
     labels = {"app.kubernetes.io/name": fleet.name}
     pod: Json = {"enableServiceLinks": False}  # else Kubernetes sets VLLM_… variables of its services
     if fleet.node_selector:
@@ -99,7 +114,8 @@ def _scraped() -> dict[str, str]:
     return {"prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": str(PORT)}
 
 
-def _disruption_text(fleet: DeployedFleet) -> str:
+def disruption_text(fleet: DeployedFleet) -> str:
+    """What the budget's comment says."""
     if fleet.spare:
         are = "is" if fleet.spare == 1 else "are"
         return f"The users are served within the SLO while {counted(fleet.spare, 'server')} {are} down."
@@ -109,8 +125,8 @@ def _disruption_text(fleet: DeployedFleet) -> str:
     )
 
 
-def _disruption_budget(fleet: DeployedFleet) -> Json:
-    labels = {"app.kubernetes.io/name": fleet.name}
+def disruption_budget(fleet: DeployedFleet, labels: Json) -> Json:
+    """For the pods of these labels."""
     spec = {"maxUnavailable": max(fleet.spare, 1), "selector": {"matchLabels": labels}}
     return _object("policy/v1", "PodDisruptionBudget", fleet.name, labels) | {"spec": spec}
 
@@ -123,7 +139,7 @@ def _service(name: str, selects: str, port: int, **more: str) -> Json:
 
 def _router_config(fleet: DeployedFleet) -> Json:
     address = f'"{_engines_name(fleet)}.${{NAMESPACE}}.svc.cluster.local:{PORT}"'
-    text = config(fleet, [f"server-template engine- {fleet.servers} {address}"], first_address="none")
+    text = config(fleet, [f"server-template engine- {fleet.most_servers} {address}"], first_address="none")
     name = _router_name(fleet)
     return _object("v1", "ConfigMap", name, {"app.kubernetes.io/name": name}) | {"data": {CONFIG: text}}
 

@@ -8,15 +8,29 @@ from files.errors import HeadcountError
 from files.names import check_names
 from files.outputs import write_whole
 from headcount.queries.plan import PlanResult
-from headcount.views.manifests import alerts, dashboard, docker_compose, kserve, kubernetes, production_stack
+from headcount.views.manifests import (
+    alerts,
+    dashboard,
+    docker_compose,
+    dynamo,
+    keda,
+    kserve,
+    kubernetes,
+    llm_d,
+    production_stack,
+)
 from headcount.views.manifests.fleet import DeployedFleet, deployed_fleet
 from headcount.views.manifests.folder import ALERTS, DASHBOARD, check_folder
 
+KEDA: Final = "keda"
 FORMATS: Final[Mapping[str, Callable[[DeployedFleet], dict[str, str]]]] = {
     "kubernetes": kubernetes.files,
     "docker-compose": docker_compose.files,
     "production-stack": production_stack.files,
     "kserve": kserve.files,
+    "llm-d": llm_d.files,
+    "dynamo": dynamo.files,
+    KEDA: keda.files,
 }
 DEFAULT: Final = "kubernetes"
 
@@ -24,7 +38,7 @@ DEFAULT: Final = "kubernetes"
 def manifests(answer: PlanResult, formats: Sequence[str]) -> dict[str, str]:
     """Texts by file name. Raises HeadcountError for an unknown format, or for a fleet that one cannot say."""
     check_formats(formats)
-    fleet = deployed_fleet(answer)
+    fleet = deployed_fleet(answer, is_scaled=KEDA in formats)
     found = dict[str, str]()
     for name in formats or (DEFAULT,):
         found |= FORMATS[name](fleet)

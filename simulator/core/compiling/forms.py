@@ -22,6 +22,7 @@ _PLAIN_VLLM = {
     "drops_last_hit": 0,
     "decode_stagger": 0,
     "by_priority": 0,
+    "prefill_interval": 1,
     "defers_frees": 0,
 }
 _TEXT = {"encoder_budget": 0}

@@ -15,6 +15,8 @@ from simulator.core.state import Arrays
 from simulator.core.types import Pool
 from simulator.core.vllm import adapters, blocks, encoder, ends, plan, prefix, states
 
+DEFERRED = -2
+
 
 @kernel
 def is_still_blocked(a: Arrays, replica: int, request: int) -> bool:
@@ -81,10 +83,12 @@ def padded_tokens(p: Pool, hit_tokens: int, budget: int, any_runs: bool) -> int:
 def fitted(a: Arrays, replica: int, request: int, row: int, hits: int, tokens: int) -> int:
     """As many of the tokens behind a hit as allow states that the prefix cache keeps, and images.
 
-    Returns 0 or NONE where there are none, as of `admit`.
+    Returns 0, NONE or DEFERRED where there are none, as of `admit`.
     """
     p = a.pools[a.replicas[replica].pool]
     req, hit_tokens = a.requests[request], hits * p.block_size
+    if p.prefill_interval > 1 and a.replicas[replica].defers == 1 and hit_tokens < req.prompt + req.output - 1:
+        return DEFERRED
     if p.num_states > 0:
         tokens = states.up_to_state(p, req, hit_tokens, tokens)
         if tokens == 0:
@@ -105,7 +109,7 @@ def fitted(a: Arrays, replica: int, request: int, row: int, hits: int, tokens: i
 def admit(a: Arrays, replica: int, slot: int, request: int, budget: int, any_runs: bool, any_prefills: int) -> int:
     """Take the request's blocks for its next chunk, entering it into the plan.
 
-    Returns 0 if it does not fit, NONE if its next image does not.
+    Returns 0 if it does not fit, NONE if its next image does not, DEFERRED if this step computes no prompts.
     """
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
@@ -143,6 +147,8 @@ def admit(a: Arrays, replica: int, slot: int, request: int, budget: int, any_run
     state.num_free_rows -= 1
     req.computed = hit_tokens
     req.quiet_until = NONE
+    if p.prefill_interval > 1 and hit_tokens < known - 1:
+        state.has_prefill = 1
     if req.cached_tokens == NONE:
         req.cached_tokens = hit_tokens
         a.totals[replica].queried_tokens += known
@@ -183,6 +189,8 @@ def schedule_waiting(a: Arrays, replica: int, slot: int, budget: int, any_prefil
         tokens = admit(a, replica, slot, request, budget - p.draft_slots, any_runs, any_prefills)
         if tokens == 0:
             return BLOCKED_BY_KV_BLOCKS
+        if tokens == DEFERRED:
+            return BLOCKED_BY_TOKEN_BUDGET
         if tokens == NONE:
             a.requests[request].passed_over = 1
             request, reason = following, BLOCKED_BY_TOKEN_BUDGET

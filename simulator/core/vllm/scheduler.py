@@ -4,8 +4,19 @@ from simulator.core.jit import kernel
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, NONE, NOT_BLOCKED, OFFLOADING, RUNNING
 from simulator.core.state import Arrays
 from simulator.core.step_log import log_step, log_word
-from simulator.core.types import Replica, Running
-from simulator.core.vllm import adapters, admission, blocks, decode_fast_forward, encoder, plan, pool, queue, states
+from simulator.core.types import Pool, Replica, Running
+from simulator.core.vllm import (
+    adapters,
+    admission,
+    blocks,
+    decode_fast_forward,
+    encoder,
+    plan,
+    pool,
+    prefill_cadence,
+    queue,
+    states,
+)
 from simulator.core.vllm.host_tier import holding, offload
 
 
@@ -29,6 +40,8 @@ def next_tokens(a: Arrays, replica: int, request: int, budget: int) -> int:
     """How many tokens a running request computes in this step; without any its adapter may not count."""
     p = a.pools[a.replicas[replica].pool]
     tokens = want(a, replica, request, budget)
+    if p.prefill_interval > 1 and a.replicas[replica].defers == 1 and a.requests[request].prefilling == 1:
+        tokens = 0
     if tokens > 0 and p.encoder_budget > 0:
         tokens = encoder.plan(a, replica, request, a.requests[request].computed, tokens)
     if tokens == 0 and p.max_loras > 0 and p.idle_adapters_count == 0:
@@ -180,6 +193,15 @@ def schedule_running(a: Arrays, replica: int, slot: int) -> tuple[int, int, int]
 
 
 @kernel
+def new_step(a: Arrays, p: Pool, replica: int) -> None:
+    """Begin what counts anew in each step."""
+    if p.encoder_budget > 0:
+        encoder.new_step(a, replica)
+    if p.prefill_interval > 1:
+        prefill_cadence.open_step(a, replica)
+
+
+@kernel
 def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
     """Decide one step into plan `slot`; returns how many requests were preempted."""
     p = a.pools[a.replicas[replica].pool]
@@ -187,8 +209,7 @@ def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
     is_enough, has_requests = decode_fast_forward.open_step(a, replica), state.num_running + state.num_waiting > 0
     state.step += 1
     state.num_fresh = 0
-    if p.encoder_budget > 0:
-        encoder.new_step(a, replica)
+    new_step(a, p, replica)
     decode_fast_forward.schedule_quiet(state, a.plans[replica, slot])
     state.threshold = p.long_prefill_token_threshold
     if state.num_running + state.num_waiting <= 1 and p.threshold_spares_lone_request == 1:
@@ -204,6 +225,8 @@ def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
         state.block_reason = admission.schedule_waiting(a, replica, slot, budget, any_prefills, now_s)
     elif state.num_waiting > 0:
         state.block_reason = BLOCKED_BY_KV_BLOCKS
+    if p.prefill_interval > 1:
+        prefill_cadence.close_step(a, replica, slot, num_preempted, any_prefills)
     if p.max_loras > 0:
         adapters.bring_back(a, replica)
     if p.decode_stagger > 0:

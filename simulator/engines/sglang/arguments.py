@@ -274,6 +274,10 @@ class SGLangArgs(SimulatedArgs):
     decode_context_parallel_size: ClassVar[int] = 1
     # As vLLM's, whose step times stand in for SGLang's.
     moe_backend: ClassVar[str] = "auto"
+    all2all_backend: ClassVar[str] = "allgather_reducescatter"
+    enable_eplb: ClassVar[bool] = False
+    num_redundant_experts: ClassVar[int] = 0
+    all_to_all_buffers: ClassVar[str] = ""
     max_cudagraph_capture_size: ClassVar[None] = None
     vllm_version: ClassVar[str] = DEFAULT_RELEASE
 

@@ -18,7 +18,6 @@ from kvcache.releases import (
 )
 from simulator.engines.argument import MEMORY, SCHEDULER, STEP_TIME, argument, arguments_of
 from simulator.engines.values import COUNT, LARGEST_TEXT, Gibibytes, Number, Switch, Text, TokenCount, WholeNumber
-from simulator.engines.vllm.adapter_args import AdapterArgs
 from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, NONE, PIECEWISE, Compilation, CompilationConfig
 from simulator.engines.vllm.defaults import (
     AUTO,
@@ -34,6 +33,7 @@ from simulator.engines.vllm.defaults import (
     default_sequences,
 )
 from simulator.engines.vllm.environment import Variables, allows_tf32, check_environment, not_modelled, routes_evenly
+from simulator.engines.vllm.expert_args import ExpertArgs
 from simulator.engines.vllm.kv_outside import MOST_HOST_GIB, MOST_STORE_GIB, check_kv_offloading, check_kv_store
 from simulator.engines.vllm.kv_transfer import KVTransfer, KVTransferConfig
 from simulator.engines.vllm.modalities import LimitPerPrompt, ModalityLimits
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineArgs(AdapterArgs):
+class EngineArgs(ExpertArgs):
     """What `vllm serve` takes that decides an answer, then what only its simulation takes.
 
     None stands for vLLM's default, where that depends on the release, the GPU, the model or other arguments: `filled`
@@ -269,7 +269,7 @@ class EngineArgs(AdapterArgs):
         described = arguments_of(type(self))
         if isinstance(self.moe_backend, str):  # as vLLM reads it
             object.__setattr__(self, "moe_backend", self.moe_backend.lower().replace("-", "_"))
-        for name in ("speculation", "compilation", "limit_mm_per_prompt"):
+        for name in ("speculation", "compilation", "limit_mm_per_prompt", "eplb_config"):
             if isinstance(given := getattr(self, name), dict | str):  # JSON, or what it says
                 object.__setattr__(self, name, described[name].kind.read(given))
         if self.kv_store_size == 0:
@@ -344,7 +344,7 @@ class EngineArgs(AdapterArgs):
     def cudagraph_mode(self) -> str:
         """Which steps CUDA graphs replay; engine V0 replayed whole decodes, too."""
         asked = self.compilation.cudagraph_mode if self.compilation else None
-        if self.enforce_eager:
+        if self.enforce_eager or self.dispatch_rules_out_graphs:
             return NONE
         has_full = FULL_CUDA_GRAPHS.holds_in(self.vllm_version) or not ENGINE_V1.holds_in(self.vllm_version)
         return asked or (FULL_AND_PIECEWISE if has_full else PIECEWISE)
@@ -387,6 +387,7 @@ class EngineArgs(AdapterArgs):
         Raises ValueError for more sequences than tokens in a step, which vLLM refuses, or a drafter split otherwise.
         """
         check_environment(self.environment, self.num_gpus)
+        self.check_balancing(model)
         args = self.with_defaults(model, gpu)
         of_drafts = args.speculation.draft_tensor_parallel_size if args.speculation else None
         if of_drafts not in (None, args.tensor_parallel_size):

@@ -16,6 +16,7 @@ from kvcache.releases import (
     SMALL_BATCHES_ON_GB10,
     V0_CHUNKS_LONG_PROMPTS,
 )
+from simulator.engines.vllm.expert_args import BATCHED_TOKENS
 from simulator.engines.vllm.speculation import Speculation
 
 if TYPE_CHECKING:
@@ -50,9 +51,12 @@ def default_batched_tokens(args: "EngineArgs", model: "Architecture", gpu: "GPU"
     """By GPU memory (vLLM engine/arg_utils.py, `get_batch_defaults`, usage context OPENAI_API_SERVER).
 
     At least what one step must compute: without chunked prefill the longest prompt, of some models an image or video.
-    Engine V0 batched whole prompts: at least `max_model_len` tokens on every GPU.
+    Where ranks keep room for each other's tokens: few. Engine V0 batched whole prompts: at least `max_model_len` tokens
+    on every GPU.
     """
     longest, version = args.max_model_len, args.vllm_version
+    if args.dispatches_in_batches:
+        return max(BATCHED_TOKENS, 0 if args.enable_chunked_prefill else longest)
     if not ENGINE_V1.holds_in(version):
         is_whole = longest <= 32768 or not V0_CHUNKS_LONG_PROMPTS.holds_in(version)
         return max(2048, longest if is_whole else 0)

@@ -49,6 +49,7 @@ class EngineConfig:
     async_scheduling: bool = True
     scheduling_policy: str = "fcfs"
     long_prefill_token_threshold: int = 0  # 0: none
+    prefill_schedule_interval: int = 1  # steps between those that compute prompts, while others decode; 1: every one
     enable_chunked_prefill: bool = True
     scheduler_reserve_full_isl: bool = True  # admit a request only if its whole sequence fits
     watermark: float = 0.0  # share of the blocks kept free when a request is admitted beside others
@@ -72,6 +73,7 @@ class EngineConfig:
     host_lru_ranks_requests: bool = True
     restart_offers_again: bool = True
     idle_adapters_count: bool = True
+    prefill_interval_counts_own_steps: bool = True
     counts_batches_in_flight: bool = True
 
     def __post_init__(self) -> None:
@@ -96,6 +98,10 @@ class EngineConfig:
         self._check_speculation()
         self._check_connector()
         self._check_adapters()
+        if self.prefill_schedule_interval > 1 and (self.host_tier is not None or self.kv_role is not None):
+            raise HeadcountError(
+                "prefill_schedule_interval is not simulated with KV outside of the GPUs or disaggregation; leave it out"
+            )
         if not self.enable_chunked_prefill:
             check_whole_prompts(self.max_num_batched_tokens, self.max_model_len, self.token_budget - self.draft_slots)
 

@@ -45,6 +45,8 @@ from simulator.latency.profile import (
     range_warnings,
     with_terms,
 )
+from simulator.latency.shared_experts import assumptions as expert_assumptions
+from simulator.latency.shared_experts import is_wide, shared_experts
 from simulator.latency.states import scan_token_s, states_s
 from simulator.latency.step_time import FloatArray, StepTimes
 from simulator.latency.terms import (
@@ -54,7 +56,6 @@ from simulator.latency.terms import (
     expert_format,
     launches,
     sampling,
-    shared_experts,
     times,
 )
 
@@ -102,6 +103,7 @@ def latency_model(
         known,
         is_scaled=bool(unmeasured),
         is_from_tables=kernel is not None and kernel.is_from_tables,
+        shares_widely=is_wide(rank),
     )
     return LatencyModel(
         name="physical",
@@ -121,7 +123,7 @@ def latency_model(
 
 
 def _log_errors(
-    served: ServedModel, known: Constants, *, is_scaled: bool, is_from_tables: bool
+    served: ServedModel, known: Constants, *, is_scaled: bool, is_from_tables: bool, shares_widely: bool
 ) -> tuple[LogError, LogError, LogError]:
     """Of TPOT, TTFT, users' TTFT, as stated with the constants; no less than KERNELS_ONLY without a fit to runs."""
     kind = spread_kind(served)
@@ -130,7 +132,12 @@ def _log_errors(
     is_like_runs = arch.state_space is None and not arch.is_sparse and served.args.pipeline_parallel_size == 1
     is_fitted = known.covariance != GENERAL and is_like_runs and not is_from_tables
     has_adapters = served.args.lora is not None
-    is_unlike = served.args.speculation is not None or has_adapters or served.args.decode_context_parallel_size > 1
+    is_unlike = (
+        shares_widely
+        or served.args.speculation is not None
+        or has_adapters
+        or served.args.decode_context_parallel_size > 1
+    )
     of_tpot = [KERNELS_ONLY_TPOT] if not is_fitted or is_unlike else []
     of_ttft = [] if is_fitted and not has_adapters else [KERNELS_ONLY_TTFT]
     if engine_of(served.args) == SGLANG:
@@ -358,6 +365,7 @@ def _assumptions(rank: Rank) -> tuple[tuple[str, str, str], ...]:
     if (context_ranks := rank.args.decode_context_parallel_size) > 1:
         why = "collectives of queries and results over the link; one public run each way agrees"
         rows.append(("decode context parallelism", f"{context_ranks} ranks: not measured in a server", why))
+    rows += expert_assumptions(rank)
     kernel = kernel_of(rank)
     row = None if kernel is None else kernel.assumption()
     rows += [] if row is None else [row]

@@ -1,6 +1,7 @@
 """A plan's manifests: laws of every format. Formulas stand in for simulations."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,11 +26,13 @@ from headcount.inputs.engine import EngineInput
 from headcount.queries.plan import PlanResult
 from headcount.views.manifests import alerts
 from headcount.views.manifests.fleet import deployed_fleet
-from headcount.views.manifests.folder import COMPOSE, KUBERNETES, VALUES
+from headcount.views.manifests.folder import COMPOSE, KEDA, KUBERNETES, VALUES
 from headcount.views.manifests.folder import HAPROXY as CONFIG
 from headcount.views.manifests.written import FORMATS
 from simulator.deployment import resolve
 from simulator.engines.engines import engine_args
+from simulator.engines.vllm.dynamo_images import VLLM_OF
+from simulator.fleet.routers import llm_d as llm_d_router
 from simulator.study.capacity_question import CapacityQuestion
 from tests.simulator.study.made_up_fleets import simulate_as
 
@@ -108,6 +111,9 @@ def read_again(answer: PlanResult, text: str) -> tuple[object, ...]:
 BEHIND_OTHERS: list[dict[str, Any]] = [
     {"model": "llama-3.1-8b", "spare": 1, "router": "session", "tensor_parallel_size": 2, "max_num_seqs": 64},
     {"model": "qwen3-8b", "spare": 1, "router": "llm-d", "max_model_len": 8192, "quantization": "fp8"},
+    {"model": "qwen3-8b", "engine": "sglang", "spare": 1, "router": "llm-d"},
+    {"model": "llama-3.1-8b", "spare": 1, "router": "dynamo-kv", "vllm_version": "0.31.0", "tensor_parallel_size": 2},
+    {"model": "llama-3.1-8b", "spare": 1, "router": "round-robin", "vllm_version": "0.28.0", "max_num_seqs": 64},
 ]
 
 
@@ -180,7 +186,7 @@ def test_the_router_is_the_one_that_the_text_recommends() -> None:
 
 def test_one_server_has_no_router() -> None:
     answer = planned({"model": "llama-3.1-8b", "users": 50})
-    assert works(answer) == list(FORMATS)
+    assert works(answer) == [name for name in FORMATS if name not in ("keda", "dynamo")]
     assert "haproxy" not in answer.manifests("kubernetes")[KUBERNETES]
     assert set(answer.manifests("docker-compose")) == {COMPOSE, "alerts.yaml", "dashboard.json"}
 
@@ -211,6 +217,16 @@ def test_a_fleet_of_several_nodes_has_a_compose_file_for_each() -> None:
         ({"router": "cache-aware"}, ["docker-compose"], "docs/how-to/deploy-a-plan.md"),
         ({"router": "least-outstanding"}, ["production-stack"], "--router round-robin, session, prefixaware"),
         ({"router": "session"}, ["kserve"], "plan with --router llm-d"),
+        ({"router": "least-outstanding"}, ["llm-d"], "plan with --router llm-d"),
+        ({"router": "least-outstanding"}, ["dynamo"], "plan with --router round-robin or dynamo-kv"),
+        (
+            {"router": "dynamo-kv"},
+            ["dynamo"],
+            "no image of Dynamo's holds vLLM 0.33.0; plan with --vllm-version of 0.31.0",
+        ),
+        ({"engine": "sglang"}, ["dynamo"], "plan with --engine vllm"),
+        ({"router": "llm-d"}, ["keda"], "plan with --router least-outstanding or session-affinity"),
+        ({"users": 50}, ["keda"], "plan with --spare 1"),
         ({"gpu": "mi300x", "price": 3.0}, ["docker-compose"], "choose --format kubernetes"),
         ({"engine": "sglang"}, ["production-stack"], "--engine vllm"),
         ({"engine": "sglang"}, ["kserve"], "--engine vllm"),
@@ -223,6 +239,65 @@ def test_what_a_format_cannot_say_is_refused(asked: dict[str, Any], formats: lis
     answer = planned({"model": "llama-3.1-8b", **asked})
     with pytest.raises(HeadcountError, match=re.escape(part)):
         answer.manifests(*formats)
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+def test_an_autoscaler_keeps_the_planned_servers_and_adds_some_under_more_load(spare: int) -> None:
+    answer = planned({"model": "llama-3.1-8b", "router": "least-outstanding", "spare": spare})
+    servers, _, _ = fleet_of(answer)
+    texts = answer.manifests("keda")
+    assert texts == answer.manifests("keda", "kubernetes") and list(texts)[:2] == [KUBERNETES, KEDA]
+    scaled = yaml.safe_load(texts[KEDA])["spec"]
+    fleet = deployed_fleet(answer)
+    assert f"Deployment/{scaled['scaleTargetRef']['name']}" in objects(texts[KUBERNETES])
+    assert scaled["minReplicaCount"] == servers < scaled["maxReplicaCount"] == servers + fleet.needed
+    assert f"server-template engine- {servers + fleet.needed} " in texts[KUBERNETES], "the router knows them all"
+    behavior = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    window_s = behavior["scaleDown"]["stabilizationWindowSeconds"]
+    assert max(300, fleet.cold_start_s) <= window_s <= 3600
+    (trigger,) = scaled["triggers"]
+    in_flight, threshold = fleet.mean_of_server("in_flight") * fleet.needed, float(trigger["metadata"]["threshold"])
+    assert math.ceil(round(in_flight / threshold, 2)) == servers, "at the planned load nothing is added"
+    assert math.ceil(1.5 * in_flight / threshold) > servers
+    promql: Any = import_module("promql_parser")
+    promql.parse(trigger["metadata"]["query"])
+    assert set(re.findall(r"\bvllm:\w+", trigger["metadata"]["query"])) <= served_metrics("vllm")
+
+
+def test_llm_d_routes_with_the_weights_that_were_simulated() -> None:
+    answer = planned({"model": "llama-3.1-8b", "spare": 1, "router": "llm-d"})
+    texts = answer.manifests("llm-d")
+    router = yaml.safe_load(texts["llm-d-router.values.yaml"])["router"]
+    (deployment,) = (each for each in objects(texts["llm-d.yaml"]).values() if each["kind"] == "Deployment")
+    assert router["modelServers"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
+    config = yaml.safe_load(router["epp"]["pluginsCustomConfig"][router["epp"]["pluginsConfigFile"]])
+    (profile,) = config["schedulingProfiles"]
+    given = {each["pluginRef"]: each["weight"] for each in profile["plugins"] if "weight" in each}
+    simulated = {name.replace("_", "-"): each.default for name, each in llm_d_router.PARAMETERS.items()}
+    assert given == {name: simulated[name] for name in given} and len(given) == 3
+
+
+def test_dynamo_has_the_planned_servers_and_an_image_of_the_planned_release() -> None:
+    answer = planned(
+        {
+            "model": "llama-3.1-8b",
+            "spare": 1,
+            "router": "dynamo-kv",
+            "vllm_version": "0.31.0",
+            "tensor_parallel_size": 2,
+        }
+    )
+    servers, spare, gpus = fleet_of(answer)
+    found = objects(answer.manifests("dynamo")["dynamo.yaml"])
+    graph, budget = found.values()
+    assert graph["kind"] == "DynamoGraphDeployment" and budget["spec"]["maxUnavailable"] == spare
+    frontend, worker = graph["spec"]["components"]
+    (routes,), (runs,) = (each["podTemplate"]["spec"]["containers"] for each in (frontend, worker))
+    assert (frontend["replicas"], worker["replicas"]) == (1, servers)
+    assert routes["env"] == [{"name": "DYN_ROUTER_MODE", "value": "kv"}]
+    assert runs["resources"]["limits"] == {"nvidia.com/gpu": str(gpus)}
+    assert VLLM_OF[runs["image"].rpartition(":")[2]] == "0.31.0" and routes["image"] == runs["image"]
+    assert "--kv-events-config" in runs["args"], "the router learns which blocks a server holds"
 
 
 @pytest.mark.parametrize("asked", PLANS, ids=str)
