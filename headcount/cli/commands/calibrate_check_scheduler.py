@@ -20,8 +20,9 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 @option("--engine", Text(), f"Engine to compare with: {' or '.join(ENGINES)}.", default=VLLM)
 @option(
     "--about", Text(),
-    "Topic of the cases. vllm: all, states, cancelled, sparse, context, compressed, lora, images, offloading, lmcache, "
-    "store, disaggregated, push, balancer; sglang: all, cancelled, windows, states, radix-tree.",
+    "Topic of the cases. vllm: all, states, cancelled, sparse, context, compressed, lora, images, interval, "
+    "offloading, lmcache, store, lockstep, disaggregated, push, balancer; sglang: all, cancelled, windows, states, "
+    "radix-tree.",
     default="all",
 )  # fmt: skip
 @option("--cases", COUNT, "Random cases.", default=200)

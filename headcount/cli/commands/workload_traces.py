@@ -112,10 +112,10 @@ def _tell(found: "Written", given: Given) -> int:
 @click.command("fit", cls=QuestionCommand)
 @click.argument("trace", metavar="TRACE", type=Reads(FilePath()))
 @click.argument("out", metavar="OUT.toml", type=Reads(OutPath(suffixes=(".toml",))))
-@inputs(TrafficInput, *TRACE_FIELDS, heading=OTHER)
-@option("--num-requests", COUNT, "Number of rows to read, from the first.  [default: all]")
+@inputs(TrafficInput, *TRACE_FIELDS, heading="Trace")
+@section("Trace", option("--num-requests", COUNT, "Number of rows to read, from the first.  [default: all]"))
 @cache_options
-@json_option
+@section("Output", json_option)
 def fit_command(given: Given) -> int:
     """Fit a model to a trace: arrivals, lengths, sessions, shared prefixes. It contains no request of the trace.
 

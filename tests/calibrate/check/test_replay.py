@@ -168,7 +168,7 @@ def test_options_given_win_over_the_run_s_own() -> None:
 
 def test_a_fit_starts_from_the_dtype_that_the_run_is_simulated_in() -> None:
     ready = replay(closed_run(4), {"dtype": "float32"})
-    shipped = latency_model(ready.deployment).step_times.decode
+    shipped = latency_model(ready.deployment.served).step_times.decode
     assert shipped.tolist() == ready.deployment.latency.step_times.decode.tolist()
     assert shipped[1] > 1.5 * replay(closed_run(4)).deployment.latency.step_times.decode[1]
 

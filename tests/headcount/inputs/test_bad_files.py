@@ -116,7 +116,7 @@ def test_a_trace_brings_its_own_arrivals(headcount: Callable[..., Any], load: li
     ("name", "content", "part"),
     [
         ("c.yaml", "max-modle-len: 5", "no option 'max-modle-len'; did you mean 'max-model-len'?"),
-        ("c.yaml", "zzz: x", "no option 'zzz'; known: adapter-skew, adapters, api-server-count, arrivals, asc"),
+        ("c.yaml", "zzz: x", "no option 'zzz'; known: adapter-skew, adapters, all2all-backend, api-server-count"),
         ("c.yaml", "a: [", ", line 2: is not readable as YAML: "),
         ("c.yaml", "a: \x01", "not readable"),
         ("c.yaml", "[" * 5000 + "]" * 5000, "has more than 50 levels within one another"),

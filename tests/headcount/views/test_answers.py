@@ -240,6 +240,7 @@ def test_only_the_command_line_and_the_drawing_of_text_print(path: Path) -> None
         assert calls_to_print(tree) == []
     if room != "cli":
         late = {"from pandas import json_normalize", "import optuna"}  # where a table is asked for; of an extra
+        late |= {"from ipywidgets import SelectionSlider, interactive"}  # in notebooks alone
         late |= {"from jinja2 import Environment, PackageLoader, StrictUndefined", "from weasyprint import HTML"}
         late |= {"from headcount.queries.report_data.study import study_figures"}  # only studies simulate
         late |= {"from simulator.study.running.executor import find_executor"}

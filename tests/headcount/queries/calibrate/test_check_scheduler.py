@@ -35,7 +35,7 @@ def checked(headcount: Callable[..., Ran]) -> Check:
     ("words", "told"),
     [
         (("--engine", "sgland"), "no engine 'sgland'; did you mean 'sglang'?"),
-        (("--engine", "sglang", "--about", "states"), "no --about of SGLang 'states'; "),
+        (("--engine", "sglang", "--about", "lora"), "no --about of SGLang 'lora'; "),
         (("--python", "/nonexistent"), "/nonexistent is not a Python interpreter; give "),
     ],
 )
