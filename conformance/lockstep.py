@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from conformance.probes.engine_loop import Load
 from conformance.probing import Record, probe_records
 from conformance.reference.vllm.requests import Plan
 from conformance.reference.vllm.scheduler import Scheduler
-from conformance.step_records import Difference, first_difference, read_record
+from conformance.step_records import Difference, counts_json, first_difference, read_record
 from simulator.engines.vllm.engine import with_release_rules
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
@@ -58,11 +58,7 @@ class LockstepComparison:
         return self.differences[0].lines() if self.differences else []
 
     def to_json(self) -> dict[str, Any]:
-        first = asdict(self.differences[0]) if self.differences else None
-        return {name: value for name, value in vars(self).items() if name != "differences"} | {
-            "differing_cases": len(self.differences),
-            "first_difference": first,
-        }
+        return counts_json(vars(self), self.differences)
 
 
 def lockstep_case(seed: int, number: int) -> LockstepCase:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from conformance.lmcache import readable_lmcache_steps
 from conformance.offloading import readable_offloading_steps
 from conformance.our_steps import core_steps, readable_steps
 from conformance.probing import Record, probe_records
-from conformance.step_records import Difference, first_difference, num_prefix_hits, read_record
+from conformance.step_records import Difference, counts_json, first_difference, num_prefix_hits, read_record
 from conformance.store import readable_store_steps
 from simulator.engines.vllm.engine import with_release_rules
 
@@ -62,11 +62,7 @@ class Comparison:
         return self.differences[0].lines() if self.differences else []
 
     def to_json(self) -> dict[str, Any]:
-        first = asdict(self.differences[0]) if self.differences else None
-        return {name: value for name, value in vars(self).items() if name != "differences"} | {
-            "differing_cases": len(self.differences),
-            "first_difference": first,
-        }
+        return counts_json(vars(self), self.differences)
 
 
 def check_scheduler(

@@ -1,6 +1,6 @@
 """What a probe tells of vLLM's steps, and where ours differ from them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
@@ -27,6 +27,14 @@ class Difference:
         """As text: the case, and what each side decided."""
         head = f"first difference, case {self.case}: {self.engine}"
         return [head, f"  {self.of}: {self.ours}", f"  vLLM: {self.vllm}"]
+
+
+def counts_json(counts: Mapping[str, Any], differences: Sequence[Difference]) -> dict[str, Any]:
+    """What a comparison counted, in how many cases it differs, and the first of these."""
+    return {name: value for name, value in counts.items() if name != "differences"} | {
+        "differing_cases": len(differences),
+        "first_difference": asdict(differences[0]) if differences else None,
+    }
 
 
 def first_difference(

@@ -1,6 +1,5 @@
 """The KV pools of models with sliding windows beside those that SGLang's own code sizes."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from conformance.components.probes import FOLDER
-from conformance.probing import Record, probe_records
+from conformance.components.sglang_memory import Differences, differences, is_simulated, text_config
+from conformance.probing import Record
 from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU, find_gpu
 from kvcache.memory.static_budget import static_budget_of
 from kvcache.memory.window_pools import window_pool
-from kvcache.models.catalog import load_model, model_files, model_names
+from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from simulator.engines.sglang.arguments import SGLangArgs
 
@@ -41,7 +40,7 @@ class PoolsCase:
         names = ("page_size", "swa_full_tokens_ratio", "max_total_tokens", "disable_hybrid_swa_memory")
         return {
             **{name: getattr(args, name) for name in names},
-            "name": self.name, "model_type": arch.model_type, "config": text_config(self.model),
+            "name": self.name, "model_type": arch.model_type, "config": _config(self.model),
             "context_length": arch.max_position_embeddings, "tp_size": args.tensor_parallel_size,
             "kv_dtype": KV_DTYPES[args.kv_cache_dtype], "available_bytes": self.available_bytes,
         }  # fmt: skip
@@ -71,33 +70,22 @@ class PoolsCase:
         return gpu
 
 
-def text_config(model: str) -> Record:
-    """The part of a catalog model's config.json that is about text, with the kinds of layers that its class adds."""
-    arch = load_model(model)
-    windows = [layer.attention.window for layer in arch.layers if layer.attention is not None]
+def _config(model: str) -> Record:
+    """With the kinds of layers that a model's class adds."""
+    windows = [layer.attention.window for layer in load_model(model).layers if layer.attention is not None]
     kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
-    name = arch.name
-    found = next(
-        entry["config"]
-        for path in model_files()
-        if (entry := json.loads(path.read_text(encoding="utf-8"))).get("name") == name
-    )
-    return {"layer_types": kinds} | found.get("text_config", found)
+    return {"layer_types": kinds} | text_config(model)
 
 
 def windowed_models() -> list[str]:
     """Of the catalog, those whose windows are simulated under SGLang."""
-    found = []
-    for name in model_names():
-        arch = load_model(name)
-        if arch.windows and min(arch.windows) < arch.max_position_embeddings:
-            try:
-                SGLangArgs(mem_fraction_static=0.5).filled(arch, find_gpu("h200-sxm"))
-            except HeadcountError as error:
-                if "is not simulated" in str(error):
-                    continue
-            found.append(name)
-    return found
+    args = SGLangArgs(mem_fraction_static=0.5)
+    models = {name: load_model(name) for name in model_names()}
+    return [
+        name
+        for name, arch in models.items()
+        if arch.windows and min(arch.windows) < arch.max_position_embeddings and is_simulated(arch, "h200-sxm", args)
+    ]
 
 
 def random_pools_cases(seed: int, count: int) -> Iterator[PoolsCase]:
@@ -125,17 +113,6 @@ def random_pools_cases(seed: int, count: int) -> Iterator[PoolsCase]:
         )
 
 
-def check_sglang_pools(python: Path, *, num_cases: int, seed: int) -> dict[str, tuple[Any, Any]]:
+def check_sglang_pools(python: Path, *, num_cases: int, seed: int) -> Differences:
     """Cases that differ, by name: our pools and SGLang's."""
-    cases = list(random_pools_cases(seed, num_cases))
-    lines = (case.to_json() for case in cases)
-    records = probe_records(
-        python, "sglang_pools_probe", lines, failure="SGLang's pools could not be sized", folder=FOLDER
-    )
-    next(records)
-    found: dict[str, tuple[Any, Any]] = {}
-    for case, theirs in zip(cases, records, strict=True):
-        ours = {"name": case.name, **case.ours()}
-        if ours != theirs:
-            found[f"{case.name} ({case.model})"] = (ours, theirs)
-    return found
+    return differences(python, "sglang_pools_probe", list(random_pools_cases(seed, num_cases)))

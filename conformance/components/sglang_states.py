@@ -1,6 +1,5 @@
 """The pools of SSM states beside those that SGLang's own code sizes."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from conformance.components.probes import FOLDER
-from conformance.probing import Record, probe_records
-from files.errors import HeadcountError
-from kvcache.gpus.gpu import find_gpu
+from conformance.components.sglang_memory import Differences, differences, is_simulated, text_config
+from conformance.probing import Record
 from kvcache.memory.state_pools import EXTRA_BUFFER, NO_BUFFER, default_strategy, state_pool
-from kvcache.models.catalog import load_model, model_files, model_names
+from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture, with_state_dtype
 from simulator.engines.sglang.arguments import SGLangArgs
 
@@ -41,7 +38,7 @@ class StatesCase:
         )  # fmt: skip
         return {
             **{name: getattr(self.args, name) for name in names},
-            "name": self.name, "model_type": self.architecture.model_type, "config": text_config(self.model),
+            "name": self.name, "model_type": self.architecture.model_type, "config": _config(self.model),
             "tp_size": self.args.tensor_parallel_size, "available_bytes": self.available_bytes,
         }  # fmt: skip
 
@@ -60,32 +57,17 @@ class StatesCase:
         }  # fmt: skip
 
 
-def text_config(model: str) -> Record:
-    """The part of a catalog model's config.json that is about text."""
-    name = load_model(model).name
-    found = next(
-        entry["config"]
-        for path in model_files()
-        if (entry := json.loads(path.read_text(encoding="utf-8"))).get("name") == name
-    )
-    text: Record = found.get("text_config", found)
-    # Published configs of this family say so; some of the catalog leave out what no weight depends on.
-    return {"chunk_size": 128} | text if load_model(model).model_type == "nemotron_h" else text
+def _config(model: str) -> Record:
+    """Published configs of Nemotron-H say a chunk size; some of the catalog leave out what no weight depends on."""
+    found = text_config(model)
+    return {"chunk_size": 128} | found if load_model(model).model_type == "nemotron_h" else found
 
 
 def stateful_models() -> list[str]:
     """Of the catalog, those whose states are simulated under SGLang."""
-    found = []
-    for name in model_names():
-        arch = load_model(name)
-        if arch.state_space is not None:
-            try:
-                SGLangArgs(mem_fraction_static=0.9, max_running_requests=1).filled(arch, find_gpu("b300"))
-            except HeadcountError as error:
-                if "are not simulated" in str(error):
-                    continue
-            found.append(name)
-    return found
+    args = SGLangArgs(mem_fraction_static=0.9, max_running_requests=1)
+    models = {name: load_model(name) for name in model_names()}
+    return [name for name, arch in models.items() if arch.state_space is not None and is_simulated(arch, "b300", args)]
 
 
 def random_states_cases(seed: int, count: int) -> Iterator[StatesCase]:
@@ -115,17 +97,6 @@ def random_states_cases(seed: int, count: int) -> Iterator[StatesCase]:
         )
 
 
-def check_sglang_states(python: Path, *, num_cases: int, seed: int) -> dict[str, tuple[Any, Any]]:
+def check_sglang_states(python: Path, *, num_cases: int, seed: int) -> Differences:
     """Cases that differ, by name: our pools and SGLang's."""
-    cases = list(random_states_cases(seed, num_cases))
-    lines = (case.to_json() for case in cases)
-    records = probe_records(
-        python, "sglang_states_probe", lines, failure="SGLang's pools of states could not be sized", folder=FOLDER
-    )
-    next(records)
-    found: dict[str, tuple[Any, Any]] = {}
-    for case, theirs in zip(cases, records, strict=True):
-        ours = {"name": case.name, **case.ours()}
-        if ours != theirs:
-            found[f"{case.name} ({case.model})"] = (ours, theirs)
-    return found
+    return differences(python, "sglang_states_probe", list(random_states_cases(seed, num_cases)))

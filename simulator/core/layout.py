@@ -122,6 +122,10 @@ REPLICA = record(
         ("capacity_bound", "i4"),  # 1: the last step that could compute prompts left requests waiting
         ("num_executed", "i8"),  # steps with tokens
         ("last_prefill_step", "i8"),
+        (
+            "known_waiting",
+            "i4",
+        ),  # of a server's ranks: waiting when the last step was decided; later ones are not known
         ("wave_step", "i8"),  # of the ranks of a server since the last request came to idle ones; of the first of them
         ("blocked_request", "i4"),  # the head of the queue was found not to fit …
         ("blocked_deficit", "i4"),  # … by so many blocks …

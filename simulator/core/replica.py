@@ -322,6 +322,7 @@ def decide_steps(a: Arrays, leader: int, now_s: float) -> None:
                 account(a, rank, now_s)
             slot = decide_batch(a, rank, now_s) if p.engine == SGLANG else decide_step(a, rank, now_s)
             a.replicas[rank].round_slot = NONE
+            a.replicas[rank].known_waiting = a.replicas[rank].num_waiting
             if slot != NONE:
                 num_decided += 1
                 if a.plans[rank, slot].count > 0:

@@ -47,8 +47,8 @@ def close_step(a: Arrays, replica: int, slot: int, num_preempted: int, any_prefi
 
 @rare_kernel
 def end_wave(a: Arrays, leader: int) -> None:
-    """A server's ranks count their steps anew once none of them has a request."""
+    """A server's ranks count their steps anew once none of them has a request that it knew when it decided the step."""
     for rank in range(leader, leader + a.pools[a.replicas[leader].pool].ranks):
-        if a.replicas[rank].num_running + a.replicas[rank].num_waiting > 0:
+        if a.replicas[rank].num_running + a.replicas[rank].known_waiting > 0:
             return
     a.replicas[leader].wave_step = 0

@@ -3,63 +3,44 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, stateful_sglang_case
-from conformance.sglang_scheduler import our_batches
-from simulator.core.layout import NONE
+from conformance.cases.sglang_cases import STORM_EVERY, stateful_sglang_case
 from simulator.engines.sglang.engine import EngineConfig
 from simulator.engines.sglang.radix_cache import RadixCache
 from simulator.engines.sglang.tree_states import TreeStates
-from simulator.fleet.fleet import Fleet, Pool
-from simulator.latency.step_time import constant_step_times
-from simulator.simulation import Simulation, StalledError
-from tests.simulator.engines.sglang.test_core import ROUND, assert_same_decisions, simulation_of, table_of
+from simulator.simulation import Simulation
+from tests.simulator.engines.sglang.side_pools import check_often, listed_nodes, simulated, simulated_as_the_reference
+from tests.simulator.engines.sglang.test_core import ROUND
 
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
-def simulated_case(seed: int, number: int) -> SGLangCase:
-    """A random case of what the core simulates."""
-    case = stateful_sglang_case(seed, number)
-    kept = (replace(request, ignore_eos=False, timeout_s=None) for request in case.requests)
-    return replace(case, requests=tuple(kept))
-
-
-def assert_same_batches(case: SGLangCase) -> None:
-    theirs, has_crashed = our_batches(case)
-    finished = [row for batch in theirs for row in batch["finished"]]
-    assume(not has_crashed and len(finished) == len(case.requests))
-    simulation = simulation_of(case)
-    simulation.run()
-    assert_same_decisions(case, simulation, theirs)
-    engine = simulation.arrays.sglang.engines[0]
+def assert_same_batches(seed: int, number: int) -> None:
+    case = simulated(stateful_sglang_case(seed, number))
+    engine = simulated_as_the_reference(case).arrays.sglang.engines[0]
     assert [engine["num_free_states"] + engine["num_evictable_states"]] == [case.engine.max_mamba_cache_size]
 
 
 @settings(max_examples=4)
 @given(*seeds)
 def test_every_batch_has_the_same_decisions(seed: int, number: int) -> None:
-    assert_same_batches(simulated_case(seed, number))
+    assert_same_batches(seed, number)
 
 
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(*seeds)
 def test_the_same_on_many_more_cases(seed: int, number: int) -> None:
-    assert_same_batches(simulated_case(seed, number))
+    assert_same_batches(seed, number)
 
 
 def check(simulation: Simulation) -> None:
     """Slots of states are conserved, and the list of nodes by their last use has exactly those that hold one."""
     arrays = simulation.arrays.sglang
     engine, pool = arrays.engines[0], arrays.pools[0]
-    listed, node = list[int](), int(engine["oldest_side"])
-    while node != NONE:
-        listed.append(node)
-        node = int(arrays.side_nodes[node]["newer"])
-    assert all(arrays.side_nodes[node]["is_held"] for node in listed)
+    listed = listed_nodes(arrays)
     assert sum(arrays.side_nodes[node]["lock_ref"] == 0 for node in listed) == engine["num_evictable_states"]
     own = arrays.state_requests["holds_state"].sum() + arrays.state_requests["num_tracking_slots"].sum()
     assert engine["num_free_states"] + len(listed) + own == pool["num_state_slots"]
@@ -69,19 +50,7 @@ def check(simulation: Simulation) -> None:
 @settings(max_examples=4)
 @given(*seeds)
 def test_slots_of_states_are_conserved(seed: int, number: int) -> None:
-    case = simulated_case(seed, number)
-    times = constant_step_times(
-        STEP_S, max_num_batched_tokens=case.engine.max_num_batched_tokens, max_num_seqs=case.engine.max_num_seqs
-    )
-    simulation = Simulation(Fleet(pools=(Pool(engine=case.engine, step_times=times),)), table_of(case))
-    assert simulation.form == "sglang_stateful"
-    for step in range(1, 200):
-        try:
-            simulation.run(step * 4.5 * STEP_S)
-        except StalledError:
-            return
-        if simulation.arrays.replicas["is_laid_out"][0]:
-            check(simulation)
+    check_often(simulated(stateful_sglang_case(seed, number)), "sglang_stateful", check)
 
 
 A, B = ((1, 100), (2, 200)), ((1, 100), (3, 200))

@@ -1,54 +1,35 @@
 """SGLang's pool for layers with sliding windows: the compiled core decides as the reference, and loses no page."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, windowed_sglang_case
-from conformance.sglang_scheduler import our_batches
-from simulator.core.layout import NONE
+from conformance.cases.sglang_cases import STORM_EVERY, windowed_sglang_case
 from simulator.engines.sglang.engine import EngineConfig
 from simulator.engines.sglang.radix_cache import RadixCache
 from simulator.engines.sglang.window_tokens import WindowTokens
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.simulation import Simulation, StalledError
-from tests.simulator.engines.sglang.test_core import ROUND, assert_same_decisions, simulation_of, table_of
+from tests.simulator.engines.sglang.side_pools import check_often, listed_nodes, simulated, simulated_as_the_reference
+from tests.simulator.engines.sglang.test_core import ROUND
 from workloads.requests import independent_requests
 
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
-def simulated_case(seed: int, number: int) -> SGLangCase:
-    """A random case of what the core simulates."""
-    case = windowed_sglang_case(seed, number)
-    kept = (replace(request, ignore_eos=False, timeout_s=None) for request in case.requests)
-    return replace(case, requests=tuple(kept))
-
-
-def assert_same_batches(case: SGLangCase) -> None:
-    theirs, has_crashed = our_batches(case)
-    finished = [row for batch in theirs for row in batch["finished"]]
-    assume(not has_crashed and len(finished) == len(case.requests))
-    simulation = simulation_of(case)
-    simulation.run()
-    assert_same_decisions(case, simulation, theirs)
-
-
 @settings(max_examples=4)
 @given(*seeds)
 def test_every_batch_has_the_same_decisions(seed: int, number: int) -> None:
-    assert_same_batches(simulated_case(seed, number))
+    simulated_as_the_reference(simulated(windowed_sglang_case(seed, number)))
 
 
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(*seeds)
 def test_the_same_on_many_more_cases(seed: int, number: int) -> None:
-    assert_same_batches(simulated_case(seed, number))
+    simulated_as_the_reference(simulated(windowed_sglang_case(seed, number)))
 
 
 def check(simulation: Simulation) -> None:
@@ -56,12 +37,8 @@ def check(simulation: Simulation) -> None:
     arrays = simulation.arrays.sglang
     engine, pool = arrays.engines[0], arrays.pools[0]
     page_size = int(pool["page_size"])
-    listed, node = list[int](), int(engine["oldest_side"])
-    while node != NONE:
-        listed.append(node)
-        node = int(arrays.side_nodes[node]["newer"])
+    listed = listed_nodes(arrays)
     pages = {node: int(arrays.nodes[node]["end"] - arrays.nodes[node]["start"]) // page_size for node in listed}
-    assert all(arrays.side_nodes[node]["is_held"] for node in listed)
     unlocked = [node for node in listed if not arrays.side_nodes[node]["lock_ref"]]
     assert sum(pages[node] for node in unlocked) == engine["num_evictable_window_pages"]
     holds = arrays.requests["holds_kv"] == 1
@@ -74,19 +51,7 @@ def check(simulation: Simulation) -> None:
 @settings(max_examples=4)
 @given(*seeds)
 def test_pages_of_windows_are_conserved(seed: int, number: int) -> None:
-    case = simulated_case(seed, number)
-    times = constant_step_times(
-        STEP_S, max_num_batched_tokens=case.engine.max_num_batched_tokens, max_num_seqs=case.engine.max_num_seqs
-    )
-    simulation = Simulation(Fleet(pools=(Pool(engine=case.engine, step_times=times),)), table_of(case))
-    assert simulation.form == "sglang_windowed"
-    for step in range(1, 200):
-        try:
-            simulation.run(step * 4.5 * STEP_S)
-        except StalledError:
-            return
-        if simulation.arrays.replicas["is_laid_out"][0]:
-            check(simulation)
+    check_often(simulated(windowed_sglang_case(seed, number)), "sglang_windowed", check)
 
 
 A, B = ((1, 100), (2, 200)), ((1, 100), (3, 200))
