@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from conformance.cases.disaggregation_cases import ApartCase, disaggregated_case, simulate_disaggregated
-from conformance.cases.scheduler_cases import MAX_STEPS
+from conformance.cases.scheduler_case import MAX_STEPS
 from conformance.connector_core import ReadableCore
 from conformance.probes.disaggregation_loop import BusyLoop, DisaggregatedDeployment
 from conformance.probes.engine_loop import POLL_S, Load

@@ -1,6 +1,6 @@
 """What our scheduler with LMCache decides in a case, step by step."""
 
-from conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase
+from conformance.cases.scheduler_case import MAX_STEPS, STEP_S, SchedulerCase
 from conformance.connector_core import ReadableCore
 from conformance.probes.engine_loop import Load, run_with_transfers
 from conformance.probing import Record

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from conformance.cases.scheduler_cases import MAX_STEPS, SEED, STEP_S, SchedulerCase, random_case
+from conformance.cases.scheduler_case import MAX_STEPS, SEED, STEP_S, SchedulerCase
+from conformance.cases.scheduler_cases import random_case
 from conformance.our_steps import ReadableEngine
 from conformance.probes.engine_loop import Load
 from conformance.probing import Record, probe_records
@@ -44,6 +45,7 @@ class LockstepComparison:
     cases: int = 0
     steps: int = 0
     deferred: int = 0  # cases in which prompts waited for their step
+    cut_short: int = 0  # cases that had not ended after MAX_STEPS steps of each rank on average
     differences: list[Difference] = field(default_factory=list)
 
     def says(self) -> str:
@@ -103,11 +105,15 @@ def _compare(found: LockstepComparison, asked: LockstepCase, theirs: Sequence[Re
     found.steps += len(theirs)
     plain = replace(asked.case.engine, prefill_schedule_interval=1)
     ours, core = readable_ranks(asked), core_ranks(asked)
+    is_cut = len(theirs) >= MAX_STEPS * asked.ranks
+    found.cut_short += is_cut
+    end = MAX_STEPS if is_cut else None  # each side stops elsewhere beyond
     found.deferred += readable_ranks(replace(asked, case=replace(asked.case, engine=plain))) != ours
     for rank in range(asked.ranks):
         of_vllm = [record for record in theirs if record["rank"] == rank]
         for of, steps in (("readable scheduler", ours[rank]), ("compiled core", core[rank])):
-            difference = first_difference(case.engine, steps, of_vllm, of=f"{of}, rank {rank}", case=number)
+            of_rank = f"{of}, rank {rank}"
+            difference = first_difference(case.engine, steps[:end], of_vllm[:end], of=of_rank, case=number)
             if difference is not None:
                 found.differences.append(difference)
                 return
@@ -148,7 +154,7 @@ class ReadableServer:
         self.step_counter, self.last_end_s, self.num_given = 0, 0.0, 0
 
     def run(self) -> list[list[Record]]:
-        while any(len(rank.records) < MAX_STEPS for rank in self.ranks):
+        while sum(len(rank.records) for rank in self.ranks) < MAX_STEPS * len(self.ranks):
             given = self._give()
             is_idle = not any(rank.has_work for rank in self.ranks)
             is_stuck = not any(rank.queue or rank.has_decided for rank in self.ranks)

@@ -2,7 +2,8 @@
 
 import math
 
-from conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, simulate
+from conformance.cases.scheduler_case import MAX_STEPS, STEP_S, SchedulerCase
+from conformance.cases.scheduler_cases import simulate
 from conformance.probes.engine_loop import Load, Pipeline
 from conformance.probing import Record
 from conformance.reference.engine import Engine

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance.cases.features import features, main_options
-from conformance.cases.scheduler_cases import (
-    ABOUT,
-    MAX_STEPS,
-    SchedulerCase,
-    is_storm,
-)
+from conformance.cases.scheduler_case import MAX_STEPS, SchedulerCase
+from conformance.cases.scheduler_cases import ABOUT, is_storm
 from conformance.lmcache import readable_lmcache_steps
 from conformance.offloading import readable_offloading_steps
 from conformance.our_steps import core_steps, readable_steps

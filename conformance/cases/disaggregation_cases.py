@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from conformance.cases.request_tables import TICK_S, cancellations, random_table
-from conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, narrow_engine
+from conformance.cases.scheduler_case import MAX_STEPS, STEP_S, SchedulerCase
+from conformance.cases.scheduler_cases import narrow_engine
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.connectors.pulling import KV_BOTH, KV_CONSUMER, KV_PRODUCER, Nic
 from simulator.engines.vllm.engine import EngineConfig, with_release_rules

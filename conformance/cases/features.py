@@ -1,6 +1,6 @@
 """What a scheduler case exercises."""
 
-from conformance.cases.scheduler_cases import SchedulerCase
+from conformance.cases.scheduler_case import SchedulerCase
 
 
 def features(case: SchedulerCase) -> dict[str, str]:

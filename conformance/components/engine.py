@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.cases.scheduler_cases import SchedulerCase
+from conformance.cases.scheduler_case import SchedulerCase
 from conformance.components.cases.engine_cases import EngineCase, engine_case
 from conformance.components.probes import FOLDER
 from conformance.our_steps import core_steps, readable_steps

@@ -268,7 +268,8 @@ def decide_step(a: Arrays, replica: int, now_s: float) -> int:
     """Decide a step while others may be in flight, as vLLM's batch queue does. Returns its slot, or NONE.
 
     An empty step waits in the queue behind the one before it, and is over with it. With none in flight it is dropped,
-    and vLLM decides again, which helps where the empty step freed blocks by preempting.
+    and vLLM decides again, which helps where the empty step freed blocks by preempting: one of a server's ranks, with
+    the next step of the others.
     """
     p = a.pools[a.replicas[replica].pool]
     state = a.replicas[replica]
@@ -280,7 +281,7 @@ def decide_step(a: Arrays, replica: int, now_s: float) -> int:
         if a.plans[replica, slot].count > 0 or state.num_plans > 0:
             state.num_plans += 1
             return slot
-        if num_preempted == 0:
+        if num_preempted == 0 or p.ranks > 1:
             break
     return NONE
 
@@ -316,8 +317,9 @@ def decide_steps(a: Arrays, leader: int, now_s: float) -> None:
     """Decide as many steps as the engine would have in flight, of a server's ranks one each at a time."""
     p = a.pools[a.replicas[leader].pool]
     while p.ranks == 1 or num_rounds(a.replicas[leader], now_s) < p.plans_in_flight:
-        tokens, num_decided = 0, 0
+        tokens, num_decided, any_preempts = 0, 0, 0
         for rank in range(leader, leader + p.ranks):
+            num_running = a.replicas[rank].num_running
             if p.ranks > 1:
                 account(a, rank, now_s)
             slot = decide_batch(a, rank, now_s) if p.engine == SGLANG else decide_step(a, rank, now_s)
@@ -328,11 +330,13 @@ def decide_steps(a: Arrays, leader: int, now_s: float) -> None:
                 if a.plans[rank, slot].count > 0:
                     a.replicas[rank].round_slot = slot
                     tokens += a.plans[rank, slot].tokens
-        if p.ranks > 1 and (tokens > 0 or num_rounds(a.replicas[leader], now_s) > 0):
+            elif p.ranks > 1 and a.replicas[rank].num_running < num_running:
+                any_preempts = 1
+        if p.ranks > 1 and (tokens > 0 or any_preempts == 1 or num_rounds(a.replicas[leader], now_s) > 0):
             a.replicas[leader].wave_step += 1
-        if tokens == 0 and (p.ranks > 1 or num_decided == 0):
+        if tokens == 0 and any_preempts == 0 and (p.ranks > 1 or num_decided == 0):
             break
-        if p.ranks > 1:
+        if p.ranks > 1 and tokens > 0:
             step_together(a, leader, tokens, now_s)
         elif tokens > 0:
             enter_pipeline(a, leader, a.replicas[leader].round_slot, now_s)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from files.documents import Json
 from kvcache.gpus.gpu import GPU
 from kvcache.memory.kv_store import NIC_BYTES_PER_S
 from kvcache.parallelism import Parallelism
@@ -28,8 +29,9 @@ class Moved:
 
 
 @cache
-def _constants() -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+def _constants() -> Json:
+    found: Json = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return found
 
 
 def is_measured_on(gpu: GPU, backend: str) -> bool:
@@ -67,8 +69,7 @@ def deepep_s(
     for way, element in (("dispatch", of.there_bytes), ("combine", of.back_bytes)):
         message, kernel = own * of.width * element, known[way]
         near_s = np.maximum(kernel["floor_s"], kernel["start_s"] + near * message / kernel["bytes_per_s"])
-        start_s, share = float(network["start_s"]), float(network["share"])  # type: ignore[arg-type]
-        far_s = start_s + far * message / (share * NIC_BYTES_PER_S) if far else np.zeros_like(tokens)
+        far_s = network["start_s"] + far * message / (network["share"] * NIC_BYTES_PER_S) if far else 0.0
         total = total + np.maximum(near_s, far_s)
     return np.where(tokens > 0, total, 0.0)
 
@@ -80,7 +81,7 @@ def gathered_far_s(gpu: GPU, ways: int, message: FloatArray) -> FloatArray:
     """
     if ways <= gpu.gpus_joined:
         return np.zeros_like(message)
-    share = float(_constants()["network"]["allgather_reducescatter"]["share"])  # type: ignore[arg-type]
+    share: float = _constants()["network"]["allgather_reducescatter"]["share"]
     return 2 * message * (1 - gpu.gpus_joined / ways) / (gpu.gpus_joined * share * NIC_BYTES_PER_S)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conformance.cases.scheduler_cases import SchedulerCase
+from conformance.cases.scheduler_case import SchedulerCase
 from conformance.components import engine as checker
 from conformance.components.cases.engine_cases import ATTENTIONS, NUM_REQUESTS, EngineCase, engine_case
 from conformance.components.engine import check_engine

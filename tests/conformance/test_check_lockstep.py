@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from conformance import lockstep
 from conformance.lockstep import LockstepCase, check_lockstep, core_ranks, lockstep_case, readable_ranks
@@ -17,14 +19,21 @@ def test_a_case_is_decided_by_its_seed_and_number_alone() -> None:
     assert lockstep_case(3, 5).to_json() == lockstep_case(3, 5).to_json() != lockstep_case(3, 6).to_json()
 
 
+# Of seed 7: a request comes as a wave ends (2, 17, 24), an empty step preempts (50).
 @pytest.mark.parametrize(
-    ("seed", "number"),
-    [*((5, number) for number in range(FEW)), (7, 2), (7, 17), (7, 24)],  # of 7: a request comes as a wave ends
+    ("seed", "number"), [*((5, number) for number in range(FEW)), (7, 2), (7, 17), (7, 24), (7, 50)]
 )
 def test_the_readable_ranks_and_the_core_decide_alike(seed: int, number: int) -> None:
     case = lockstep_case(seed, number)
     for ours, core in zip(readable_ranks(case), core_ranks(case), strict=True):
         assert [step["scheduled"] for step in ours] == [step["scheduled"] for step in core]
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10_000), number=st.integers(0, 100))
+def test_they_decide_alike_in_many_more_cases(seed: int, number: int) -> None:
+    test_the_readable_ranks_and_the_core_decide_alike(seed, number)
 
 
 def test_a_step_that_is_decided_otherwise_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:

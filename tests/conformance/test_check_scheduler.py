@@ -16,6 +16,7 @@ import pytest
 
 from conformance import scheduler as checker
 from conformance.cases.features import features, main_options
+from conformance.cases.scheduler_case import SchedulerCase
 from conformance.cases.scheduler_cases import (
     ABOUT,
     CASES,
@@ -24,7 +25,6 @@ from conformance.cases.scheduler_cases import (
     TEN,
     TWENTY,
     WATERMARK_ALONE,
-    SchedulerCase,
     images_case,
     random_case,
     states_case,

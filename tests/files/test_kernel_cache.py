@@ -1,82 +1,25 @@
 """Compiled kernels on disk: damage is mended, and nothing that another user could have put there is loaded."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from files.cache import kernel_cache
-from files.compiling import lowering
 from files.compiling.kernels import IS_COMPILED
 from files.errors import HeadcountError
 from files.outputs import cache_folder
-from files.warn_once import warn_once
+from tests.files.kernel_machine import COMPILES, COMPILES_EACH_TIME, SOURCE, Machine, unkept
 from tests.headcount.told import PROGRESS
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled")
 resource = pytest.importorskip("resource", reason="access rights of POSIX")
 ROOT = Path(__file__).parents[2]
-SOURCE = "from simulator.core.jit import entry_point\n\n\n@entry_point\ndef triple(n):\n    return 3 * n\n"
-COMPILES = "headcount: compiling the simulation core for this machine, once; 10 s to a minute"
-COMPILES_EACH_TIME = "headcount: compiling the simulation core; 10 s to a minute"
-
-
-class Machine:
-    """One small kernel, compiled or loaded as by a new process each time it runs."""
-
-    def __init__(self, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.base, self.source, self.caplog = folder / "cache", folder / "small.py", caplog
-        self.source.write_text(SOURCE)
-        self.answer: object = None
-        self._compile, self._num_compiled = lowering.compile_entry_point, 0
-        monkeypatch.setattr(lowering, "compile_entry_point", self._compiled)
-
-    def _compiled(self, *asked: Any) -> Any:
-        self._num_compiled += 1
-        return self._compile(*asked)
-
-    def plant(self) -> None:
-        """Keep other machine code in the kernel's place, with the checksum that the cache would give it."""
-        names: dict[str, Any] = {}
-        exec("def triple(n):\n    return 3 * n + 1\n", names)
-        self._compile, compile_entry_point = lambda _, *rest: compile_entry_point(names["triple"], *rest), self._compile
-        self.run()
-        self._compile = compile_entry_point
-
-    def run(self, source: Path | None = None) -> tuple[bool, list[str]]:
-        """Whether the kernel was loaded, and what was told."""
-        warn_once.cache_clear()
-        kernel_cache._folder.cache_clear()
-        self.caplog.clear()
-        self._num_compiled = 0
-        spec = importlib.util.spec_from_file_location("small", source or self.source)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        self.answer = module.triple(14)
-        return not self._num_compiled, [record.getMessage() for record in self.caplog.records]
-
-    @property
-    def file(self) -> Path:
-        (file,) = self.base.rglob("*triple*")
-        return file
-
-
-@pytest.fixture
-def machine(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setenv("HEADCOUNT_CACHE_DIR", str(tmp_path / "cache"))
-    made = Machine(tmp_path, caplog, monkeypatch)
-    yield made
-    assert made.answer in (None, 42)
-    warn_once.cache_clear()
-    kernel_cache._folder.cache_clear()
 
 
 def test_a_kernel_is_compiled_once_and_its_folders_are_private(machine: Machine) -> None:
@@ -224,11 +167,6 @@ def test_a_file_that_cannot_be_written_to_is_loaded(machine: Machine) -> None:
     machine.file.parent.chmod(0o700)
 
 
-def unkept(place: Path, reason: str) -> str:
-    told = f"headcount: compiled kernels cannot be kept in {place} ({reason}), so each run compiles them again"
-    return f"{told}; name a folder of your own in HEADCOUNT_CACHE_DIR"
-
-
 def test_a_full_disk_leaves_no_half_file_and_one_note(machine: Machine) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
@@ -268,13 +206,6 @@ def test_without_a_cache_folder_it_still_answers(
     assert machine.run() == (False, [note, COMPILES_EACH_TIME])
 
 
-@pytest.fixture
-def planted(machine: Machine) -> Machine:
-    """A cache with machine code that answers 43, under a right checksum."""
-    machine.plant()
-    return machine
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="where homes are looked up")
 def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container with a user id that is nobody's: else a folder named ~ would be made where the command runs."""
@@ -283,73 +214,6 @@ def test_a_user_without_a_home_is_told_what_to_name(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # KeyError, as of an unknown user
     with pytest.raises(HeadcountError, match="no home directory for the cache; name a folder in HEADCOUNT_CACHE_DIR"):
         cache_folder()
-
-
-def test_planted_code_in_a_private_folder_would_run(planted: Machine) -> None:
-    """What the tests below plant does work where only the user could have put it."""
-    assert planted.run() == (True, [])
-    assert planted.answer == 43
-    planted.file.unlink()
-    planted.run()
-
-
-DEPTHS = ("file", "folder", "kernels", "cache")
-OPEN_TO_OTHERS = [
-    (mode, depth)
-    for mode in (0o777, 0o757, 0o775)
-    for depth in DEPTHS
-    if (mode, depth) != (0o775, "cache")  # a group may write to the cache folder: its kernels folder is looked at
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "depth"), OPEN_TO_OTHERS, ids=lambda part: oct(part) if isinstance(part, int) else part
-)
-def test_planted_code_where_others_may_write_is_not_loaded(mode: int, depth: str, planted: Machine) -> None:
-    place = [planted.file, *planted.file.parents][DEPTHS.index(depth)]
-    place.chmod(mode)
-    loaded, told = planted.run()
-    assert not loaded
-    assert [text for text in told if "other users may write to it" in text]
-    assert planted.answer == 42
-
-
-def test_planted_code_of_another_user_is_not_loaded(planted: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in [*planted.base.rglob("*"), planted.base]:
-        path.chmod(0o755)
-    me = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    refused = planted.base / "kernels" if me == 0 else planted.base  # root's cache folder will do for everybody
-    assert planted.run() == (False, [unkept(refused, "it belongs to another user"), COMPILES_EACH_TIME])
-    monkeypatch.undo()
-    assert planted.answer == 42
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("depth", [0, 1, 2, 3], ids=["file", "folder", "kernels", "cache"])
-def test_planted_code_below_a_folder_of_another_user_is_not_loaded(depth: int, planted: Machine) -> None:
-    place = [planted.file, *planted.file.parents][depth]
-    os.chown(place, 65534, 65534)
-    _, told = planted.run()
-    assert [text for text in told if "it belongs to another user" in text]
-    assert planted.answer == 42
-
-
-@pytest.mark.parametrize("depth", [1, 2], ids=["folder", "kernels"])
-def test_a_planted_link_is_not_followed(depth: int, planted: Machine) -> None:
-    place = planted.file.parents[depth - 1]
-    place.rename(planted.base / "moved")
-    place.symlink_to(planted.base / "moved")
-    assert planted.run() == (False, [unkept(place, "it is a link"), COMPILES_EACH_TIME])
-    assert planted.answer == 42
-
-
-def test_a_sticky_folder_of_all_users_will_do(machine: Machine) -> None:
-    machine.base.mkdir()
-    machine.base.chmod(0o1777)
-    assert machine.run() == (False, [COMPILES])
-    assert machine.run() == (True, [])
 
 
 WATCHED = """

@@ -30,6 +30,15 @@ def test_a_comparison_s_exit_code_is_its_verdict(code: int, verdict: str) -> Non
     assert found == Comparison(topic="x", verdict=verdict, text="first")
 
 
+def test_tests_that_are_skipped_were_not_compared(tmp_path: Path) -> None:
+    path = tmp_path / "test_it.py"
+    for body, verdict in (("import pytest; pytest.skip('other release')", "did not run"), ("pass", "equal")):
+        path.write_text(f"def test_it():\n    {body}\n")
+        (tmp_path / "none.ini").write_text("")
+        line = [sys.executable, "-m", "pytest", "-c", str(tmp_path / "none.ini"), str(path)]
+        assert compared("start-up rules", line).verdict == verdict
+
+
 def test_an_issue_shows_what_is_not_equal_and_lists_the_rest() -> None:
     found = [
         Comparison(topic="flags", verdict="differs", text="\n".join(f"line {number}" for number in range(100))),

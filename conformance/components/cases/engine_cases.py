@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from conformance.cases.request_tables import TICK_S, case_table
-from conformance.cases.scheduler_cases import STEP_S, SchedulerCase, simulate
+from conformance.cases.scheduler_case import STEP_S, SchedulerCase
+from conformance.cases.scheduler_cases import simulate
 from kvcache.layout.kv_layout import KVGroup
 from simulator.engines.vllm.engine import EngineConfig
 from workloads.requests import NO_PREDECESSOR, OPEN_END, RequestTable

@@ -136,6 +136,8 @@ def take(state: Replica, p: Pool, blocks: Blocks, queue: FreeQueue, buckets: Buc
 def look_ahead(state: Replica, p: Pool, blocks: Blocks, queue: FreeQueue, buckets: Buckets, replica: int) -> None:
     """Begin to load what the next steps hold of the free queue, and where it is cached."""
     prefetch(blocks, queue[replica, (state.queue_head + 2) & p.queue_mask])
+    if state.num_free_blocks == 0:
+        return
     block = queue[replica, state.queue_head & p.queue_mask]
     if block != NONE and blocks[block].key_content != NONE:
         bucket = (mixed(blocks[block].key_content) + blocks[block].key_index) & p.bucket_mask

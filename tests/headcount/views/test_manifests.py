@@ -12,19 +12,12 @@ from typing import Any
 import click
 import pytest
 import yaml
-from fastapi.testclient import TestClient
 
-import headcount as hc
 from files.errors import HeadcountError
 from headcount.cli.commands.capacity import command
 from headcount.cli.engine_command_parser.sglang_args import read_sglang_args
 from headcount.cli.engine_command_parser.vllm_args import read_vllm_args
-from headcount.endpoint.app import make_app
-from headcount.endpoint.metrics import sglang_reports, vllm_steps
-from headcount.endpoint.serving import Served, endpoint
-from headcount.inputs.engine import EngineInput
 from headcount.queries.plan import PlanResult
-from headcount.views.manifests import alerts
 from headcount.views.manifests.fleet import deployed_fleet
 from headcount.views.manifests.folder import COMPOSE, KEDA, KUBERNETES, VALUES
 from headcount.views.manifests.folder import HAPROXY as CONFIG
@@ -34,21 +27,9 @@ from simulator.engines.engines import engine_args
 from simulator.engines.vllm.dynamo_images import VLLM_OF
 from simulator.fleet.routers import llm_d as llm_d_router
 from simulator.study.capacity_question import CapacityQuestion
+from tests.headcount.views.planned import PLANS, planned, served_metrics
 from tests.simulator.study.made_up_fleets import simulate_as
 
-PLANS: list[dict[str, Any]] = [
-    {"model": "llama-3.1-8b", "router": "least-outstanding"},
-    {"model": "llama-3.1-8b", "spare": 1, "router": "session-affinity"},
-    {"model": "llama-3.1-8b", "spare": 2, "tensor_parallel_size": 2, "max_model_len": 16384},
-    {"model": "llama-3.1-8b", "users": 50, "max_num_batched_tokens": 4096, "max_num_seqs": 64},
-    {"model": "llama-3.3-70b", "quantization": "fp8", "kv_cache_dtype": "fp8", "tensor_parallel_size": 4},
-    {"model": "qwen3-32b", "gpu": "h200-sxm", "gpu_memory_utilization": 0.85, "enforce_eager": True},
-    {"model": "gpt-oss-120b", "spare": 1, "vllm_version": "0.30.0", "enable_expert_parallel": True},
-    {"model": "qwen3-8b", "gpu": "mi300x", "price": 3.0, "enable_prefix_caching": False},
-    {"model": "llama-3.1-8b", "engine": "sglang", "spare": 1},
-    {"model": "qwen3-8b", "engine": "sglang", "tensor_parallel_size": 2, "mem_fraction_static": 0.8},
-    {"model": "llama-3.1-8b", "environment": ("NCCL_P2P_DISABLE=1", "HF_TOKEN=hf_secret", "VLLM_API_KEY=secret")},
-]
 Objects = dict[str, dict[str, Any]]
 Run = Callable[..., Any]
 
@@ -59,13 +40,6 @@ def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
         return 200 * servers
 
     simulate_as(monkeypatch, linear)
-
-
-def planned(asked: dict[str, Any]) -> PlanResult:
-    given = {"gpu": "h100-sxm", "users": 500, "tensor_parallel_size": 1, "ttft_s": 2.0, "tpot_s": 0.5, **asked}
-    if given["model"] in ("gpt-oss-120b",):
-        given["tensor_parallel_size"] = 2
-    return hc.plan(given.pop("model"), **given)
 
 
 def fleet_of(answer: PlanResult) -> tuple[int, int, int]:
@@ -298,81 +272,6 @@ def test_dynamo_has_the_planned_servers_and_an_image_of_the_planned_release() ->
     assert runs["resources"]["limits"] == {"nvidia.com/gpu": str(gpus)}
     assert VLLM_OF[runs["image"].rpartition(":")[2]] == "0.31.0" and routes["image"] == runs["image"]
     assert "--kv-events-config" in runs["args"], "the router learns which blocks a server holds"
-
-
-@pytest.mark.parametrize("asked", PLANS, ids=str)
-def test_alerts_ask_for_metrics_that_the_engine_has(asked: dict[str, Any]) -> None:
-    """The names are those that `headcount emulate` serves, which tests compare with the engines' own."""
-    answer = planned(asked)
-    (group,) = yaml.safe_load(answer.manifests("kubernetes")["alerts.yaml"])["groups"]
-    assert [each["alert"] for each in group["rules"]] == ["KVUsageHigh", "QueueGrowing", "TTFTBudgetBurn"]
-    known = {
-        "vllm:kv_cache_usage_perc", "vllm:num_requests_waiting", "vllm:time_to_first_token_seconds_bucket",
-        "vllm:time_to_first_token_seconds_count", "sglang:token_usage", "sglang:num_queue_reqs",
-        "sglang:time_to_first_token_seconds_bucket", "sglang:time_to_first_token_seconds_count",
-    }  # fmt: skip
-    promql: Any = import_module("promql_parser")
-    for each in group["rules"]:
-        assert isinstance(promql.parse(each["expr"]), promql.BinaryExpr)
-        named = set(re.findall(r"\b(?:vllm|sglang):\w+", each["expr"]))
-        assert named and named <= known
-        assert {name.split(":")[0] for name in named} == {asked.get("engine", "vllm")}
-        assert "users at 95 % confidence on each of" in each["annotations"]["users_per_replica"]
-
-
-def served_metrics(engine: str) -> set[str]:
-    """The series that an emulated server has."""
-    given = {"latency_model": "constant", "step_s": 0.01} | ({"engine": engine} if engine == "sglang" else {})
-    made, _ = endpoint("llama-3.1-8b", "h100-sxm", Served(), EngineInput(arguments=given))
-    with TestClient(make_app(made), base_url="http://127.0.0.1") as client:
-        lines = client.get("/metrics").text.splitlines()
-    return {re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")}
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_the_dashboard_draws_what_the_engine_measures_beside_what_was_simulated(engine: str) -> None:
-    own = {"engine": engine} if engine == "sglang" else {}
-    answer = planned({"model": "llama-3.1-8b", "router": "least-outstanding", **own})
-    found = json.loads(answer.manifests("kubernetes")["dashboard.json"])
-    promql: Any = import_module("promql_parser")
-    known = served_metrics(engine)
-    drawn = {
-        panel["title"]: {each["legendFormat"]: each["expr"] for each in panel["targets"]} for panel in found["panels"]
-    }
-    assert set(drawn) == {"TTFT, p95", "TPOT, p95", "Requests per second", "Requests at a server", "KV cache in use"}
-    for title, lines in drawn.items():
-        for expression in lines.values():
-            promql.parse(expression)
-            assert set(re.findall(r"\b(?:vllm|sglang):\w+", expression)) <= known
-        assert any("vector(" in line for line in lines.values()), f"{title} has nothing simulated"
-    best, slo = answer.best, answer.race.question.slo
-    assert best is not None and best.ttft_s is not None
-    assert drawn["TTFT, p95"]["simulated"] == f"vector({best.ttft_s['p95']:.6g})"
-    assert drawn["TTFT, p95"]["limit"] == f"vector({slo.ttft_s:.6g})"
-    places = [panel["gridPos"] for panel in found["panels"]]
-    assert len({(place["x"], place["y"]) for place in places}) == len(places)
-
-
-def test_a_dashboard_is_replaced_and_another_s_is_not(headcount: Run, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    plan = ("plan", "--model", "llama-3.1-8b", "--users", "50", "--gpu", "h100-sxm", "-tp", "1", "--emit", out)
-    assert headcount(*plan).code == 0
-    assert headcount(*plan).code == 0
-    (out / "dashboard.json").write_text('{"title": "mine"}')
-    refused = headcount(*plan)
-    assert refused.code == 2
-    assert "holds a dashboard.json that headcount did not write" in refused.err
-
-
-def test_the_bounds_of_ttft_are_the_engines() -> None:
-    assert alerts._TTFT_BUCKETS_S[False] == tuple(map(float, vllm_steps._TTFT))
-    assert alerts._TTFT_BUCKETS_S[True] == tuple(map(float, sglang_reports._TTFT))
-
-
-def test_a_limit_on_ttft_that_prometheus_cannot_see_has_no_alert() -> None:
-    answer = planned({"model": "llama-3.1-8b", "ttft_s": "1s + 0.1s/1K"})
-    (group,) = yaml.safe_load(answer.manifests()["alerts.yaml"])["groups"]
-    assert "TTFTBudgetBurn" not in [each["alert"] for each in group["rules"]]
 
 
 def test_the_command_writes_the_files_and_refuses_others(headcount: Run, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.cases import disaggregation_cases as disaggregated_cases
 from conformance.cases.disaggregation_cases import ApartCase, disaggregated_case, simulate_disaggregated
-from conformance.cases.scheduler_cases import MAX_STEPS
+from conformance.cases.scheduler_case import MAX_STEPS
 from conformance.disaggregation import EngineCore, core_disaggregated_steps, difference_of
 from conformance.probes.disaggregation_loop import BusyLoop, DisaggregatedDeployment
 from conformance.probes.engine_loop import POLL_S, Load

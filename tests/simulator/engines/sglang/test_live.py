@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, TICK_S, SGLangCase
+from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, TICK_S, SGLangCase, windowed_sglang_case
 from conformance.reference.sglang.kv_cache import OutOfKVCacheError
 from conformance.sglang_scheduler import OurLoop
 from simulator import live as live_module
@@ -16,15 +16,15 @@ from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import constant_step_times
 from simulator.live import LiveFleet
 from simulator.simulation import StalledError
+from tests.simulator.engines.sglang.side_pools import simulated
 from tests.simulator.engines.sglang.test_core import ROUND, check, simulated_case
-from tests.simulator.engines.sglang.test_windows import simulated_case as windowed_case
 
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
 def open_case(seed: int, number: int, *, cancels: bool, has_windows: bool = False) -> SGLangCase:
     """Requests that follow nobody; every second client may cancel, and never at the end of a batch. None has a key."""
-    case = windowed_case(seed, number) if has_windows else simulated_case(seed, number)
+    case = simulated(windowed_sglang_case(seed, number)) if has_windows else simulated_case(seed, number)
     if case.engine.schedule_policy == "routing-key":
         case = replace(case, engine=replace(case.engine, schedule_policy="random"))
     requests = []

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.cases.scheduler_cases import MAX_STEPS, STEP_S, SchedulerCase, offloading_case
+from conformance.cases.scheduler_case import MAX_STEPS, STEP_S, SchedulerCase
+from conformance.cases.scheduler_cases import offloading_case
 from conformance.probes.disaggregation_loop import BusyLoop, DisaggregatedDeployment
 from conformance.probes.engine_loop import POLL_S, Load
 from conformance.reference.block_pool import BlockPool
