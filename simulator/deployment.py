@@ -14,6 +14,7 @@ from simulator.engines.argument import command_line
 from simulator.engines.engines import SGLANG, TITLES, VLLM, AnyArgs, engine_of, with_settings
 from simulator.engines.memory import require_fit, startable
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.drafts import words_of as draft_words
 from simulator.engines.sglang.engine import EngineConfig as SGLangConfig
 from simulator.engines.sglang.engine_config import engine_config as sglang_config
 from simulator.engines.vllm.adapter_args import lora_words
@@ -117,6 +118,7 @@ class Deployment:
         """The command that starts such a server."""
         words = command_line(self.given)
         if isinstance(self.given, SGLangArgs):
+            words += draft_words(self.given.speculation) if self.given.speculation else []
             return shlex.join(["python", "-m", "sglang.launch_server", "--model-path", self.architecture.name, *words])
         if self.shares_kv_store and self.given.kv_transfer_config is None:
             words += ["--kv-transfer-config", str(KVTransfer(is_store=True))]

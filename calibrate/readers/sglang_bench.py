@@ -13,8 +13,10 @@ from calibrate.readers.parsing.engine_options import engine_option
 from calibrate.readers.parsing.files import Head, json_objects, number, numbers
 from calibrate.readers.parsing.sglang_log import check_simulated
 from files.documents import Json, ReadJson
+from files.reading import InputError, shown
 from files.schema import typed
 from simulator.engines.engines import SGLANG
+from simulator.engines.sglang.drafts import settings_of_fields
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"
 _OF_SERVER = (
@@ -57,11 +59,15 @@ def _run(path: Path, place: str, found: ReadJson) -> MeasuredRun:
     named = {
         name: engine_option(name, told.get(key), path, f"{at}server_info.{key}") for name, key in _SETTINGS.items()
     }
+    try:
+        drafts = settings_of_fields(told)
+    except ValueError as error:
+        raise InputError(f"{shown(path)}: {at}server_info: {error}") from None
     engine = {"engine": SGLANG} if str(found.get("backend", "")).startswith(SGLANG) else {}
     return MeasuredRun(
         source=path,
         tool="sglang bench_serving",
-        options=engine | {name: value for name, value in named.items() if value is not None},
+        options=engine | {name: value for name, value in named.items() if value is not None} | drafts,
         load=numbers(
             concurrency=run["max_concurrency"],
             # An endless rate with a concurrency is a closed load; newer files say "trace" for a replay.

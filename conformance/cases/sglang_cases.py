@@ -9,6 +9,7 @@ from conformance.cases.radix_cases import PAGE_SIZES, cut
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES, EngineConfig
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
 from simulator.engines.sglang.token_spans import Spans
+from simulator.engines.vllm.speculation import Speculation
 
 STEP_S = 2.0**-6  # a power of two, so that times add up exactly in any order
 TICK_S = 2.0**-8
@@ -172,9 +173,30 @@ def _with_a_long_answer(rng: np.random.Generator, request: SGLangRequest) -> SGL
     )
 
 
+def drafting_sglang_case(seed: int, number: int) -> SGLangCase:
+    """The same case with drafts, of a drafter that reads the model's states or of a model of its own.
+
+    Of half the requests, drafts go on after the last token.
+    """
+    case = cancelled_sglang_case(seed, number) if number % 4 == 3 else random_sglang_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 4]))
+    speculation = Speculation(
+        method=str(rng.choice(["eagle", "eagle", "draft_model"])),
+        num_speculative_tokens=int(rng.integers(1, 6)),
+        acceptance_rate=float(rng.choice([0.0, 0.4, 0.8, 1.0])),
+    )
+    requests = tuple(_with_more_content(each) if rng.random() < 0.5 else each for each in case.requests)
+    return replace(case, engine=replace(case.engine, speculation=speculation), requests=requests)
+
+
+def _with_more_content(request: SGLangRequest) -> SGLangRequest:
+    content, end = request.spans[-1]
+    return replace(request, spans=(*request.spans[:-1], (content, end + 4)))
+
+
 SGLANG_CASES = {  # by what they are about
     "all": random_sglang_case, "cancelled": cancelled_sglang_case, "windows": windowed_sglang_case,
-    "states": stateful_sglang_case,
+    "states": stateful_sglang_case, "drafts": drafting_sglang_case,
 }  # fmt: skip
 
 

@@ -90,6 +90,16 @@ def make_allocator(num_tokens, page_size, window_tokens=None):
     return PagedTokenToKVPoolAllocator(num_tokens, page_size, torch.bfloat16, "cpu", MagicMock(), False)
 
 
+def draft_hash(request, position):
+    """Which drafts are right, as `simulator.engines.vllm.speculation` has it: an even spread over [0, 2**32)."""
+    mixed = (request * 0x1E3779B1 + position * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
+    mixed ^= mixed >> 16
+    mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
+    mixed ^= mixed >> 15
+    mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
+    return mixed ^ (mixed >> 16)
+
+
 def make_tree(engine, allocator, rows, tree_core=None):
     """SGLang's radix tree over these pools."""
     config = None
@@ -104,6 +114,7 @@ def make_tree(engine, allocator, rows, tree_core=None):
             eviction_policy=engine["radix_eviction_policy"],
             eviction_policy_config=config,
             sliding_window_size=engine.get("sliding_window_size"),
+            is_eagle=bool(engine.get("speculation")) and engine["speculation"]["method"] == "eagle",
             enable_mamba_extra_buffer=bool(engine.get("max_mamba_cache_size")) and has_tracked_states(engine),
             tree_components=(
                 ComponentType.FULL,

@@ -24,11 +24,14 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
 from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
 from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.mem_cache import allocation
+from sglang.srt.mem_cache.allocation_sizing import get_req_to_token_extra_context_len
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-from sglang_parts import make_allocator, make_rows, make_tree, settings, token_at, tokens_of
+from sglang_parts import draft_hash, make_allocator, make_rows, make_tree, settings, token_at, tokens_of
 
 scheduler_module.resolve_forward_inputs = lambda batch, future_map: None  # no model reads them
+allocation.get_last_loc = allocation.get_last_loc_torch  # a GPU has kernels for this …
 torch.Tensor.pin_memory = lambda tensor, *_: tensor  # there is no GPU to copy to
 
 OFF = (
@@ -58,6 +61,22 @@ SILENT = (
 )  # fmt: skip
 
 
+def write_places(rows, table, starts, ends, places, _):
+    """Give each request's row the places that its next tokens take."""
+    given = 0
+    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        table[row, start:end] = places[given : given + end - start].to(table.dtype)
+        given += end - start
+
+
+allocation.assign_req_to_token_pool_func = write_places  # … and for this
+
+
+def algorithm_of(speculation):
+    """SGLang's name of what drafts; None: nothing does."""
+    return speculation and {"eagle": "EAGLE", "draft_model": "STANDALONE"}[speculation["method"]]
+
+
 class Nobody:
     """Listens to every call, and answers none."""
 
@@ -68,14 +87,51 @@ class Nobody:
 
 
 class Model:
-    """Answers with the tokens that each request's content has next."""
+    """Answers with the tokens that each request's content has next, of which drafts foresee some."""
 
-    def __init__(self, contents):
-        self.contents = contents
+    def __init__(self, contents, speculation):
+        self.contents, self.speculation = contents, speculation
+        self.num_outputs = {}  # of each request, those of batches that are not processed yet among them
 
     def forward_batch_generation(self, batch, **_):
+        if self.speculation:
+            return self.with_drafts(batch)
         tokens = [self.next_token(row_of(req.rid), req.kv.kv_committed_len) for req in batch.reqs]
         return GenerationBatchResult(logits_output=None, next_token_ids=torch.tensor(tokens, dtype=torch.int64))
+
+    def with_drafts(self, batch):
+        """A prefill, or one token of each mixed decode; else what is verified, padded to the width of the drafts."""
+        if batch.forward_mode.is_extend():
+            tokens = []
+            for req in batch.reqs:
+                row, known = row_of(req.rid), len(req.origin_input_ids)
+                done = self.num_outputs[row] if req in (batch.decoding_reqs or ()) else len(req.output_ids)
+                tokens.append(self.next_token(row, known + done))
+                self.num_outputs[row] = done + 1
+            return GenerationBatchResult(next_token_ids=torch.tensor(tokens, dtype=torch.int64))
+        width = 1 + self.speculation["num_speculative_tokens"]
+        tokens, lengths = [], []
+        for req in batch.reqs:
+            row, known = row_of(req.rid), len(req.origin_input_ids)
+            first = known + self.num_outputs[row]
+            num_known = self.contents[row][-1][1] - first  # tokens up to where its content ends
+            lengths.append(max(1, min(1 + self.num_accepted(row, self.num_outputs[row]), num_known)))
+            tokens += [self.next_token(row, first + place) for place in range(width)]
+            self.num_outputs[row] += lengths[-1]
+        return GenerationBatchResult(
+            next_token_ids=torch.tensor(tokens, dtype=torch.int64),
+            accept_lens=torch.tensor(lengths, dtype=torch.int64),
+            speculative_num_draft_tokens=width,
+        )
+
+    def num_accepted(self, row, num_outputs):
+        """Drafts up to the first that is wrong."""
+        rate, count = self.speculation["acceptance_rate"], self.speculation["num_speculative_tokens"]
+        wrong = (place for place in range(count) if draft_hash(row, num_outputs + place) >= round(rate * 2**32))
+        return next(wrong, count)
+
+    def on_verify_complete_cpu(self, *_, **__):
+        pass
 
     def next_token(self, row, position):
         return token_at(next((content for content, end in self.contents[row] if position < end), 0), position)
@@ -96,7 +152,7 @@ class Loop(Scheduler):
         self.enable_overlap = not engine["disable_overlap_schedule"]
         self.is_generation = True
         self.disaggregation_mode = DisaggregationMode.NULL
-        self.spec_algorithm = SpeculativeAlgorithm.NONE
+        self.spec_algorithm = SpeculativeAlgorithm.from_string(algorithm_of(engine["speculation"]))
         self.page_size, self.chunked_prefill_size = engine["page_size"], engine["chunked_prefill_size"]
         self.max_prefill_tokens, self.max_running_requests = (
             engine["max_prefill_tokens"],
@@ -120,7 +176,9 @@ class Loop(Scheduler):
         self.token_to_kv_pool_allocator = make_allocator(
             engine["max_total_num_tokens"], engine["page_size"], window_tokens
         )
-        self.req_to_token_pool = make_rows(engine["max_running_requests"], engine["context_len"] + 4, engine)
+        self.req_to_token_pool = make_rows(
+            engine["max_running_requests"], engine["context_len"] + 4 + get_req_to_token_extra_context_len(), engine
+        )
         self.tree_cache = make_tree(engine, self.token_to_kv_pool_allocator, self.req_to_token_pool)
         self.device = "cpu"
 
@@ -140,7 +198,10 @@ class Loop(Scheduler):
         )
         runner = SimpleNamespace(prefill_aware_swa=False, attn_backend=None)
         self.tp_worker = SimpleNamespace(model_runner=runner)
-        self.model_worker = Model([request["spans"] for request in case["requests"]])
+        self.model_worker = Model([request["spans"] for request in case["requests"]], case["engine"]["speculation"])
+        self.pp_group, self.device_module = SimpleNamespace(is_last_rank=True), SimpleNamespace(Event=Nobody)
+        if case["engine"]["speculation"]:
+            self.future_map = Nobody()
         self.grammar_manager = SimpleNamespace(
             has_waiting_grammars=lambda: False, grammar_queue=(), abort_requests=lambda _: None
         )
@@ -253,6 +314,19 @@ class Loop(Scheduler):
         self.aborted.append(row_of(req.rid))
 
 
+def drafting(speculation):
+    """SGLang's settings of a chain of drafts."""
+    if not speculation:
+        return {}
+    steps = speculation["num_speculative_tokens"]
+    return {
+        "speculative_algorithm": algorithm_of(speculation),
+        "speculative_num_steps": steps,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 1 + steps,
+    }
+
+
 def run(case):
     """Every record of a case; whether SGLang itself gave up for want of memory."""
     random.seed(case["engine"]["random_seed"])
@@ -268,6 +342,7 @@ def run(case):
         mamba_radix_cache_strategy=engine["mamba_radix_cache_strategy"] if engine["max_mamba_cache_size"] else "auto",
         mamba_track_interval=engine["mamba_track_interval"],
         _mamba_cache_chunk_size=max(engine["mamba_chunk_size"], engine["page_size"]),
+        **drafting(engine["speculation"]),
     )
     loop, crashed = Loop(case), False
     try:

@@ -21,6 +21,7 @@ from kvcache.memory.settings import MemorySettings
 from kvcache.memory.state_pools import StatePool, StateSettings, refuse_states, state_pool
 from kvcache.memory.terms import GIB, buffers_bytes
 from kvcache.memory.window_pools import PoolSettings, WindowPool, refuse_windows, window_pool
+from kvcache.models.drafters import find_drafter
 from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import stage_tensors
@@ -81,7 +82,7 @@ class _Rank:
     weights: int
     context: int
     dynamic: int  # activations and CUDA graphs
-    token: int  # of all layers
+    token: int  # of all layers, and of a drafter's
     windows: WindowPool | None
     states: StatePool | None
 
@@ -123,19 +124,30 @@ def static_budget_of(architecture: Architecture, gpu: GPU, settings: StaticSetti
 
 
 def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: QuantizationScheme, kv_cache: str) -> _Rank:
-    tp = settings.tensor_parallel_size
+    tp, drafts = settings.tensor_parallel_size, settings.speculation
+    drafter = find_drafter(arch, drafts.drafter, drafts.model, settings.quantization) if drafts else None
     width, hidden = scheme.expert_padding_on(gpu)
     parallelism = Parallelism(tensor_parallel_size=tp, pad_expert_width_to=width, pad_expert_hidden_to=hidden)
     weights = weight_bytes(scheme, stage_tensors(arch, parallelism, 0), arch.dtype, whole_experts="")
+    token = kv_bytes_per_token(arch, tp, kv_cache)
+    if drafter is not None:
+        weights += weight_bytes(drafter.scheme, drafter.tensors(parallelism), drafter.arch.dtype)
+        token += token * drafter.arch.num_hidden_layers // arch.num_hidden_layers
+    windows, states = window_pool(arch, settings, tp, kv_cache), state_pool(arch, settings, tp)
+    if drafts is not None and (windows is not None or states is not None):
+        raise HeadcountError(
+            f"SGLang's drafts for models with pools of sliding windows or states, such as {arch.name}, are not "
+            "simulated; leave speculative decoding out, or --engine sglang to ask about vLLM"
+        )
     context = CONTEXT_BYTES[min(tp, 2)]
     return _Rank(
         total=gpu.memory_bytes,
         weights=weights + buffers_bytes(arch, parallelism, arch.num_hidden_layers),
         context=context,
         dynamic=math.ceil((gpu.memory_bytes - context) * (1 - settings.mem_fraction_static)),
-        token=kv_bytes_per_token(arch, tp, kv_cache),
-        windows=window_pool(arch, settings, tp, kv_cache),
-        states=state_pool(arch, settings, tp),
+        token=token,
+        windows=windows,
+        states=states,
     )
 
 

@@ -94,7 +94,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         step_time=_padded([np.stack([pool.times.decode, pool.times.prefill, pool.times.floor]) for pool in pools]),
         sampling_time=_padded([pool.times.sampling for pool in pools]),
         shared_time=_padded([_shared_times(pool, table) for pool in fleet.pools]),
-        acceptance_limits=_padded([_acceptance_limits(pool) for pool in pools]).astype(np.int64),
+        acceptance_limits=_padded([_acceptance_limits(pool.engine) for pool in fleet.pools]).astype(np.int64),
         log=np.zeros(max(LOG_WORDS, 4 * words) if log_steps else 1, np.int32),
         sglang=build_sglang_arrays(fleet, table, seed),
     )
@@ -188,9 +188,9 @@ def _shared_times(pool: Pool, table: RequestTable) -> NDArray[np.float64]:
     return times
 
 
-def _acceptance_limits(pool: _Sizes) -> NDArray[np.float64]:
+def _acceptance_limits(engine: EngineConfig | SGLangConfig) -> NDArray[np.float64]:
     """By position; whole numbers, which floats hold exactly."""
-    rates = pool.vllm.speculation.rates if pool.vllm and pool.vllm.speculation else ()
+    rates = engine.speculation.rates if engine.speculation else ()
     return np.array([acceptance_limit(rate) for rate in rates], np.float64)
 
 

@@ -2,6 +2,7 @@
 
 from simulator.core.jit import kernel
 from simulator.core.layout import COUNT, SEED
+from simulator.core.state import Arrays
 from simulator.core.types import RouterMemory
 
 
@@ -14,6 +15,15 @@ def draft_hash(request: int, position: int) -> int:
     mixed ^= mixed >> 15
     mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
     return mixed ^ (mixed >> 16)
+
+
+@kernel
+def accepted_drafts(a: Arrays, pool: int, request: int, output: int, drafts: int) -> int:
+    """As in `simulator.engines.vllm.speculation.accepted_drafts`."""
+    accepted = 0
+    while accepted < drafts and draft_hash(request, output + accepted) < a.acceptance_limits[pool, accepted]:
+        accepted += 1
+    return accepted
 
 
 @kernel

@@ -1,7 +1,7 @@
 """What happens when a replica's step is over."""
 
 from simulator.core import delivery, waiting
-from simulator.core.draws import draft_hash
+from simulator.core.draws import accepted_drafts
 from simulator.core.gateway import queue as gateway
 from simulator.core.heap import set_next
 from simulator.core.jit import kernel, rare_kernel
@@ -34,11 +34,7 @@ def verify(a: Arrays, replica: int, request: int, drafts: int, padded: int, stal
     """How many drafts were right; the others are taken back, unless the request has started over."""
     pool = a.replicas[replica].pool
     req = a.requests[request]
-    accepted = 0
-    while padded == 0 and accepted < drafts:
-        if draft_hash(request, req.output + accepted) >= a.acceptance_limits[pool, accepted]:
-            break
-        accepted += 1
+    accepted = 0 if padded == 1 else accepted_drafts(a, pool, request, req.output, drafts)
     if not stale:
         req.computed -= drafts - accepted
         if a.pools[pool].asynchronous == 1:

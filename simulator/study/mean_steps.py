@@ -38,6 +38,7 @@ def mean_engine(engine: EngineConfig | SGLangConfig) -> EngineConfig:
         enable_prefix_caching=not engine.disable_radix_cache,
         async_scheduling=not engine.disable_overlap_schedule,
         prefix_cache_retention_interval=None,
+        speculation=engine.speculation,
     )
 
 

@@ -7,18 +7,25 @@ from typing import Any
 import pytest
 
 from conformance.cases.radix_cases import PAGE_SIZES
-from conformance.cases.sglang_cases import STORM_EVERY, random_sglang_case, stateful_sglang_case, windowed_sglang_case
+from conformance.cases.sglang_cases import (
+    STORM_EVERY,
+    drafting_sglang_case,
+    random_sglang_case,
+    stateful_sglang_case,
+    windowed_sglang_case,
+)
 from conformance.reference.sglang import kv_cache, scheduler
 from conformance.reference.sglang.kv_cache import KVCache
 from conformance.reference.sglang.prefill_adder import PrefillAdder
 from conformance.reference.sglang.schedule_policy import SchedulePolicy
-from conformance.reference.sglang.scheduler import ScheduleBatch, Scheduler
+from conformance.reference.sglang.scheduler import Plan, ScheduleBatch, Scheduler
 from conformance.reference.sglang.state_slots import StateSlots
 from conformance.sglang_scheduler import our_batches
 from simulator.engines.sglang import new_token_ratio
-from simulator.engines.sglang.engine import SCHEDULE_POLICIES
+from simulator.engines.sglang.engine import SCHEDULE_POLICIES, EngineConfig
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio
 from simulator.engines.sglang.radix_cache import InsertResult, MatchResult, RadixCache, TreeNode
+from simulator.engines.sglang.request import Request
 from simulator.engines.sglang.tree_states import TreeStates
 from simulator.engines.sglang.window_tokens import WindowTokens
 
@@ -96,7 +103,24 @@ OF_STATES: dict[str, tuple[Any, str, Any]] = {
     "a prompt is tracked": (StateSlots, "track_extend", lambda *_: None),
     "a slot in the middle of the tree is given up alone": (StateSlots, "drop", lambda slots, node: slots._evict(node)),
 }
-BESIDE = {"windows": (OF_WINDOWS, windowed_sglang_case), "states": (OF_STATES, stateful_sglang_case)}
+
+
+def commit_all(_: Scheduler, request: Request, plan: Plan, num_tokens: int) -> None:
+    if request not in plan.prefix_lens:
+        request.committed_len += num_tokens
+
+
+OF_DRAFTS: dict[str, tuple[Any, str, Any]] = {
+    "the tree knows pairs of tokens": (EngineConfig, "tree_has_bigrams", False),
+    "drafts are verified": (Scheduler, "_num_verified", lambda *_: 1),
+    "what ends in a mixed batch leaves its last token out": (Scheduler, "_commit", commit_all),
+    "places are held for two verifications": (EngineConfig, "draft_reserve", 4),
+}
+BESIDE = {
+    "windows": (OF_WINDOWS, windowed_sglang_case),
+    "states": (OF_STATES, stateful_sglang_case),
+    "drafts": (OF_DRAFTS, drafting_sglang_case),
+}
 
 
 @pytest.mark.slow

@@ -13,12 +13,14 @@ from files.reading import InputError, shown
 from files.schema import AtLeastOne, typed
 from simulator.engines.argument import arguments_of
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.drafts import FLAGS, settings_of_fields
 
 _STARTS = log_pattern(r"server_args= ServerArgs \(")
 _POOL = log_pattern(r"max_total_num_tokens=([0-9]{1,15}),.{0,400}?context_len=([0-9]{1,12})")
 _VALUE = r"(?<![a-z_]){}= ('[^'\n]{{0,500}}'|None|True|False|-?[0-9][0-9.e+-]{{0,20}})"
 # Names of SGLang's fields that are not those of the arguments here.
 _NAMES = {"tp_size": "tensor_parallel_size", "model_path": "model"}
+_DRAFTS = {flag.replace("-", "_") for flag in FLAGS}
 _NUMBER = r"([0-9]{1,6}(?:\.[0-9]{1,4})?)"
 _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] = {
     # Each rank logs its own; the fullest one decides.
@@ -33,7 +35,6 @@ _MEMORY: dict[str, tuple[re.Pattern[str], Callable[[Iterable[float]], float]]] =
 _NOT_SIMULATED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "enable_hierarchical_cache": ("HiCache", (False,)),
     "disaggregation_mode": ("separate prefill and decode", ("null",)),
-    "speculative_algorithm": ("speculative decoding", ()),
     "pp_size": ("pipeline parallelism", (1,)),
     "ep_size": ("expert parallelism", (1,)),
     "enable_dp_attention": ("attention data parallelism", (False,)),
@@ -79,13 +80,14 @@ def read_arguments(path: Path, text: str) -> Json:
     line = text[begin.end() :].split("\n", 1)[0] if begin is not None else ""
     fields = {name for name, described in arguments_of(SGLangArgs).items() if described.is_engine_s} | set(_NAMES)
     logged: Json = {}
-    for name in (fields - set(_NAMES.values())) | set(_NOT_SIMULATED):
+    for name in (fields - set(_NAMES.values())) | set(_NOT_SIMULATED) | _DRAFTS:
         value = log_pattern(_VALUE.format(name)).search(line)
         if value is not None and value[1] != "None":
             logged[name] = ast.literal_eval(value[1])
     check_simulated(logged, path, "server_args")
-    found = {_NAMES.get(name, name): value for name, value in logged.items() if name not in _NOT_SIMULATED}
+    found = {_NAMES.get(name, name): logged[name] for name in logged.keys() - _NOT_SIMULATED.keys() - _DRAFTS}
     try:
+        found |= settings_of_fields(logged)
         SGLangArgs(**{name: value for name, value in found.items() if name != "model"})
     except ValueError as error:
         raise InputError(f"{shown(path)}: server_args: {error}") from None

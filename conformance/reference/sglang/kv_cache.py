@@ -11,6 +11,7 @@ from conformance.reference.sglang.state_slots import StateSlots
 from simulator.engines.sglang.engine import WINDOW_EVICTION_INTERVAL, EngineConfig
 from simulator.engines.sglang.radix_cache import RadixCache, TreeNode
 from simulator.engines.sglang.request import Request
+from simulator.engines.sglang.token_spans import Spans, bigram_spans
 from simulator.engines.sglang.tree_states import TreeStates
 from simulator.engines.sglang.window_tokens import WindowTokens
 
@@ -30,6 +31,7 @@ class KVCache:
     def __init__(self, config: EngineConfig) -> None:
         self.config, self.page_size = config, config.page_size
         self.is_tree_disabled = config.disable_radix_cache
+        self.has_bigrams = config.tree_has_bigrams
         self.pool = KVPool(config.max_total_num_tokens, config.page_size)
         self.window_pool: KVPool | None = None
         self.windows: WindowTokens | None = None
@@ -66,7 +68,8 @@ class KVCache:
 
     def match(self, request: Request, num_tokens: int) -> None:
         """Find the longest known prefix of a request's first tokens."""
-        request.last_node, known_len = self.tree.match(request.spans, 0 if self.is_tree_disabled else num_tokens)
+        num_known = 0 if self.is_tree_disabled else self._in_tree(num_tokens)
+        request.last_node, known_len = self.tree.match(self._key(request), num_known)
         request.prefix_len = request.last_node.end
         if self.states is not None:
             request.branching_len = self.states.branching_len(request, known_len)
@@ -76,7 +79,15 @@ class KVCache:
 
     def touch(self, request: Request) -> None:
         """Count what a waiting request would hit as used now."""
-        self.tree.match_prefix(request.spans, request.num_tokens)
+        self.tree.match_prefix(self._key(request), self._in_tree(request.num_tokens))
+
+    def _key(self, request: Request) -> Spans:
+        """What the tree knows a request by."""
+        return bigram_spans(request.spans) if self.has_bigrams else request.spans
+
+    def _in_tree(self, num_tokens: int) -> int:
+        """Places that so many tokens take in the tree: of pairs, one less."""
+        return max(num_tokens - self.has_bigrams, 0)
 
     def match_for_prefill(self, request: Request) -> None:
         """The same for a request that is about to be admitted: its last token is always computed."""
@@ -114,15 +125,16 @@ class KVCache:
             num_tokens, request.branching_len = branching, None
         if not is_last:
             self._slide_window(request, num_tokens - 1)
-        num_tokens = num_tokens // self.page_size * self.page_size
-        prompt_len = request.num_prompt_tokens // self.page_size * self.page_size
+        key = self._key(request)
+        num_tokens = self._in_tree(num_tokens) // self.page_size * self.page_size
+        prompt_len = self._in_tree(request.num_prompt_tokens) // self.page_size * self.page_size
         found = self.tree.insert(
-            request.spans, num_tokens, inserted_len=request.cache_inserted_len,
+            key, num_tokens, inserted_len=request.cache_inserted_len,
             protected_len=request.cache_protected_len, window_start=request.window_start,
         )  # fmt: skip
         request.cache_inserted_len = max(request.cache_inserted_len, num_tokens)
         if prompt_len < num_tokens and self.windows is None and self.states is None:
-            self.tree.insert(request.spans, prompt_len, priority=1, inserted_len=prompt_len)
+            self.tree.insert(key, prompt_len, priority=1, inserted_len=prompt_len)
         self.pool.free(max(0, found.prefix_len - request.cache_protected_len) // self.page_size)
         if self.window_pool is not None:
             self.window_pool.free(found.num_window_duplicates // self.page_size)
@@ -230,30 +242,45 @@ class KVCache:
         for request in requests:
             self.num_free_rows -= not request.holds_kv
             request.holds_kv = True
-            request.kv_len = request.extend_end
+            request.kv_len = request.committed_len = request.extend_end
             if self.states is not None:
                 self.states.track_extend(request)
 
     def fits_decode(self, requests: Sequence[Request]) -> bool:
-        """Whether each request can have its next token's place, after evicting what must be."""
+        """Whether each request can have its next token's place, and its drafts', after evicting what must be."""
         return self.evict_to_free(self._new_pages(requests) * self.page_size)
 
     def allocate_decode(self, requests: Sequence[Request]) -> None:
-        """Take the places of one token each, which fit."""
+        """Take the places of one token each, or of drafts, which fit."""
         self._slide_windows_of_decodes(requests)
-        self.evict_to_free(len(requests) * self.page_size)  # as if each began a page
+        if not self.config.draft_reserve:
+            self.evict_to_free(len(requests) * self.page_size)  # as if each began a page
+        elif num_tokens := sum(self._reserved_len(request) - request.kv_len for request in requests):
+            spare = len(requests) * self.page_size if self.page_size > 1 else 0
+            self.evict_to_free(num_tokens + spare)
         is_taken = self._take(self._new_pages(requests))
         assert is_taken, "a decode batch was checked and does not fit"
         for request in requests:
-            request.kv_len += 1
+            request.kv_len = self._reserved_len(request)
+            if not self.config.draft_reserve:
+                request.committed_len = request.kv_len
+
+    def _reserved_len(self, request: Request) -> int:
+        """How far the places of a request reach while it decodes; with drafts, in whole pages."""
+        if not self.config.draft_reserve:
+            return request.kv_len + 1
+        return max(request.kv_len, self.ceil_paged(request.committed_len + self.config.draft_reserve))
 
     def _new_pages(self, requests: Sequence[Request]) -> int:
-        return sum(request.kv_len % self.page_size == 0 for request in requests)
+        return sum(self.pool.pages_of(request.kv_len, self._reserved_len(request)) for request in requests)
 
     def release(self, request: Request, *, checkpoint: bool) -> None:
         """Give up all that a request holds; with `checkpoint` the tree keeps what it can."""
         if checkpoint:
-            self._insert(request, min(request.kv_len, request.num_tokens), is_last=True)
+            end = min(request.committed_len, request.num_tokens)
+            if not request.is_aborted:  # drafts past its last token are nobody's
+                end = min(end, request.num_prompt_tokens + request.longest_answer)
+            self._insert(request, end, is_last=True)
         self.pool.free(self.pool.pages_of(request.cache_protected_len, request.kv_len))
         if self.window_pool is not None:
             own = max(request.cache_protected_len, request.window_start)
@@ -262,4 +289,4 @@ class KVCache:
             self.states.release(request)
         self._unlock(request)
         self.num_free_rows += 1
-        request.holds_kv, request.kv_len, request.window_start = False, 0, 0
+        request.holds_kv, request.kv_len, request.committed_len, request.window_start = False, 0, 0, 0

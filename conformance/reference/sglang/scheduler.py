@@ -25,6 +25,7 @@ from conformance.reference.sglang.schedule_policy import SchedulePolicy
 from simulator.engines.sglang.engine import RETRACT_DECODE_STEPS, EngineConfig
 from simulator.engines.sglang.new_token_ratio import NewTokenRatio
 from simulator.engines.sglang.request import Request
+from simulator.engines.vllm.speculation import accepted_drafts
 
 
 class ForwardMode(Enum):
@@ -162,13 +163,30 @@ class Scheduler:
             return False
         if self.cache.states is not None and plan.forward_mode is ForwardMode.DECODE:
             self.cache.states.track_decode(request)
-        request.num_output_tokens += 1
+        num_verified = self._num_verified(request, plan)
+        request.num_output_tokens += num_verified
         request.is_finished = request.has_all_outputs
+        self._commit(request, plan, num_verified)
         if request.is_finished:
             self.cache.release(request, checkpoint=True)
         elif request in plan.prefix_lens:
             self.cache.checkpoint(request)
         return request.is_finished
+
+    def _num_verified(self, request: Request, plan: Plan) -> int:
+        """How many tokens an output has of a request: one, and the drafts that are accepted, of which a mixed batch
+        has none. What a request would have written after its content is not known, and so not drafted."""
+        speculation = self.config.speculation
+        if speculation is None or plan.forward_mode is not ForwardMode.DECODE:
+            return 1
+        num_known = request.spans[-1][1] - request.num_tokens
+        return max(1, min(1 + accepted_drafts(request.id, request.num_output_tokens, speculation.rates), num_known))
+
+    def _commit(self, request: Request, plan: Plan, num_tokens: int) -> None:
+        """Count what was verified as computed; what ends in a mixed batch leaves its last token out."""
+        decodes_alone = plan.forward_mode is ForwardMode.DECODE
+        if self.config.speculation is not None and request not in plan.prefix_lens:
+            request.committed_len += num_tokens * (decodes_alone or not request.is_finished)
 
     # -- the next batch
 

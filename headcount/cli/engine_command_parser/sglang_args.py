@@ -15,10 +15,12 @@ from headcount.cli.engine_command_parser.words import variables_and_words
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import SGLANG
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.drafts import FLAGS, settings_of
+from simulator.engines.vllm.speculation import SpeculativeConfig
 
 _OPTION = "--sglang-args"
 _MODEL = ("model-path", "model")
-_OVERRIDES = "json-model-override-args"
+_OVERRIDES, _DRAFTS = "json-model-override-args", "drafts"
 
 
 def read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
@@ -31,7 +33,10 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
     line = as_command_line(text, SGLANG, names)
     variables, words = variables_and_words(line, _OPTION, SGLANG_SERVER)
     found: dict[str, object] = {"engine": SGLANG} | ({"environment": variables} if variables else {})
-    words, objects = take_objects(words, _OPTION, {_OVERRIDES: _OVERRIDES})
+    drafting = {flag: f"{_DRAFTS}.{word}" for flag, word in FLAGS.items()}
+    words, objects = take_objects(words, _OPTION, {_OVERRIDES: _OVERRIDES} | drafting)
+    if _DRAFTS in objects:
+        found["speculation"] = SpeculativeConfig().read(settings_of(objects[_DRAFTS]))
     length = overridden_length(objects.get(_OVERRIDES, {}), _OPTION, f"--{_OVERRIDES}")
     if length is not None:
         found["context_length"] = length

@@ -3,7 +3,8 @@
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
 sees its own requests alone. A routed one has any compiled router, a windowed one groups of layers with and without
 windows too, a layered one states and blocks of unequal size, one of `adapters` LoRA, one of `images` those of prompts.
-SGLang's engines have windows in a pool of their own in one form, states in one, and neither in the plain one.
+SGLang's engines have windows in a pool of their own in one form, states in one, drafts in one, and none in the plain
+one.
 What a fleet needs is compiled when the first such fleet is simulated.
 """
 
@@ -28,6 +29,8 @@ _PLAIN_VLLM = {
 _TEXT = {"encoder_budget": 0}
 _WITHOUT_ADAPTERS = {"max_loras": 0}
 _MODEL_ALONE = {**_WITHOUT_ADAPTERS, **_TEXT}
+_PLAIN_SGLANG = {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG}
+_WITHOUT_DRAFTS = {"draft_tokens": 0, "bigrams": 0}
 _EQUAL_BLOCKS = {"num_states": 0, "block_ratio": 1, "cache_unit": 1, "is_state": 0, "in_segments": 1}
 _ONE_LANE = {"lanes": 1, "lane": 0, "end_lane": 1, "bundle": ALONE, "in_chunks": 0}
 _FULL_ATTENTION = {**_EQUAL_BLOCKS, **_ONE_LANE, "num_groups": 1, "num_kinds": 1, "num_windows": 0}
@@ -46,9 +49,10 @@ FORMS: dict[str, dict[str, int]] = {
     "layered": {**_PLAIN_VLLM, **_MODEL_ALONE, "in_segments": 0, "lanes": 1},
     "adapters": {**_PLAIN_VLLM, **_TEXT, **_EQUAL_BLOCKS},
     "images": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
-    "sglang": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "kept_window": 0, "has_states": 0},
-    "sglang_windowed": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "has_states": 0},
-    "sglang_stateful": {**_PLAIN_SERVING, **_MODEL_ALONE, "engine": SGLANG, "kept_window": 0},
+    "sglang": {**_PLAIN_SGLANG, **_WITHOUT_DRAFTS, "kept_window": 0, "has_states": 0},
+    "sglang_windowed": {**_PLAIN_SGLANG, **_WITHOUT_DRAFTS, "has_states": 0},
+    "sglang_stateful": {**_PLAIN_SGLANG, **_WITHOUT_DRAFTS, "kept_window": 0},
+    "sglang_drafting": {**_PLAIN_SGLANG, "kept_window": 0, "has_states": 0},
     "whole": {},
 }
 """Fields of records that are the same in all fleets of a form, and that no kernel changes; the narrowest form first."""

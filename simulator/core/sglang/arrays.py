@@ -111,6 +111,8 @@ def _fill_pool(values: SGLangPool, engine: EngineConfig, num_buckets: int) -> No
         values["num_tracking_slots"] = engine.num_tracking_slots
         values["state_chunk"], values["kernel_chunk"] = engine.mamba_cache_chunk_size, engine.mamba_chunk_size
         values["track_interval"] = engine.state_track_interval
+    if engine.speculation is not None:
+        values["draft_tokens"], values["bigrams"] = engine.num_speculative_tokens, engine.tree_has_bigrams
     values["init_ratio"], values["min_ratio"], values["ratio_decay"] = ratio.init, ratio.min, ratio.decay
 
 

@@ -27,13 +27,13 @@ def leave_out_finishing(a: Arrays, replica: int) -> int:
 
 
 @kernel
-def enter_running(a: Arrays, replica: int, slot: int) -> None:
-    """Let each running request compute a token in a plan; its place is taken."""
+def enter_running(a: Arrays, p: SGLangPool, replica: int, slot: int) -> None:
+    """Let each running request compute a token in a plan; its place is taken. With drafts, how many is known later."""
     plan = a.plans[replica, slot]
     for place in range(a.sglang.engines[replica].batch_size):
         request = a.running[replica, place]
         entry = a.entries[replica, slot, plan.count]
-        a.requests[request].computed += 1
+        a.requests[request].computed += int(p.draft_tokens == 0)
         entry.request = request
         entry.tokens = 1
         entry.sampled = 1
@@ -61,7 +61,7 @@ def decode_batch(a: Arrays, p: SGLangPool, replica: int, slot: int) -> tuple[int
         return NO_BATCH, num_retracted
     kv_cache.allocate_decode(a, p, replica, engine.batch_size)
     engine.num_processed_tokens += engine.kept_extend_tokens
-    enter_running(a, replica, slot)
+    enter_running(a, p, replica, slot)
     return DECODE, num_retracted
 
 

@@ -38,7 +38,8 @@ def num_tokens_of(req: Request) -> int:
 def match(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: int) -> None:
     """Find the longest known prefix of a request's first tokens."""
     req, of = a.requests[request], a.sglang.requests[request]
-    node, known = tree.match_prefix(a, p, replica, req.span_start, 0 if p.is_tree_disabled == 1 else num_tokens)
+    places = 0 if p.is_tree_disabled == 1 else tree.in_tree(p, num_tokens)
+    node, known = tree.match_prefix(a, p, replica, req.span_start, places)
     of.last_node = node
     of.prefix_len = a.sglang.nodes[node].end
     if p.kept_window > 0:
@@ -94,8 +95,8 @@ def hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num_tokens: 
     req, of = a.requests[request], a.sglang.requests[request]
     span = int(req.span_start)
     window_start = int(a.sglang.window_requests[request].start) if p.kept_window > 0 else 0
-    num_tokens = tree.whole_pages(p, num_tokens)
-    prompt_len = tree.whole_pages(p, req.prompt)
+    num_tokens = tree.whole_pages(p, tree.in_tree(p, num_tokens))
+    prompt_len = tree.whole_pages(p, tree.in_tree(p, req.prompt))
     known, node = tree.insert(a, p, replica, span, num_tokens, 0, of.inserted, of.protected, window_start)
     of.inserted = max(of.inserted, num_tokens)
     if p.has_states == 1:
@@ -236,7 +237,7 @@ def allocate_extend(a: Arrays, p: SGLangPool, replica: int, slot: int) -> bool:
         of = a.sglang.requests[request]
         state.num_running += 1 - of.holds_kv
         of.holds_kv = 1
-        a.requests[request].computed = of.extend_end
+        a.requests[request].computed = of.reserved = of.extend_end
         if p.has_states == 1:
             state_slots.track_extend(a, p, request)
     return True
@@ -244,13 +245,26 @@ def allocate_extend(a: Arrays, p: SGLangPool, replica: int, slot: int) -> bool:
 
 @kernel
 def num_new_pages(a: Arrays, p: SGLangPool, replica: int, count: int) -> int:
-    """What the next token of each of the first `count` running requests takes."""
+    """What the next token of each of the first `count` running requests takes, with its drafts."""
+    if p.draft_tokens > 0:
+        num_pages = 0
+        for place in range(count):
+            request = a.running[replica, place]
+            num_pages += pages_of(p, a.sglang.requests[request].reserved, reserve_end(a, p, request))
+        return num_pages
     if p.page_size == 1:
         return count
     num_pages = 0
     for place in range(count):
         num_pages += int(a.requests[a.running[replica, place]].computed % p.page_size == 0)
     return num_pages
+
+
+@kernel
+def reserve_end(a: Arrays, p: SGLangPool, request: int) -> int:
+    """Up to which a request that drafts holds places: of two verifications, as the result of one may not be known."""
+    end = ceil_paged(p, a.requests[request].computed + 2 * (1 + p.draft_tokens))
+    return max(int(a.sglang.requests[request].reserved), int(end))
 
 
 @kernel
@@ -261,7 +275,10 @@ def fits_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> bool:
 
 @kernel
 def allocate_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
-    """Take the places of one token of each running request, which fit."""
+    """Take the places of one token of each running request, or of its drafts, which fit."""
+    if p.draft_tokens > 0:
+        reserve(a, p, replica, count)
+        return
     if p.kept_window > 0:
         slide_windows_of_decodes(a, p, replica, count)
     evict_to_free(a, p, replica, count * p.page_size)  # as if each began a page
@@ -269,6 +286,22 @@ def allocate_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
     a.replicas[replica].num_free_blocks -= num_pages
     if p.kept_window > 0:
         a.sglang.engines[replica].num_free_window_pages -= num_pages
+
+
+@kernel
+def reserve(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
+    """Take the places of the drafts of each running request."""
+    num_tokens, num_pages = 0, num_new_pages(a, p, replica, count)
+    for place in range(count):
+        request = a.running[replica, place]
+        num_tokens += reserve_end(a, p, request) - a.sglang.requests[request].reserved
+    if num_tokens > 0:
+        spare = count * p.page_size if p.page_size > 1 else 0  # as if each began a page
+        evict_to_free(a, p, replica, num_tokens + spare)
+    a.replicas[replica].num_free_blocks -= num_pages
+    for place in range(count):
+        request = a.running[replica, place]
+        a.sglang.requests[request].reserved = reserve_end(a, p, request)
 
 
 @rare_kernel
@@ -280,7 +313,7 @@ def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool)
         end = min(int(req.computed), num_tokens_of(req))
         branch = branch_end(a, request, end) if p.kept_window > 0 else 0
         hand_over(a, p, replica, request, branch if branch > 0 else end, 1)
-    state.num_free_blocks += pages_of(p, of.protected, req.computed)
+    state.num_free_blocks += pages_of(p, of.protected, of.reserved if p.draft_tokens > 0 else req.computed)
     if p.kept_window > 0:
         in_windows = a.sglang.window_requests[request]
         own = max(of.protected, in_windows.start)

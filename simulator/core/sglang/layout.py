@@ -44,6 +44,8 @@ POOL = record(
         ("state_chunk", "i4"),  # tokens between states that a prefill can track
         ("kernel_chunk", "i4"),
         ("track_interval", "i4"),  # tokens of a sequence after which its state is tracked while it decodes
+        ("draft_tokens", "i4"),  # that a decoding request verifies in a batch
+        ("bigrams", "i4"),  # 1: the tree knows each token by the next one too
         ("init_ratio", "f8"),
         ("min_ratio", "f8"),
         ("ratio_decay", "f8"),
@@ -87,8 +89,8 @@ ENGINE = record(
     ]
 )
 
-# Of its tokens, [0, protected) belong to the tree, which `lock` keeps; [protected, computed) are its own.
-# One cache line.
+# Of its tokens, [0, protected) belong to the tree, which `lock` keeps; [protected, computed) are its own. With drafts,
+# it holds places up to `reserved`. One cache line.
 REQUEST = record(
     [
         ("max_new_tokens", "i4"),
@@ -99,6 +101,7 @@ REQUEST = record(
         ("protected", "i4"),
         ("inserted", "i4"),  # up to which it has put its own tokens into the tree
         ("matched", "i4"),
+        ("reserved", "i4"),
         ("inflight_chunks", "i4"),  # before the last, computed and not yet processed
         ("holds_kv", "i1"),
         ("is_retracted", "i1"),  # and not yet admitted again

@@ -311,7 +311,7 @@ def mix_with_running(a: Arrays, p: SGLangPool, replica: int, slot: int) -> int:
         return EXTEND
     kv_cache.allocate_decode(a, p, replica, engine.batch_size)
     engine.num_processed_tokens += engine.batch_size
-    decode.enter_running(a, replica, slot)
+    decode.enter_running(a, p, replica, slot)
     engine.batch_size = 0
     engine.kept_extend_tokens = 0
     return MIXED

@@ -17,13 +17,14 @@ def keep_spans(a: Arrays, spans: Spans, size: int) -> int:
     for is_moving in range(2):
         end = size
         for replica in range(a.replicas.shape[0]):
+            bigrams = t.pools[a.replicas[replica].pool].bigrams
             root = t.engines[replica].root
             for node in range(root + 1, root + t.engines[replica].num_nodes):
                 of = t.nodes[node]
                 if of.parent == NONE:  # given up
                     continue
                 first = of.span
-                count = span_at(a.spans, first, of.end - 1) + 1 - first
+                count = span_at(a.spans, first, of.end - 1 + bigrams) + 1 - first
                 if is_moving == 1:
                     of.span = end
                     for place in range(count):

@@ -63,7 +63,7 @@ def keep_prefixes(a: Arrays, p: SGLangPool, replica: int) -> None:
             request = a.requests[request].next
     while request != NONE:
         req = a.requests[request]
-        tree.match_prefix(a, p, replica, req.span_start, kv_cache.num_tokens_of(req))
+        tree.match_prefix(a, p, replica, req.span_start, tree.in_tree(p, kv_cache.num_tokens_of(req)))
         request = req.previous
 
 

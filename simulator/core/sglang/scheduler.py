@@ -1,6 +1,6 @@
 """One batch's decisions and its output, compiled: as in `conformance.reference.sglang.scheduler.Scheduler`."""
 
-from simulator.core import delivery, waiting
+from simulator.core import delivery, draws, waiting
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.latency import add_to_sums
 from simulator.core.layout import BLOCKED_BY_KV_BLOCKS, FINISHED, NONE, NOT_BLOCKED, WAITING
@@ -145,6 +145,9 @@ def merge_last_batch(a: Arrays, p: SGLangPool, replica: int) -> None:
 def sum_up(a: Arrays, replica: int, slot: int) -> None:
     """What prices a plan, from its entries."""
     plan, window = a.plans[replica, slot], a.pools[a.replicas[replica].pool].window
+    drafts = a.sglang.pools[a.replicas[replica].pool].draft_tokens
+    width = 1 if plan.num_extending > 0 else 1 + drafts  # tokens of one that decodes
+    ahead = width if drafts > 0 else 0  # without drafts, they are in `computed`
     count = plan.count
     plan.count = plan.tokens = plan.sampled = plan.decodes = plan.prefill_tokens = 0
     plan.decode_context = plan.window_context = 0
@@ -157,11 +160,11 @@ def sum_up(a: Arrays, replica: int, slot: int) -> None:
     for place in range(plan.num_extending, count):
         req = a.requests[a.entries[replica, slot, place].request]
         req.in_flight += 1
-        context += req.computed
-        window_context += min(req.computed, window)
+        context += req.computed + ahead
+        window_context += min(req.computed + ahead, window)
     num_decoding = count - plan.num_extending
     plan.count = count
-    plan.tokens += num_decoding
+    plan.tokens += num_decoding * width
     plan.sampled += num_decoding
     plan.decodes += num_decoding
     plan.decode_context += context
@@ -197,7 +200,7 @@ def complete(a: Arrays, replica: int, now_s: float) -> int:
         else:
             delivery.record_gaps(a, replica, alike_s, num_alike)
             alike_s, num_alike = gap_s, 1
-        req.output += 1
+        append_tokens(a, p, replica, request, place)
         if of.is_aborted == 1 or req.output == req.max_tokens or req.output >= of.max_new_tokens:
             kv_cache.release(a, p, replica, request, True)
             if of.gone_as > 0:
@@ -210,3 +213,25 @@ def complete(a: Arrays, replica: int, now_s: float) -> int:
             kv_cache.checkpoint(a, p, replica, request)
     delivery.record_gaps(a, replica, alike_s, num_alike)
     return num_finished
+
+
+@kernel
+def append_tokens(a: Arrays, p: SGLangPool, replica: int, request: int, place: int) -> None:
+    """Append what an output has of a request: a token, with drafts also those that are right, which count as computed.
+
+    A batch that prefills too verifies none, and what ends there leaves its last token out.
+    """
+    if p.draft_tokens == 0:
+        a.requests[request].output += 1
+        return
+    state, req, of = a.replicas[replica], a.requests[request], a.sglang.requests[request]
+    plan = a.plans[replica, state.oldest_plan]
+    tokens = 1
+    if plan.num_extending == 0:
+        tokens += draws.accepted_drafts(a, state.pool, request, req.output, p.draft_tokens)
+        tokens = max(1, min(tokens, req.max_tokens - req.output))
+    ends_at = min(req.max_tokens, of.max_new_tokens)
+    req.output += max(1, min(tokens, ends_at - req.output))
+    is_over = of.is_aborted == 1 or req.output >= ends_at
+    if place >= plan.num_extending and (plan.num_extending == 0 or not is_over):
+        req.computed += tokens

@@ -1,5 +1,7 @@
 """The radix tree, compiled: as in `simulator.engines.sglang.radix_cache`.
 
+With a drafter that reads the model's states, a place in it stands for a token and the next one.
+
 A node's tokens are those in the spans of some request that has them. A child is found in a hash table by its parent and
 the content of the last token of its first page, which names all tokens up to it (`workloads.requests`).
 """
@@ -26,8 +28,14 @@ def whole_pages(p: SGLangPool, num_tokens: int) -> int:
 
 
 @kernel
+def in_tree(p: SGLangPool, num_tokens: int) -> int:
+    """Places that so many tokens take in the tree: of pairs of neighbours, one less."""
+    return max(num_tokens - int(p.bigrams), 0)
+
+
+@kernel
 def span_at(spans: Spans, span: int, position: int) -> int:
-    """The run that holds a position, looked for from an earlier one on."""
+    """The run that holds a token, looked for from an earlier one on."""
     while spans[span].end <= position:
         span += 1
     return span
@@ -36,7 +44,7 @@ def span_at(spans: Spans, span: int, position: int) -> int:
 @kernel
 def key_at(spans: Spans, p: SGLangPool, span: int, position: int) -> int:
     """What tells the page that begins at a position from others after the same prefix."""
-    return int(spans[span_at(spans, span, position + p.page_size - 1)].content)
+    return int(spans[span_at(spans, span, position + p.page_size - 1 + p.bigrams)].content)
 
 
 # -- children by their first page
@@ -121,7 +129,7 @@ def split(t: SGLangArrays, p: SGLangPool, spans: Spans, replica: int, child: int
     head.num_children, head.entered = 1, tail.entered
     head.last_access = now(state)
     tail.parent, tail.start = front, at
-    tail.span = span_at(spans, tail.span, at)
+    tail.span = span_at(spans, tail.span, at + p.bigrams)
     tail.key_content = key_at(spans, p, tail.span, at)
     tail.last_access = now(state)
     enter(t, p, replica, front)
@@ -145,7 +153,7 @@ def shared_end(spans: Spans, p: SGLangPool, node: Node, span: int, end: int) -> 
         elif spans[own].content != spans[span].content:
             break
         else:
-            own_end, other_end = spans[own].end, spans[span].end
+            own_end, other_end = spans[own].end - p.bigrams, spans[span].end - p.bigrams
             position = min(own_end, other_end)
             own += int(own_end == position)
             span += int(other_end == position)
@@ -180,7 +188,7 @@ def match_prefix(a: Arrays, p: SGLangPool, replica: int, span: int, num_tokens: 
     node, at = int(state.root), 0
     usable, in_window = node, int(p.kept_window)  # tokens before a node's end without a tombstone
     while at < end:
-        span = span_at(a.spans, span, at)
+        span = span_at(a.spans, span, at + p.bigrams)
         child = find_child(t, p, replica, node, key_at(a.spans, p, span, at))
         if child == NONE:
             break
@@ -221,7 +229,7 @@ def insert(
     state = t.engines[replica]
     node, at = int(state.root), 0
     while at < end:
-        span = span_at(a.spans, span, at)
+        span = span_at(a.spans, span, at + p.bigrams)
         child = find_child(t, p, replica, node, key_at(a.spans, p, span, at))
         if child == NONE:
             break
@@ -289,7 +297,7 @@ def add_leaf(a: Arrays, p: SGLangPool, replica: int, parent: int, span: int, end
     node = new_node(t, state)
     leaf = t.nodes[node]
     leaf.parent, leaf.start, leaf.end = parent, t.nodes[parent].end, end
-    leaf.span = span_at(a.spans, span, leaf.start)
+    leaf.span = span_at(a.spans, span, leaf.start + p.bigrams)
     leaf.key_content = key_at(a.spans, p, leaf.span, leaf.start)
     leaf.lock_ref = leaf.num_children = leaf.hit_count = leaf.history_len = 0
     leaf.priority = priority

@@ -12,7 +12,7 @@ from kvcache.memory.state_pools import NO_BUFFER, STRATEGIES
 from kvcache.memory.static_budget import refuse_caches
 from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
 from simulator.engines.argument import MEMORY, SCHEDULER, SimulatedArgs, argument
-from simulator.engines.sglang import defaults
+from simulator.engines.sglang import defaults, drafts
 from simulator.engines.sglang.defaults import NO_CHUNKS
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.eviction import EVICTION_POLICIES
@@ -27,6 +27,7 @@ from simulator.engines.values import (
 )
 from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, NONE
 from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
+from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 
 if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
@@ -168,7 +169,7 @@ class SGLangArgs(SimulatedArgs):
         "Most requests in a decode batch.",
         decides=MEMORY,
         default_of=defaults.default_requests,
-        default_text="2,048 to 4,096, by context length",
+        default_text="2,048 to 4,096, by context length; 48 with drafts",
     )
     schedule_policy: str = argument(
         Text(), f"Scheduling policy: {', '.join(SCHEDULE_POLICIES)}.", decides=SCHEDULER, default="fcfs"
@@ -189,6 +190,13 @@ class SGLangArgs(SimulatedArgs):
     radix_eviction_policy: str = argument(
         Text(), "Eviction policy: lru, lfu, slru, tlru or priority.", decides=SCHEDULER, default="lru"
     )
+    speculation: Speculation | None = argument(
+        SpeculativeConfig(),
+        "Drafts in vLLM's words, plus the share that is accepted; of chains alone.",
+        decides=MEMORY,
+        flag="speculative-config",
+        is_engine_s=False,
+    )
     environment: tuple[str, ...] = argument(
         Variables(),
         "Environment variables of the server.",
@@ -201,7 +209,11 @@ class SGLangArgs(SimulatedArgs):
     )
 
     def __post_init__(self) -> None:
+        if isinstance(self.speculation, dict | str):
+            object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
         super().__post_init__()
+        if self.speculation is not None:
+            drafts.check(self.speculation)
         check_names([self.schedule_policy], SCHEDULE_POLICIES, "schedule_policy")
         check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
@@ -262,10 +274,8 @@ class SGLangArgs(SimulatedArgs):
     pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
     data_parallel_size: ClassVar[int] = 1  # attention replicas that share experts: those of `dp_size` share nothing
     enable_expert_parallel: ClassVar[bool] = False  # experts are split as all matrices are: SGLang's default
-    decode_width: ClassVar[int] = 1  # tokens that a decoding sequence takes of a step
     lora: ClassVar[None] = None
-    speculation: ClassVar[None] = None  # drafts are not simulated, nor is HiCache
-    kv_offloading_size: ClassVar[None] = None
+    kv_offloading_size: ClassVar[None] = None  # HiCache is not simulated
     kv_store_size: ClassVar[None] = None
     kv_store_rate: ClassVar[None] = None
     lmcache: ClassVar[None] = None
@@ -298,7 +308,12 @@ class SGLangArgs(SimulatedArgs):
         """Most tokens of a batch: prompts that are never cut are taken whole."""
         whole = self.max_prefill_tokens + self.context_length
         chunk = whole if self.chunked_prefill_size == NO_CHUNKS else self.chunked_prefill_size
-        return max(chunk, self.max_running_requests or 1)
+        return max(chunk, (self.max_running_requests or 1) * self.decode_width)
+
+    @property
+    def decode_width(self) -> int:
+        """Tokens that a decoding sequence takes of a step: its own, and the drafts that are verified."""
+        return 1 + (self.speculation.num_speculative_tokens if self.speculation else 0)
 
     @property
     def max_num_seqs(self) -> int:

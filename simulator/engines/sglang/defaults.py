@@ -3,11 +3,13 @@
 Read from SGLang 0.5.23: `srt/arg_groups/memory_hook.py`, `cuda_graph_hook.py`, `overrides.py`.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from kvcache.memory import state_pools
 from kvcache.memory.static_budget import default_static_share, static_budget_of
+from simulator.engines.sglang.drafts import MOST_REQUESTS
 
 if TYPE_CHECKING:
     from kvcache.gpus.gpu import GPU
@@ -85,6 +87,8 @@ def prefill_graph_sizes(longest: int) -> list[int]:
 
 
 def default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
+    if args.speculation is not None:
+        args = replace(args, max_running_requests=MOST_REQUESTS)
     return static_budget_of(model, gpu, args).max_num_seqs
 
 

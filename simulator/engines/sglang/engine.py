@@ -7,6 +7,7 @@ from typing import ClassVar
 from files.errors import HeadcountError
 from kvcache.memory.state_pools import EXTRA_BUFFER, STATES_PER_REQUEST, STRATEGIES
 from simulator.engines.sglang.eviction import EVICTION_POLICIES, TailBudget
+from simulator.engines.vllm.speculation import Speculation
 
 CACHE_AWARE_POLICIES = ("lpm", "dfs-weight", "hrrn", "shortest-prefill-first")
 SCHEDULE_POLICIES = ("fcfs", "lof", "random", "routing-key", *CACHE_AWARE_POLICIES)
@@ -46,6 +47,7 @@ class EngineConfig:
     mamba_radix_cache_strategy: str = EXTRA_BUFFER
     mamba_chunk_size: int = 64  # tokens after which a layer's kernel can hand out its state
     mamba_track_interval: int = 256  # tokens of an answer after which a state is kept for the tree
+    speculation: Speculation | None = None  # a chain of drafts, whose steps are its `num_speculative_tokens`
     pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
     host_tier: ClassVar[None] = None  # HiCache is not simulated
     num_gpu_blocks: ClassVar[int] = 0  # of vLLM's, none
@@ -64,6 +66,8 @@ class EngineConfig:
             )
         if self.max_mamba_cache_size:
             self._check_states()
+        if self.speculation and (self.sliding_window_size or self.max_mamba_cache_size):
+            raise HeadcountError("drafts beside pools of sliding windows or of states are not simulated with SGLang")
         if self.schedule_conservativeness < 0:
             raise HeadcountError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
         if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":
@@ -161,6 +165,22 @@ class EngineConfig:
         return 1 if self.disable_overlap_schedule else 2
 
     @property
+    def num_speculative_tokens(self) -> int:
+        """Drafts of each decoding request in a step."""
+        return self.speculation.num_speculative_tokens if self.speculation else 0
+
+    @property
+    def draft_reserve(self) -> int:
+        """Tokens past its own for which each decoding request holds places: those of two verifications, as the result
+        of one may not be known yet (`get_alloc_reserve_per_decode`); 0 without drafts."""
+        return 2 * (1 + self.num_speculative_tokens) if self.speculation else 0
+
+    @property
+    def tree_has_bigrams(self) -> bool:
+        """Whether the tree knows each token by the next one too, as a drafter's cache depends on both."""
+        return self.speculation is not None and self.speculation.method == "eagle"
+
+    @property
     def effective_policy(self) -> str:
         """`schedule_policy`, where there is a tree to look at."""
         is_blind = self.disable_radix_cache and self.schedule_policy in CACHE_AWARE_POLICIES
@@ -185,7 +205,7 @@ class EngineConfig:
     def max_num_batched_tokens(self) -> int:
         """Most tokens of a batch: prompts that are never cut are taken whole."""
         whole = max(self.max_prefill_tokens, 0) + self.max_req_len
-        return max(self.chunked_prefill_size or whole, self.max_running_requests)
+        return max(self.chunked_prefill_size or whole, self.max_running_requests * (1 + self.num_speculative_tokens))
 
     @property
     def max_prompt_tokens(self) -> int:

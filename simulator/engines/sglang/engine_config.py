@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
     """The settings of the scheduler under arguments that all have a value, over the pool of this budget."""
+    has_draft_model = args.speculation is not None and args.speculation.method == "draft_model"  # mixes no batches
     return EngineConfig(
         max_total_num_tokens=budget.kv_cache_tokens,
         context_len=args.context_length,
@@ -20,7 +21,7 @@ def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
         max_prefill_tokens=args.max_prefill_tokens,
         schedule_policy=args.schedule_policy,
         schedule_conservativeness=args.schedule_conservativeness,
-        enable_mixed_chunk=args.enable_mixed_chunk,
+        enable_mixed_chunk=args.enable_mixed_chunk and not has_draft_model,
         disable_overlap_schedule=args.disable_overlap_schedule,
         disable_radix_cache=args.disable_radix_cache,
         radix_eviction_policy=args.radix_eviction_policy,
@@ -30,4 +31,5 @@ def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
         mamba_radix_cache_strategy=args.mamba_radix_cache_strategy,
         mamba_chunk_size=budget.state_kernel_chunk or 1,
         mamba_track_interval=args.mamba_track_interval,
+        speculation=args.speculation,
     )

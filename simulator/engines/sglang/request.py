@@ -32,6 +32,7 @@ class Request:
     cache_protected_len: int = 0
     cache_inserted_len: int = 0  # up to which it has put its own tokens into the tree
     kv_len: int = 0
+    committed_len: int = 0  # of those, the tokens that are known to be computed; the others may be drafts
     window_start: int = 0
     branching_len: int | None = None  # how far the tree knew it, where windows or states made its prefix shorter
     holds_state: bool = False  # a slot of its own, with the state that its batches go on from
@@ -65,9 +66,14 @@ class Request:
 
     @property
     def has_all_outputs(self) -> bool:
-        """Whether its latest token ends it."""
-        is_whole = self.num_output_tokens == self.num_tokens_to_stop or self.num_output_tokens >= self.max_new_tokens
-        return is_whole or self.is_aborted
+        """Whether its latest tokens end it; some of several may come after its last."""
+        return self.num_output_tokens >= self.longest_answer or self.is_aborted
+
+    @property
+    def longest_answer(self) -> int:
+        """Tokens after which it ends, however it does."""
+        stop = self.num_tokens_to_stop
+        return self.max_new_tokens if stop is None else min(stop, self.max_new_tokens)
 
     def retract(self) -> None:
         """Forget what was computed; what was answered is kept, and computed again."""

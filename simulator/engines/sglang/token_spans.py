@@ -14,6 +14,11 @@ def run_at(spans: Spans, position: int) -> tuple[int, int]:
     return spans[bisect_right(spans, position, key=itemgetter(1))]
 
 
+def bigram_spans(spans: Spans) -> Spans:
+    """The same of pairs of neighbours, each told by its second token: a prefix has it only behind its first."""
+    return tuple((content, end - 1) for content, end in spans)
+
+
 def first_difference(one: Spans, other: Spans, start: int, end: int) -> int:
     """The first position in [start, end) at which two sequences differ, or `end`."""
     position = start

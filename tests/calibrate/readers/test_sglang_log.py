@@ -66,13 +66,21 @@ def test_the_server_is_simulated_as_it_runs(tmp_path: Path) -> None:
     [
         ("enable_hierarchical_cache=True", "enable_hierarchical_cache is True: HiCache is not simulated with SGLang"),
         ("disaggregation_mode='prefill'", "disaggregation_mode is prefill: separate prefill and decode is not"),
-        ("speculative_algorithm='EAGLE'", "speculative_algorithm is EAGLE: speculative decoding is not simulated"),
         ("pp_size=2", "pp_size is 2: pipeline parallelism is not simulated"),
     ],
 )
 def test_a_server_that_does_what_is_not_simulated_is_refused(tmp_path: Path, logged: str, what: str) -> None:
     with pytest.raises(ValueError, match=f"server_args.{what}"):
         read_startup_log(written(tmp_path, log_text(f"{ARGUMENTS}, {logged}")))
+
+
+def test_drafts_are_read_and_trees_of_them_refused(tmp_path: Path) -> None:
+    """As SGLang 0.5.23 logs them."""
+    chain = "speculative_algorithm='EAGLE', speculative_num_steps=2, speculative_eagle_topk=1"
+    log = read_startup_log(written(tmp_path, log_text(f"{ARGUMENTS}, {chain}, speculative_num_draft_tokens=3")))
+    assert log.options["speculation"] == {"method": "mtp", "num_speculative_tokens": 2}
+    with pytest.raises(ValueError, match="server_args: --speculative-eagle-topk 4: trees of drafts"):
+        read_startup_log(written(tmp_path, log_text(f"{ARGUMENTS}, {chain.replace('topk=1', 'topk=4')}")))
 
 
 def test_what_a_server_does_not_ask_for_is_no_reason_to_refuse(tmp_path: Path) -> None:

@@ -41,7 +41,31 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--engine", "sglnag"), "did you mean 'sglang'"),
         (("--engine", "sglang", "--max-num-seqs", "64"), "SGLang has --max-running-requests"),
         (("--page-size", "16"), "vLLM has --block-size"),
-        (("--sglang-args", "--speculative-algorithm EAGLE"), "speculative decoding is not simulated with SGLang"),
+        (("--sglang-args", "--speculative-algorithm NGRAM"), "--speculative-algorithm NGRAM is not simulated with SGL"),
+        (("--sglang-args", "--speculative-algorithm EAGLE3"), "--speculative-num-steps is missing"),
+        (("--sglang-args", "--speculative-algorithm EAGLE --speculative-eagle-topk 4"), "trees of drafts are not"),
+        (("--sglang-args", "--speculative-num-steps 3"), "--speculative-algorithm is missing"),
+        (("--sglang-args", "--speculative-token-map x.pt"), "this kind of speculative decoding is not simulated"),
+        (
+            (
+                "--model",
+                "gpt-oss-20b",
+                "--engine",
+                "sglang",
+                "--speculative-config",
+                '{"method": "eagle3", "num_speculative_tokens": 3}',
+            ),
+            "SGLang's drafts for models with pools of sliding windows",
+        ),
+        (
+            (
+                "--engine",
+                "sglang",
+                "--speculative-config",
+                '{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5}',
+            ),
+            "SGLang's drafts by ngram are not simulated",
+        ),
         (("--sglang-args", "--pp-size 2"), "pipeline parallelism is not simulated with SGLang"),
         (("--sglang-args", "--enable-hierarchical-cache"), "out, or ask about vLLM with --kv-offloading-size"),
         (("--sglang-args", "--hicache-ratio 2"), "HiCache is not simulated with SGLang"),
@@ -78,6 +102,18 @@ def test_a_mistake_is_told_in_a_line(headcount: Run, words: tuple[str, ...], say
     ran = headcount(*MEMORY, *words)
     assert_told(ran, says)
     assert says in ran.err
+
+
+def test_flags_of_drafts_are_those_of_speculative_config(headcount: Run) -> None:
+    flags = "--speculative-algorithm NEXTN --speculative-num-steps 2 --speculative-eagle-topk 1 --page-size 16"
+    model = ("--model", "deepseek-r1", "--gpu", "h200-sxm")
+    pasted = headcount("memory", *model, "-tp", 8, "--sglang-args", flags, "--json")
+    config = '{"method": "mtp", "num_speculative_tokens": 2}'
+    direct = ("--engine", "sglang", "-tp", 8, "--page-size", 16, "--speculative-config", config)
+    given = headcount("memory", *model, *direct, "--json")
+    assert pasted.code == given.code == 0
+    assert figures(pasted.out) == figures(given.out)
+    assert figures(given.out)["max_num_seqs"] == 48
 
 
 @pytest.mark.parametrize("name", ["mini-sglang", "nano-vllm"])

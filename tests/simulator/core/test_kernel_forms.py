@@ -152,9 +152,16 @@ def test_images_leave_the_same_bytes_in_their_form(seed: int, number: int) -> No
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from(["sglang", "sglang_windowed", "sglang_stateful"]))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 20),
+    st.sampled_from(["sglang", "sglang_windowed", "sglang_stateful", "sglang_drafting"]),
+)
 def test_sglangs_engines_leave_the_same_bytes_in_their_form(seed: int, number: int, form: str) -> None:
     of = stateful_sglang_case(seed, number) if form == "sglang_stateful" else simulated_case(seed, number)
+    if form == "sglang_drafting":
+        drafts = Speculation(method="eagle", num_speculative_tokens=3, acceptance_rate=0.6)
+        of = replace(of, engine=replace(of.engine, speculation=drafts))
     if form == "sglang_windowed":
         windows = {"sliding_window_size": 20, "swa_max_total_num_tokens": 20_000}
         of = replace(of, engine=replace(of.engine, **windows))
@@ -184,5 +191,5 @@ def test_what_is_folded_is_the_name_of_one_field_alone() -> None:
     records = {id(value): value for values in of_modules for value in values if isinstance(value, np.dtype)}
     named = [name for record in records.values() for name in record.names or ()]
     named += [*Arrays._fields, *SGLangArrays._fields]
-    folded = (*FORMS["plain"], *EMPTY)
+    folded = {*EMPTY, *(name for fields in FORMS.values() for name in fields)}
     assert {name: named.count(name) for name in folded} == dict.fromkeys(folded, 1)

@@ -139,6 +139,32 @@ def test_the_line_to_paste_says_what_was_asked() -> None:
     ]  # fmt: skip
 
 
+def test_drafts_are_sglang_s_own_flags_on_the_line_to_paste() -> None:
+    plan = deployed(speculation={"method": "eagle3", "model": "a/head", "num_speculative_tokens": 3})
+    assert shlex.split(plan.serve_line)[5:] == [
+        "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "a/head",
+        "--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4",
+    ]  # fmt: skip
+
+
+def test_a_drafter_s_layers_take_as_much_of_the_pool_as_the_model_s() -> None:
+    """SGLang 0.5.23 `model_executor/pool_configurator.py`; 48 requests: `speculative_hook.py`."""
+    plain, drafting = deployed(), deployed(speculation={"method": "eagle3", "num_speculative_tokens": 3})
+    assert drafting.budget.kv_bytes_per_token_per_gpu == plain.budget.kv_bytes_per_token_per_gpu * 33 // 32
+    assert drafting.budget.weights_bytes > plain.budget.weights_bytes
+    assert (drafting.engine.max_num_seqs, drafting.args.decode_width) == (48, 4)
+
+
+def test_a_draft_model_s_batches_are_not_mixed() -> None:
+    """SGLang 0.5.23 `spec_info.py`, `supports_mixed_chunk`."""
+    drafts = {"num_speculative_tokens": 3, "acceptance_rate": 0.7}
+    by_model = deployed(
+        speculation=drafts | {"method": "draft_model", "model": "llama-3.2-1b"}, enable_mixed_chunk=True
+    )
+    by_head = deployed(speculation=drafts | {"method": "eagle"}, enable_mixed_chunk=True)
+    assert [plan.engine.enable_mixed_chunk for plan in (by_model, by_head)] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -1,0 +1,89 @@
+"""SGLang's flags of speculative decoding, and the settings that they stand for.
+
+Read from SGLang 0.5.23: `srt/arg_groups/speculative_hook.py`, `srt/speculative/spec_info.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from files.documents import Json
+from files.errors import HeadcountError
+from files.names import shortened
+from simulator.engines.vllm.speculation import Speculation
+
+FLAGS: Final = {
+    "speculative-algorithm": "algorithm",
+    "speculative-draft-model-path": "model",
+    "speculative-draft-model": "model",
+    "speculative-num-steps": "steps",
+    "speculative-eagle-topk": "topk",
+    "speculative-num-draft-tokens": "tokens",
+}
+"""What SGLang is told of drafts, under one word each."""
+ALGORITHMS: Final = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE"}
+"""SGLang's, by the method that drafts alike in vLLM's words."""
+MOST_REQUESTS: Final = 48  # running at once where drafts are asked for and nobody says how many
+_STEPS: Final = 3  # by default; a dense Llama's head drafts a tree instead
+
+
+def settings_of_fields(told: Mapping[str, object]) -> Json:
+    """`speculation` of a server's own fields, as it logs them; nothing where it drafts nothing."""
+    given = {word: told[name] for flag, word in FLAGS.items() if told.get(name := flag.replace("-", "_")) is not None}
+    return {"speculation": settings_of(given)} if "algorithm" in given else {}
+
+
+def settings_of(given: Json) -> Json:
+    """vLLM's object of what flags say, by the words of FLAGS. Raises HeadcountError for what is not simulated."""
+    algorithm, model = given.get("algorithm"), given.get("model")
+    if algorithm is None:
+        raise HeadcountError("--speculative-algorithm is missing; give it, or leave the other speculative flags out")
+    method = _method(str(algorithm), None if model is None else str(model))
+    topk, steps = given.get("topk", 1), given.get("steps")
+    if topk != 1:
+        raise HeadcountError(
+            f"--speculative-eagle-topk {shortened(str(topk))}: trees of drafts are not simulated; give 1, a chain"
+        )
+    if steps is None and method in ("eagle", "eagle3"):
+        raise HeadcountError(
+            "--speculative-num-steps is missing: SGLang chooses it by the model, for Llama a tree; give it with "
+            "--speculative-eagle-topk 1"
+        )
+    settings: Json = {"method": method, "num_speculative_tokens": _STEPS if steps is None else steps}
+    return settings if model is None or method == "mtp" else settings | {"model": model}
+
+
+def _method(algorithm: str, model: str | None) -> str:
+    """NEXTN is another name of EAGLE; without a model of its own, the target's modules draft."""
+    name = algorithm.upper()
+    if name in ("EAGLE", "NEXTN") and (model is None or name == "NEXTN" or "nextn" in model.lower()):
+        return "mtp"
+    known = {algorithm: method for method, algorithm in ALGORITHMS.items()}
+    if name not in known:
+        raise HeadcountError(
+            f"--speculative-algorithm {shortened(algorithm)} is not simulated with SGLang; there are "
+            f"{', '.join(sorted(known))}"
+        )
+    return known[name]
+
+
+def words_of(speculation: Speculation) -> list[str]:
+    """SGLang's flags of it."""
+    steps = speculation.num_speculative_tokens
+    words = ["--speculative-algorithm", ALGORITHMS[speculation.drafter or ""]]
+    if speculation.model is not None and speculation.drafter != "mtp":
+        words += ["--speculative-draft-model-path", speculation.model]
+    counts = (("num-steps", steps), ("eagle-topk", 1), ("num-draft-tokens", steps + 1))
+    return words + [word for name, count in counts for word in (f"--speculative-{name}", str(count))]
+
+
+def check(speculation: Speculation) -> None:
+    """Raise HeadcountError for drafts that are not simulated with SGLang."""
+    if speculation.drafter not in ALGORITHMS:
+        raise HeadcountError(
+            f"SGLang's drafts by {speculation.name or speculation.method} are not simulated; choose one of "
+            f"{', '.join(ALGORITHMS)}"
+        )
+    if speculation.parallel_drafting or speculation.draft_tensor_parallel_size is not None:
+        raise HeadcountError(
+            "parallel_drafting and draft_tensor_parallel_size are vLLM's; leave them out with --engine sglang"
+        )

@@ -1,0 +1,86 @@
+"""SGLang's drafts: the compiled core decides as the reference, and loses no page."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance.cases.sglang_cases import STORM_EVERY, SGLangCase, drafting_sglang_case
+from simulator.engines.sglang.engine import EngineConfig
+from simulator.engines.sglang.token_spans import bigram_spans, first_difference
+from simulator.engines.vllm.speculation import Speculation
+from simulator.simulation import Simulation
+from tests.simulator.engines.sglang.side_pools import check_often, simulated, simulated_as_the_reference
+from tests.simulator.engines.sglang.test_core import ROUND
+
+seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
+
+
+def drafting_case(seed: int, number: int) -> SGLangCase:
+    """A random case of what the core simulates: contents end where answers do."""
+    case = simulated(drafting_sglang_case(seed, number))
+    requests = []
+    for each in case.requests:
+        content, _ = each.spans[-1]
+        end = each.prompt_tokens + (each.num_tokens_to_stop or each.max_new_tokens)
+        requests.append(replace(each, spans=(*each.spans[:-1], (content, end))))
+    return replace(case, requests=tuple(requests))
+
+
+@settings(max_examples=4)
+@given(*seeds)
+def test_every_batch_has_the_same_decisions(seed: int, number: int) -> None:
+    simulated_as_the_reference(drafting_case(seed, number))
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(*seeds)
+def test_the_same_on_many_more_cases(seed: int, number: int) -> None:
+    simulated_as_the_reference(drafting_case(seed, number))
+
+
+def check(simulation: Simulation) -> None:
+    """Every page is free, in the tree, or of one request alone."""
+    arrays = simulation.arrays
+    replica, pool, requests = arrays.replicas[0], arrays.sglang.pools[0], arrays.sglang.requests
+    root, nodes = int(arrays.sglang.engines[0]["root"]), arrays.sglang.nodes
+    of_requests = requests[requests["holds_kv"] == 1]
+    pages = -(-of_requests["reserved"] // pool["page_size"]) - of_requests["protected"] // pool["page_size"]
+    used = nodes[root + 1 : root + int(arrays.sglang.engines[0]["num_nodes"])]
+    locked = used[(used["parent"] != -1) & (used["lock_ref"] > 0)]
+    in_tree = int((locked["end"] - locked["start"]).sum()) // int(pool["page_size"])
+    assert int(replica["num_free_blocks"]) + int(pages.sum()) + in_tree == pool["num_pages"]
+
+
+@settings(max_examples=4)
+@given(*seeds)
+def test_pages_are_conserved(seed: int, number: int) -> None:
+    check_often(drafting_case(seed, number), "sglang_drafting", check)
+
+
+def test_pairs_of_tokens_agree_up_to_one_before_the_first_that_differs() -> None:
+    one, other = ((1, 10), (2, 30)), ((1, 10), (3, 30))
+    assert first_difference(bigram_spans(one), bigram_spans(other), 0, 29) == 9
+    assert bigram_spans(one) == ((1, 9), (2, 29))
+
+
+DRAFTING = EngineConfig(
+    max_total_num_tokens=4000, context_len=300, max_running_requests=4, chunked_prefill_size=64,
+    speculation=Speculation(method="eagle", num_speculative_tokens=3, acceptance_rate=0.7),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "setting", [{"sliding_window_size": 16, "swa_max_total_num_tokens": 100}, {"max_mamba_cache_size": 20}]
+)
+def test_drafts_beside_other_pools_are_refused(setting: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="drafts beside pools of sliding windows or of states"):
+        replace(DRAFTING, **setting)  # type: ignore[arg-type]
+
+
+def test_places_are_held_for_two_verifications() -> None:
+    """SGLang 0.5.23 `mem_cache/allocation_sizing.py`, `get_alloc_reserve_per_decode`."""
+    assert (DRAFTING.draft_reserve, replace(DRAFTING, speculation=None).draft_reserve) == (8, 0)
+    assert DRAFTING.max_num_batched_tokens == 64
