@@ -180,10 +180,13 @@ def drafting_sglang_case(seed: int, number: int) -> SGLangCase:
     """
     case = cancelled_sglang_case(seed, number) if number % 4 == 3 else random_sglang_case(seed, number)
     rng = np.random.default_rng(np.random.SeedSequence([seed, number, 4]))
+    steps, topk = int(rng.integers(1, 6)), int(rng.choice([1, 1, 2, 4]))
     speculation = Speculation(
         method=str(rng.choice(["eagle", "eagle", "draft_model"])),
-        num_speculative_tokens=int(rng.integers(1, 6)),
+        num_speculative_tokens=steps,
         acceptance_rate=float(rng.choice([0.0, 0.4, 0.8, 1.0])),
+        topk=topk,
+        num_draft_tokens=int(rng.integers(2, steps * topk + 2)) if topk > 1 else None,
     )
     requests = tuple(_with_more_content(each) if rng.random() < 0.5 else each for each in case.requests)
     return replace(case, engine=replace(case.engine, speculation=speculation), requests=requests)

@@ -77,6 +77,11 @@ def algorithm_of(speculation):
     return speculation and {"eagle": "EAGLE", "draft_model": "STANDALONE"}[speculation["method"]]
 
 
+def width_of(speculation):
+    """Tokens that are verified of a request: of a chain, one more than its drafts."""
+    return speculation["num_draft_tokens"] or 1 + speculation["num_speculative_tokens"]
+
+
 class Nobody:
     """Listens to every call, and answers none."""
 
@@ -109,7 +114,7 @@ class Model:
                 tokens.append(self.next_token(row, known + done))
                 self.num_outputs[row] = done + 1
             return GenerationBatchResult(next_token_ids=torch.tensor(tokens, dtype=torch.int64))
-        width = 1 + self.speculation["num_speculative_tokens"]
+        width = width_of(self.speculation)
         tokens, lengths = [], []
         for req in batch.reqs:
             row, known = row_of(req.rid), len(req.origin_input_ids)
@@ -126,7 +131,8 @@ class Model:
 
     def num_accepted(self, row, num_outputs):
         """Drafts up to the first that is wrong."""
-        rate, count = self.speculation["acceptance_rate"], self.speculation["num_speculative_tokens"]
+        rate, steps = self.speculation["acceptance_rate"], self.speculation["num_speculative_tokens"]
+        count = min(steps, width_of(self.speculation) - 1)
         wrong = (place for place in range(count) if draft_hash(row, num_outputs + place) >= round(rate * 2**32))
         return next(wrong, count)
 
@@ -315,15 +321,14 @@ class Loop(Scheduler):
 
 
 def drafting(speculation):
-    """SGLang's settings of a chain of drafts."""
+    """SGLang's settings of drafts."""
     if not speculation:
         return {}
-    steps = speculation["num_speculative_tokens"]
     return {
         "speculative_algorithm": algorithm_of(speculation),
-        "speculative_num_steps": steps,
-        "speculative_eagle_topk": 1,
-        "speculative_num_draft_tokens": 1 + steps,
+        "speculative_num_steps": speculation["num_speculative_tokens"],
+        "speculative_eagle_topk": speculation["topk"],
+        "speculative_num_draft_tokens": width_of(speculation),
     }
 
 

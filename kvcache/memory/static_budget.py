@@ -136,8 +136,8 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
     windows, states = window_pool(arch, settings, tp, kv_cache), state_pool(arch, settings, tp)
     if drafts is not None and (windows is not None or states is not None):
         raise HeadcountError(
-            f"SGLang's drafts for models with pools of sliding windows or states, such as {arch.name}, are not "
-            "simulated; leave speculative decoding out, or --engine sglang to ask about vLLM"
+            f"SGLang's speculative decoding of models with pools of sliding windows or states, such as {arch.name}, is "
+            "not simulated; leave it out, or --engine sglang to ask about vLLM"
         )
     context = CONTEXT_BYTES[min(tp, 2)]
     return _Rank(

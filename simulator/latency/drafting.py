@@ -128,9 +128,13 @@ class _Passes:
         return add(self._choice(sampled * drafted), with_slots, times(-1, pass_over(self.first, own)))
 
     def _later(self, sampled: FloatArray) -> dict[str, FloatArray]:
-        """One of the passes over a token of each sequence; EAGLE-3 joins the model's states in the first only."""
+        """One of the passes over a token of each sequence, in a tree one of each branch.
+
+        EAGLE-3 joins the model's states in the first only.
+        """
         places = () if self.drafter.kind == "eagle3" else ONCE_PER_PASS
-        return add(pass_over(self.later, sampled, places=places), self._choice(sampled))
+        tokens = sampled * self.speculation.topk
+        return add(pass_over(self.later, tokens, places=places), self._choice(tokens))
 
     def _choice(self, drafted: FloatArray) -> dict[str, FloatArray]:
         """The most likely of the drafter's words."""
@@ -157,7 +161,7 @@ class _Passes:
         return replace(
             first,
             start_s=first.start_s + self.num_later * later.start_s,
-            sequence_s=first.sequence_s + self.num_later * later.sequence_s,
+            sequence_s=first.sequence_s + self.num_later * self.speculation.topk * later.sequence_s,
             context_s=first.context_s + self.num_later * later.context_s,
         )
 

@@ -68,7 +68,7 @@ class MeanSteps:
         self._adapter_shares = np.zeros(0) if adapters is None else adapters.shares
         self._max_loras = 0 if adapters is None else adapters.max_loras
         self._images = traffic.images
-        self._scheduled_per_step = 1 + self.config.num_speculative_tokens
+        self._scheduled_per_step = speculation.width if speculation else 1
 
     def _mean_and_variance(self, values: FloatArray) -> tuple[float, float]:
         """Over the time that sequences decode."""

@@ -112,7 +112,8 @@ def _fill_pool(values: SGLangPool, engine: EngineConfig, num_buckets: int) -> No
         values["state_chunk"], values["kernel_chunk"] = engine.mamba_cache_chunk_size, engine.mamba_chunk_size
         values["track_interval"] = engine.state_track_interval
     if engine.speculation is not None:
-        values["draft_tokens"], values["bigrams"] = engine.num_speculative_tokens, engine.tree_has_bigrams
+        values["draft_tokens"], values["draft_width"] = len(engine.speculation.rates), engine.speculation.width
+        values["draft_reserve"], values["bigrams"] = engine.draft_reserve, engine.tree_has_bigrams
     values["init_ratio"], values["min_ratio"], values["ratio_decay"] = ratio.init, ratio.min, ratio.decay
 
 

@@ -262,8 +262,8 @@ def num_new_pages(a: Arrays, p: SGLangPool, replica: int, count: int) -> int:
 
 @kernel
 def reserve_end(a: Arrays, p: SGLangPool, request: int) -> int:
-    """Up to which a request that drafts holds places: of two verifications, as the result of one may not be known."""
-    end = ceil_paged(p, a.requests[request].computed + 2 * (1 + p.draft_tokens))
+    """Up to which a request that drafts holds places."""
+    end = ceil_paged(p, a.requests[request].computed + p.draft_reserve)
     return max(int(a.sglang.requests[request].reserved), int(end))
 
 

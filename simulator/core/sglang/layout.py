@@ -44,7 +44,9 @@ POOL = record(
         ("state_chunk", "i4"),  # tokens between states that a prefill can track
         ("kernel_chunk", "i4"),
         ("track_interval", "i4"),  # tokens of a sequence after which its state is tracked while it decodes
-        ("draft_tokens", "i4"),  # that a decoding request verifies in a batch
+        ("draft_tokens", "i4"),  # the most of a request that a batch accepts
+        ("draft_width", "i4"),  # tokens that are verified of one, its own among them
+        ("draft_reserve", "i4"),  # places that it holds past its own
         ("bigrams", "i4"),  # 1: the tree knows each token by the next one too
         ("init_ratio", "f8"),
         ("min_ratio", "f8"),

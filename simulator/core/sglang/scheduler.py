@@ -145,9 +145,9 @@ def merge_last_batch(a: Arrays, p: SGLangPool, replica: int) -> None:
 def sum_up(a: Arrays, replica: int, slot: int) -> None:
     """What prices a plan, from its entries."""
     plan, window = a.plans[replica, slot], a.pools[a.replicas[replica].pool].window
-    drafts = a.sglang.pools[a.replicas[replica].pool].draft_tokens
-    width = 1 if plan.num_extending > 0 else 1 + drafts  # tokens of one that decodes
-    ahead = width if drafts > 0 else 0  # without drafts, they are in `computed`
+    drafted = a.sglang.pools[a.replicas[replica].pool].draft_width  # 0 without drafts
+    width = 1 if plan.num_extending > 0 else max(1, drafted)  # tokens of one that decodes
+    ahead = width if drafted > 0 else 0  # without drafts, they are in `computed`
     count = plan.count
     plan.count = plan.tokens = plan.sampled = plan.decodes = plan.prefill_tokens = 0
     plan.decode_context = plan.window_context = 0

@@ -169,7 +169,7 @@ class SGLangArgs(SimulatedArgs):
         "Most requests in a decode batch.",
         decides=MEMORY,
         default_of=defaults.default_requests,
-        default_text="2,048 to 4,096, by context length; 48 with drafts",
+        default_text="2,048 to 4,096, by context length; 48 with draft tokens",
     )
     schedule_policy: str = argument(
         Text(), f"Scheduling policy: {', '.join(SCHEDULE_POLICIES)}.", decides=SCHEDULER, default="fcfs"
@@ -192,7 +192,7 @@ class SGLangArgs(SimulatedArgs):
     )
     speculation: Speculation | None = argument(
         SpeculativeConfig(),
-        "Drafts in vLLM's words, plus the share that is accepted; of chains alone.",
+        "As in vLLM, plus the share of draft tokens that is accepted; a tree by topk and num_draft_tokens.",
         decides=MEMORY,
         flag="speculative-config",
         is_engine_s=False,
@@ -313,7 +313,7 @@ class SGLangArgs(SimulatedArgs):
     @property
     def decode_width(self) -> int:
         """Tokens that a decoding sequence takes of a step: its own, and the drafts that are verified."""
-        return 1 + (self.speculation.num_speculative_tokens if self.speculation else 0)
+        return self.speculation.width if self.speculation else 1
 
     @property
     def max_num_seqs(self) -> int:

@@ -39,16 +39,14 @@ def settings_of(given: Json) -> Json:
         raise HeadcountError("--speculative-algorithm is missing; give it, or leave the other speculative flags out")
     method = _method(str(algorithm), None if model is None else str(model))
     topk, steps = given.get("topk", 1), given.get("steps")
-    if topk != 1:
-        raise HeadcountError(
-            f"--speculative-eagle-topk {shortened(str(topk))}: trees of drafts are not simulated; give 1, a chain"
-        )
     if steps is None and method in ("eagle", "eagle3"):
         raise HeadcountError(
-            "--speculative-num-steps is missing: SGLang chooses it by the model, for Llama a tree; give it with "
-            "--speculative-eagle-topk 1"
+            "--speculative-num-steps is missing: SGLang chooses it by the model, for Llama a tree (5, with "
+            "--speculative-eagle-topk 4 and --speculative-num-draft-tokens 8), else a chain (3, with topk 1)"
         )
     settings: Json = {"method": method, "num_speculative_tokens": _STEPS if steps is None else steps}
+    if topk != 1:  # of a chain, SGLang sets the number itself
+        settings |= {"topk": topk, "num_draft_tokens": given.get("tokens")}
     return settings if model is None or method == "mtp" else settings | {"model": model}
 
 
@@ -68,11 +66,14 @@ def _method(algorithm: str, model: str | None) -> str:
 
 def words_of(speculation: Speculation) -> list[str]:
     """SGLang's flags of it."""
-    steps = speculation.num_speculative_tokens
     words = ["--speculative-algorithm", ALGORITHMS[speculation.drafter or ""]]
     if speculation.model is not None and speculation.drafter != "mtp":
         words += ["--speculative-draft-model-path", speculation.model]
-    counts = (("num-steps", steps), ("eagle-topk", 1), ("num-draft-tokens", steps + 1))
+    counts = (
+        ("num-steps", speculation.num_speculative_tokens),
+        ("eagle-topk", speculation.topk),
+        ("num-draft-tokens", speculation.width),
+    )
     return words + [word for name, count in counts for word in (f"--speculative-{name}", str(count))]
 
 
@@ -80,8 +81,8 @@ def check(speculation: Speculation) -> None:
     """Raise HeadcountError for drafts that are not simulated with SGLang."""
     if speculation.drafter not in ALGORITHMS:
         raise HeadcountError(
-            f"SGLang's drafts by {speculation.name or speculation.method} are not simulated; choose one of "
-            f"{', '.join(ALGORITHMS)}"
+            f"speculative decoding by {speculation.name or speculation.method} is not simulated with SGLang; choose "
+            f"one of {', '.join(ALGORITHMS)}"
         )
     if speculation.parallel_drafting or speculation.draft_tensor_parallel_size is not None:
         raise HeadcountError(

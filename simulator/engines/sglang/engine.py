@@ -47,7 +47,7 @@ class EngineConfig:
     mamba_radix_cache_strategy: str = EXTRA_BUFFER
     mamba_chunk_size: int = 64  # tokens after which a layer's kernel can hand out its state
     mamba_track_interval: int = 256  # tokens of an answer after which a state is kept for the tree
-    speculation: Speculation | None = None  # a chain of drafts, whose steps are its `num_speculative_tokens`
+    speculation: Speculation | None = None  # drafts, in as many steps as its `num_speculative_tokens`
     pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
     host_tier: ClassVar[None] = None  # HiCache is not simulated
     num_gpu_blocks: ClassVar[int] = 0  # of vLLM's, none
@@ -67,7 +67,9 @@ class EngineConfig:
         if self.max_mamba_cache_size:
             self._check_states()
         if self.speculation and (self.sliding_window_size or self.max_mamba_cache_size):
-            raise HeadcountError("drafts beside pools of sliding windows or of states are not simulated with SGLang")
+            raise HeadcountError(
+                "speculative decoding beside pools of sliding windows or of states is not simulated with SGLang"
+            )
         if self.schedule_conservativeness < 0:
             raise HeadcountError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
         if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":
@@ -166,14 +168,23 @@ class EngineConfig:
 
     @property
     def num_speculative_tokens(self) -> int:
-        """Drafts of each decoding request in a step."""
+        """Most drafts of a request that a step accepts, if they are right."""
         return self.speculation.num_speculative_tokens if self.speculation else 0
 
     @property
     def draft_reserve(self) -> int:
-        """Tokens past its own for which each decoding request holds places: those of two verifications, as the result
-        of one may not be known yet (`get_alloc_reserve_per_decode`); 0 without drafts."""
-        return 2 * (1 + self.num_speculative_tokens) if self.speculation else 0
+        """Tokens past its own for which each decoding request holds places; 0 without drafts.
+
+        Those of two verifications, as the result of one may not be known yet; in pages of several tokens, each branch
+        of a tree has its own (`mem_cache/allocation_sizing.py`).
+        """
+        if self.speculation is None:
+            return 0
+        steps, topk, page = self.num_speculative_tokens, self.speculation.topk, self.page_size
+        drafted = steps * topk
+        if page > 1 and topk > 1:
+            drafted = (steps + 2 * (page - 1)) // page * page * topk
+        return 2 * max(drafted, self.speculation.width)
 
     @property
     def tree_has_bigrams(self) -> bool:
@@ -205,7 +216,8 @@ class EngineConfig:
     def max_num_batched_tokens(self) -> int:
         """Most tokens of a batch: prompts that are never cut are taken whole."""
         whole = max(self.max_prefill_tokens, 0) + self.max_req_len
-        return max(self.chunked_prefill_size or whole, self.max_running_requests * (1 + self.num_speculative_tokens))
+        width = self.speculation.width if self.speculation else 1
+        return max(self.chunked_prefill_size or whole, self.max_running_requests * width)
 
     @property
     def max_prompt_tokens(self) -> int:

@@ -291,6 +291,10 @@ class EngineArgs(ExpertArgs):
         check_kv_store(self.kv_store_size, self.kv_store_rate, transfer, size)
         has_store = self.kv_store_size is not None
         check_kv_offloading(size, self.kv_offloading_backend, transfer, self.vllm_version, has_store=has_store)
+        if self.speculation is not None and self.speculation.topk > 1:
+            raise HeadcountError(
+                "vLLM has no trees of draft tokens: topk of --speculative-config belongs to --engine sglang"
+            )
         if self.async_scheduling and self.speculation is not None:
             check_async_drafting(self.speculation, self.vllm_version)
 

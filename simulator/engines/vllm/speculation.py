@@ -17,6 +17,7 @@ SPECULATIVE_METHODS = ("eagle", "draft_model", "ngram")
 METHOD_NAMES = {"eagle": "eagle", "eagle3": "eagle", "mtp": "eagle", "draft_model": "draft_model", "ngram": "ngram"}
 """vLLM's `speculative_config` methods, with the one here that decides alike; MTP is taken to have one module."""
 
+MAX_TOPK = 64
 _MASK = 0xFFFFFFFF
 
 
@@ -24,8 +25,9 @@ _MASK = 0xFFFFFFFF
 class Speculation:
     """Speculative decoding: `num_speculative_tokens` drafts per step, each accepted while those before it were.
 
-    "eagle" stands for EAGLE, EAGLE-3 and MTP with one module; `name` tells them apart. Raises ValueError for a value
-    out of range.
+    "eagle" stands for EAGLE, EAGLE-3 and MTP with one module; `name` tells them apart. SGLang drafts trees too: `topk`
+    candidates for each place, of which `num_draft_tokens` with the token before them are verified; a place is accepted
+    where one of its candidates is right. Raises ValueError for a value out of range.
     """
 
     method: str  # by which it is decided
@@ -36,6 +38,8 @@ class Speculation:
     parallel_drafting: bool = False  # all drafts in one pass
     draft_tensor_parallel_size: int | None = None  # None: the model's
     assumed_acceptance: str = ""  # what its rate is taken from, where nobody gave one
+    topk: int = 1  # of a tree of drafts
+    num_draft_tokens: int | None = None  # verified in a step, with the token before the drafts; None: of a chain
 
     def __post_init__(self) -> None:
         if self.method not in SPECULATIVE_METHODS:
@@ -54,6 +58,17 @@ class Speculation:
                 f"acceptance_rate has {len(rates)} positions for {self.num_speculative_tokens} draft tokens; give a "
                 "rate for each, or one for all"
             )
+        if not 1 <= self.topk <= MAX_TOPK:
+            raise HeadcountError(f"topk is {self.topk}; it must lie between 1 and {MAX_TOPK}")
+        if self.topk == 1 and self.num_draft_tokens not in (None, 1 + self.num_speculative_tokens):
+            raise HeadcountError("num_draft_tokens belongs to a tree; give topk too, or leave it out")
+        candidates = self.topk + (self.num_speculative_tokens - 1) * self.topk**2
+        if self.topk > 1 and not 2 <= (self.num_draft_tokens or 0) <= candidates + 1:
+            found = "missing" if self.num_draft_tokens is None else f"{self.num_draft_tokens}"
+            raise HeadcountError(
+                f"num_draft_tokens is {found}; a tree of {self.num_speculative_tokens} steps with topk {self.topk} "
+                f"verifies from 2 to {candidates + 1}"
+            )
         if self.parallel_drafting and self.drafter in ("mtp", None):
             raise HeadcountError(
                 f"parallel_drafting: {self.name or self.method} does not draft in parallel; eagle, eagle3 or "
@@ -67,6 +82,8 @@ class Speculation:
             "num_speculative_tokens": self.num_speculative_tokens,
             "parallel_drafting": self.parallel_drafting,
             "draft_tensor_parallel_size": self.draft_tensor_parallel_size,
+            "topk": self.topk if self.topk > 1 else None,
+            "num_draft_tokens": self.num_draft_tokens if self.topk > 1 else None,
         }
         return json.dumps({name: value for name, value in known.items() if value})
 
@@ -74,14 +91,22 @@ class Speculation:
     def label(self) -> str:
         """Such as `eagle3 with 3 drafts`."""
         count = self.num_speculative_tokens
+        if self.topk > 1:
+            return f"{self.name or self.method} with trees of {count} steps, topk {self.topk}"
         how = " at once" if self.parallel_drafting else ""
         return f"{self.name or self.method} with {count} draft{'s' * (count > 1)}{how}"
 
     @property
     def rates(self) -> tuple[float, ...]:
         """Of each position, given that the drafts before it were accepted."""
-        given, count = self.acceptance_rate, self.num_speculative_tokens
+        given, count = self.acceptance_rate, min(self.num_speculative_tokens, self.width - 1)
         return given[:count] if isinstance(given, tuple) else (given,) * count
+
+    @property
+    def width(self) -> int:
+        """Tokens that a step computes of a decoding sequence: those that are verified."""
+        is_tree = self.topk > 1 and self.num_draft_tokens is not None
+        return self.num_draft_tokens or 1 if is_tree else 1 + self.num_speculative_tokens
 
     @property
     def tokens_per_step(self) -> float:
@@ -138,6 +163,8 @@ class _Config(Strict, frozen=True, kw_only=True):
     parallel_drafting: bool = False
     draft_tensor_parallel_size: AtLeastOne | None = None
     assumed_acceptance: str = ""
+    topk: AtLeastOne = 1
+    num_draft_tokens: AtLeastOne | None = None
     # What decides nothing but how many are accepted.
     prompt_lookup_max: object = None
     prompt_lookup_min: object = None
@@ -182,6 +209,8 @@ class SpeculativeConfig:
             parallel_drafting=config.parallel_drafting,
             draft_tensor_parallel_size=config.draft_tensor_parallel_size,
             assumed_acceptance=config.assumed_acceptance,
+            topk=config.topk,
+            num_draft_tokens=config.num_draft_tokens,
         )
 
 

@@ -43,7 +43,17 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--page-size", "16"), "vLLM has --block-size"),
         (("--sglang-args", "--speculative-algorithm NGRAM"), "--speculative-algorithm NGRAM is not simulated with SGL"),
         (("--sglang-args", "--speculative-algorithm EAGLE3"), "--speculative-num-steps is missing"),
-        (("--sglang-args", "--speculative-algorithm EAGLE --speculative-eagle-topk 4"), "trees of drafts are not"),
+        (
+            ("--sglang-args", "--speculative-algorithm EAGLE --speculative-eagle-topk 4"),
+            "num_draft_tokens is missing; a tree",
+        ),
+        (
+            (
+                "--speculative-config",
+                '{"method": "mtp", "num_speculative_tokens": 3, "topk": 2, "num_draft_tokens": 4}',
+            ),
+            "vLLM has no trees of draft tokens",
+        ),
         (("--sglang-args", "--speculative-num-steps 3"), "--speculative-algorithm is missing"),
         (("--sglang-args", "--speculative-token-map x.pt"), "this kind of speculative decoding is not simulated"),
         (
@@ -55,7 +65,7 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
                 "--speculative-config",
                 '{"method": "eagle3", "num_speculative_tokens": 3}',
             ),
-            "SGLang's drafts for models with pools of sliding windows",
+            "SGLang's speculative decoding of models with pools",
         ),
         (
             (
@@ -64,7 +74,7 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
                 "--speculative-config",
                 '{"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5}',
             ),
-            "SGLang's drafts by ngram are not simulated",
+            "speculative decoding by ngram is not simulated with SGLang",
         ),
         (("--sglang-args", "--pp-size 2"), "pipeline parallelism is not simulated with SGLang"),
         (("--sglang-args", "--enable-hierarchical-cache"), "out, or ask about vLLM with --kv-offloading-size"),

@@ -1,11 +1,13 @@
 """SGLang's drafts: the compiled core decides as the reference, and loses no page."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headcount as hc
 from conformance.cases.sglang_cases import STORM_EVERY, SGLangCase, drafting_sglang_case
 from simulator.engines.sglang.engine import EngineConfig
 from simulator.engines.sglang.token_spans import bigram_spans, first_difference
@@ -72,15 +74,32 @@ DRAFTING = EngineConfig(
 )  # fmt: skip
 
 
+TREE = {"num_speculative_tokens": 5, "topk": 4, "num_draft_tokens": 8}
+
+
+@pytest.mark.parametrize(
+    ("drafts", "published"),
+    [(None, 158.34), (TREE | {"method": "eagle"}, 244.10), (TREE | {"method": "eagle3"}, 373.25)],
+)
+def test_one_request_is_as_fast_as_published(drafts: dict[str, Any] | None, published: float) -> None:
+    """docs.sglang.io, advanced_features/speculative_decoding: Llama-3.1-8B on one H100, MT-Bench."""
+    asked = {"engine": "sglang", "input_len": 100, "output_len": 300, "concurrency": 1, "num_requests": 30}
+    answer = hc.simulate("llama-3.1-8b", "h100-sxm", speculation=drafts, **asked)
+    assert 1 / answer.to_json()["tpot_s"]["mean"] == pytest.approx(published, rel=0.12)
+
+
 @pytest.mark.parametrize(
     "setting", [{"sliding_window_size": 16, "swa_max_total_num_tokens": 100}, {"max_mamba_cache_size": 20}]
 )
 def test_drafts_beside_other_pools_are_refused(setting: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="drafts beside pools of sliding windows or of states"):
+    with pytest.raises(ValueError, match="speculative decoding beside pools of sliding windows"):
         replace(DRAFTING, **setting)  # type: ignore[arg-type]
 
 
 def test_places_are_held_for_two_verifications() -> None:
     """SGLang 0.5.23 `mem_cache/allocation_sizing.py`, `get_alloc_reserve_per_decode`."""
     assert (DRAFTING.draft_reserve, replace(DRAFTING, speculation=None).draft_reserve) == (8, 0)
-    assert DRAFTING.max_num_batched_tokens == 64
+    tree = Speculation(method="eagle", num_speculative_tokens=5, acceptance_rate=0.7, topk=4, num_draft_tokens=8)
+    trees = replace(DRAFTING, speculation=tree)
+    assert (trees.draft_reserve, replace(trees, page_size=16).draft_reserve) == (2 * 20, 2 * 4 * 32)
+    assert replace(trees, chunked_prefill_size=1).max_num_batched_tokens == 4 * 8
