@@ -146,7 +146,13 @@ def test_a_method_with_published_acceptance_answers_with_it_and_warns(method: st
 
 def test_positions_beyond_the_published_are_accepted_as_the_last_one() -> None:
     found = SpeculativeConfig().read({"method": "deepseek_mtp", "num_speculative_tokens": 3})
-    assert (found.name, found.rates) == ("mtp", (0.875,) * 3)
+    assert (found.name, found.rates) == ("mtp", (0.875, 0.6, 0.6))
+
+
+def test_a_module_that_drafts_several_tokens_meets_the_published_mean_length() -> None:
+    """huggingface.co/nebius/MTP-DeepSeek-V3-0324, 'Original MTP' with 7 drafts: 3.20 greedy, 3.09 sampled."""
+    found = SpeculativeConfig().read({"method": "mtp", "num_speculative_tokens": 7})
+    assert 3.09 <= found.tokens_per_step <= 3.20
 
 
 def test_none_before_drafts_is_a_list_of_both() -> None:
