@@ -38,6 +38,7 @@ from validation.pages.sglang import sglang_tables
 from validation.pages.structure import structure_tables
 from validation.router_ladder import ladder_tables
 from validation.sampling import page_tables as sampling_tables
+from validation.scoreboard import scoreboard_tables
 from validation.wide_ep import wide_ep_tables
 
 PAGES = {
@@ -51,6 +52,7 @@ PAGES = {
     "measurements/new-families.md": new_family_tables,
     "measurements/routers.md": ladder_tables,
     "measurements/sampling.md": sampling_tables,
+    "measurements/scoreboard.md": scoreboard_tables,
     "measurements/sglang.md": sglang_tables,
     "reference/autoscalers.md": scaler_tables,
     "reference/engine-flags.md": flag_tables,
