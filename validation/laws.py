@@ -7,7 +7,7 @@ docs/measurements/results/laws.json: those that stand there are not asked again.
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -189,7 +189,8 @@ def _taken_s(point: Point) -> FloatArray:
     return np.concatenate(found)
 
 
-LAWS: Final[tuple[Callable[[Question], Iterator[str]], ...]] = (
+Law = Callable[[Question], Iterator[str]]
+LAWS: Final[tuple[Law, ...]] = (
     more_gpus_never_hurt, copies_serve_as_many_times, a_row_does_not_depend_on_the_others,
     compare_says_what_capacity_says, a_plan_buys_what_capacity_says_suffices, more_users_never_cost_less,
     what_is_easier_serves_no_fewer, figures_lie_in_their_intervals, money_and_little_s_law_hold,
@@ -206,13 +207,13 @@ def random_question(number: int) -> Question:
     return Question(model=one_of(MODELS), gpu=one_of(GPUS), workload=one_of(WORKLOADS), seed=int(rng.integers(1000)))
 
 
-def breaks_of(asked: Question) -> dict[str, list[str]]:
+def breaks_of(asked: Question, laws: Iterable[Law] = LAWS) -> dict[str, list[str]]:
     """What breaks a law, by law; a question that nothing runs is none."""
     try:
         _ = asked.rows
     except HeadcountError:
         return {}
-    return {law.__name__: found for law in LAWS if (found := list(law(asked)))}
+    return {law.__name__: found for law in laws if (found := list(law(asked)))}
 
 
 def main() -> None:

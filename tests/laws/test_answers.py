@@ -1,6 +1,7 @@
 """Answers do not contradict each other: of one search, of several commands, of other questions about the same GPUs."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,18 @@ from simulator.study.candidate import WITHIN, Level
 from simulator.study.capacity_row import CapacityRow
 from simulator.study.capacity_table import search
 from simulator.study.points import SUMMED, Point
-from validation.laws import GPUS, MODELS, WORKLOADS, Question, breaks_of, random_question
+from validation.laws import (
+    GPUS,
+    LAWS,
+    MODELS,
+    WORKLOADS,
+    Law,
+    Question,
+    a_plan_buys_what_capacity_says_suffices,
+    breaks_of,
+    more_users_never_cost_less,
+    random_question,
+)
 
 
 @dataclass(eq=False)
@@ -109,6 +121,7 @@ def test_rates_of_copies_add_up_and_shares_do_not(figures: list[float], copies: 
         assert fleet.interval(name).mean == pytest.approx(times * one.interval(name).mean)
 
 
+PLANS = (a_plan_buys_what_capacity_says_suffices, more_users_never_cost_less)
 ONCE_BROKEN = (21,)  # random questions that broke a law
 DEPLOYMENTS = list(itertools.product(MODELS, GPUS))
 ONE_PER_GPU = (2, 10, 18, 26, 29)
@@ -116,11 +129,12 @@ BROKEN_DEPLOYMENT = 30  # few replications showed misses that leap where they di
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("laws", [PLANS, [law for law in LAWS if law not in PLANS]], ids=["plans", "others"])
 @pytest.mark.parametrize(("number", "model", "gpu"), [(n, *DEPLOYMENTS[n]) for n in (*ONE_PER_GPU, BROKEN_DEPLOYMENT)])
-def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str) -> None:
+def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str, laws: Sequence[Law]) -> None:
     """On each GPU once; each asks 13 questions in three minutes. `python -m validation.laws` asks more."""
     asked = Question(model=model, gpu=gpu, workload=WORKLOADS[number % len(WORKLOADS)], seed=number)
-    assert not breaks_of(asked)
+    assert not breaks_of(asked, laws)
 
 
 @pytest.mark.slow
