@@ -1,6 +1,7 @@
 """An SGLang fleet that takes requests while it runs decides as SGLang does, when clients go, too."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +19,21 @@ from simulator.live import LiveFleet
 from simulator.simulation import StalledError
 from tests.simulator.engines.sglang.side_pools import simulated
 from tests.simulator.engines.sglang.test_core import ROUND, check, simulated_case
+from tests.simulator.engines.sglang.test_drafts import drafting_case
 
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
-def open_case(seed: int, number: int, *, cancels: bool, has_windows: bool = False) -> SGLangCase:
+KINDS: dict[str, Callable[[int, int], SGLangCase]] = {
+    "plain": simulated_case,
+    "windows": lambda seed, number: simulated(windowed_sglang_case(seed, number)),
+    "drafts": drafting_case,
+}
+
+
+def open_case(seed: int, number: int, *, cancels: bool, kind: str = "plain") -> SGLangCase:
     """Requests that follow nobody; every second client may cancel, and never at the end of a batch. None has a key."""
-    case = simulated(windowed_sglang_case(seed, number)) if has_windows else simulated_case(seed, number)
+    case = KINDS[kind](seed, number)
     if case.engine.schedule_policy == "routing-key":
         case = replace(case, engine=replace(case.engine, schedule_policy="random"))
     requests = []
@@ -89,11 +98,9 @@ def ends_of_live(case: SGLangCase, most: int) -> tuple[dict[int, float], LiveFle
 
 
 @settings(max_examples=6)
-@given(*seeds, st.booleans(), st.booleans())
-def test_answers_end_when_the_readable_scheduler_ends_them(
-    seed: int, number: int, cancels: bool, has_windows: bool
-) -> None:
-    case = open_case(seed, number, cancels=cancels, has_windows=has_windows)
+@given(*seeds, st.booleans(), st.sampled_from(sorted(KINDS)))
+def test_answers_end_when_the_readable_scheduler_ends_them(seed: int, number: int, cancels: bool, kind: str) -> None:
+    case = open_case(seed, number, cancels=cancels, kind=kind)
     expected = ends_of_readable(case)
     try:
         found, live = ends_of_live(case, len(case.requests))
@@ -106,10 +113,10 @@ def test_answers_end_when_the_readable_scheduler_ends_them(
 
 @pytest.mark.slow
 @settings(max_examples=200)
-@given(*seeds, st.booleans(), st.booleans())
-def test_the_same_on_many_more_cases(seed: int, number: int, cancels: bool, has_windows: bool) -> None:
+@given(*seeds, st.booleans(), st.sampled_from(sorted(KINDS)))
+def test_the_same_on_many_more_cases(seed: int, number: int, cancels: bool, kind: str) -> None:
     test_answers_end_when_the_readable_scheduler_ends_them.hypothesis.inner_test(  # type: ignore[attr-defined]
-        seed, number, cancels, has_windows
+        seed, number, cancels, kind
     )
 
 
