@@ -44,6 +44,12 @@ def settings_of(given: Json) -> Json:
             "--speculative-num-steps is missing: SGLang chooses it by the model, for Llama a tree (5, with "
             "--speculative-eagle-topk 4 and --speculative-num-draft-tokens 8), else a chain (3, with topk 1)"
         )
+    if method == "draft_model":
+        raise HeadcountError(
+            "--speculative-algorithm STANDALONE: the flags do not say how often its draft tokens are accepted; leave "
+            "them out, and give --speculative-config with method draft_model, model, num_speculative_tokens and "
+            "acceptance_rate"
+        )
     settings: Json = {"method": method, "num_speculative_tokens": _STEPS if steps is None else steps}
     if topk != 1:  # of a chain, SGLang sets the number itself
         settings |= {"topk": topk, "num_draft_tokens": given.get("tokens")}

@@ -43,6 +43,7 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
         (("--page-size", "16"), "vLLM has --block-size"),
         (("--sglang-args", "--speculative-algorithm NGRAM"), "--speculative-algorithm NGRAM is not simulated with SGL"),
         (("--sglang-args", "--speculative-algorithm EAGLE3"), "--speculative-num-steps is missing"),
+        (("--sglang-args", "--speculative-algorithm STANDALONE"), "the flags do not say how often its draft tokens"),
         (
             ("--sglang-args", "--speculative-algorithm EAGLE --speculative-eagle-topk 4"),
             "num_draft_tokens is missing; a tree",
