@@ -199,7 +199,7 @@ def _with_more_content(request: SGLangRequest) -> SGLangRequest:
 
 SGLANG_CASES = {  # by what they are about
     "all": random_sglang_case, "cancelled": cancelled_sglang_case, "windows": windowed_sglang_case,
-    "states": stateful_sglang_case, "drafts": drafting_sglang_case,
+    "states": stateful_sglang_case, "speculative": drafting_sglang_case,
 }  # fmt: skip
 
 

@@ -74,8 +74,8 @@ def test_a_difference_is_shown_and_ends_with_1(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("about", ["windows", "states", "drafts"])
-def test_no_batch_differs_from_sglang_s_own_scheduler_with_pools_beside_or_drafts(
+@pytest.mark.parametrize("about", ["windows", "states", "speculative"])
+def test_no_batch_differs_from_sglang_s_own_scheduler_with_pools_beside_or_speculation(
     sglang_python: Path, checked: Check, about: str
 ) -> None:
     found = checked("--engine", "sglang", "--about", about, "--python", sglang_python, "--cases", 6)
