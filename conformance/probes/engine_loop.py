@@ -207,6 +207,16 @@ def name_of(row: int) -> str:
     return f"{row:08d}"
 
 
+def draft_hash(request: int, position: int) -> int:
+    """Which drafts are right, as `simulator.engines.vllm.speculation` has it: an even spread over [0, 2**32)."""
+    mixed = (request * 0x1E3779B1 + position * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
+    mixed ^= mixed >> 16
+    mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
+    mixed ^= mixed >> 15
+    mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
+    return mixed ^ (mixed >> 16)
+
+
 def row_of(name: str) -> int:
     """A request's row; an engine appends a random suffix to the name that it was given."""
     return int(name.partition("-")[0])

@@ -25,7 +25,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 import vllm
 from case_caches import pool_of
-from engine_loop import VOCABULARY, Load, Pipeline, Recorder, name_of, row_of, run_with_transfers, token_of
+from engine_loop import VOCABULARY, Load, Pipeline, Recorder, draft_hash, name_of, row_of, run_with_transfers, token_of
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.config.lora import LoRAConfig
 from vllm.config.speculative import SpeculativeConfig
@@ -49,16 +49,6 @@ TINY_MODEL = {
     "hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 OPTIONS = ("scheduler_reserve_full_isl", "watermark", "prefill_schedule_interval")  # of some releases
-
-
-def draft_hash(request, position):
-    """Which drafts are right, as `simulator.engines.vllm.speculation` has it: an even spread over [0, 2**32)."""
-    mixed = (request * 0x1E3779B1 + position * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
-    mixed ^= mixed >> 16
-    mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
-    mixed ^= mixed >> 15
-    mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
-    return mixed ^ (mixed >> 16)
 
 
 class Step:

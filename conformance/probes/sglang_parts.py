@@ -90,16 +90,6 @@ def make_allocator(num_tokens, page_size, window_tokens=None):
     return PagedTokenToKVPoolAllocator(num_tokens, page_size, torch.bfloat16, "cpu", MagicMock(), False)
 
 
-def draft_hash(request, position):
-    """Which drafts are right, as `simulator.engines.vllm.speculation` has it: an even spread over [0, 2**32)."""
-    mixed = (request * 0x1E3779B1 + position * 0x25EBCA6B + 0x3C6EF372) & 0xFFFFFFFF
-    mixed ^= mixed >> 16
-    mixed = (mixed * 0x7FEB352D) & 0xFFFFFFFF
-    mixed ^= mixed >> 15
-    mixed = (mixed * 0x2C1B3C6D) & 0xFFFFFFFF
-    return mixed ^ (mixed >> 16)
-
-
 def make_tree(engine, allocator, rows, tree_core=None):
     """SGLang's radix tree over these pools."""
     config = None

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import sglang
 import torch
-from engine_loop import Load, row_of
+from engine_loop import Load, draft_hash, row_of
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.managers import scheduler as scheduler_module
 from sglang.srt.managers.io_struct import AbortReq
@@ -28,7 +28,7 @@ from sglang.srt.mem_cache import allocation
 from sglang.srt.mem_cache.allocation_sizing import get_req_to_token_extra_context_len
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-from sglang_parts import draft_hash, make_allocator, make_rows, make_tree, settings, token_at, tokens_of
+from sglang_parts import make_allocator, make_rows, make_tree, settings, token_at, tokens_of
 
 scheduler_module.resolve_forward_inputs = lambda batch, future_map: None  # no model reads them
 allocation.get_last_loc = allocation.get_last_loc_torch  # a GPU has kernels for this …
