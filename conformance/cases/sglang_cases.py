@@ -16,6 +16,7 @@ TICK_S = 2.0**-8
 PAUSE_S = 512 * STEP_S
 MAX_STEPS = 4_000
 _FEW_REQUESTS = 25
+LONG = 1 << 30
 STORM_EVERY = 4  # rounds of all policies and page sizes
 
 
@@ -179,14 +180,24 @@ def drafting_sglang_case(seed: int, number: int) -> SGLangCase:
     Of half the requests, drafts go on after the last token.
     """
     case = cancelled_sglang_case(seed, number) if number % 4 == 3 else random_sglang_case(seed, number)
-    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 4]))
-    steps, topk = int(rng.integers(1, 6)), int(rng.choice([1, 1, 2, 4]))
+    return _with_draft_tokens(case, np.random.default_rng(np.random.SeedSequence([seed, number, 4])))
+
+
+def stateful_drafting_sglang_case(seed: int, number: int) -> SGLangCase:
+    """A case with a pool of SSM states, with draft tokens."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 5]))
+    return _with_draft_tokens(stateful_sglang_case(seed, number), rng)
+
+
+def _with_draft_tokens(case: SGLangCase, rng: np.random.Generator) -> SGLangCase:
+    most = case.engine.mamba_track_interval if case.engine.max_mamba_cache_size else LONG
+    steps, topk = int(rng.integers(1, min(6, most))), int(rng.choice([1, 1, 2, 4]))
     speculation = Speculation(
         method=str(rng.choice(["eagle", "eagle", "draft_model"])),
         num_speculative_tokens=steps,
         acceptance_rate=float(rng.choice([0.0, 0.4, 0.8, 1.0])),
         topk=topk,
-        num_draft_tokens=int(rng.integers(2, steps * topk + 2)) if topk > 1 else None,
+        num_draft_tokens=int(rng.integers(2, min(steps * topk + 1, most) + 1)) if topk > 1 else None,
     )
     requests = tuple(_with_more_content(each) if rng.random() < 0.5 else each for each in case.requests)
     return replace(case, engine=replace(case.engine, speculation=speculation), requests=requests)
@@ -200,6 +211,7 @@ def _with_more_content(request: SGLangRequest) -> SGLangRequest:
 SGLANG_CASES = {  # by what they are about
     "all": random_sglang_case, "cancelled": cancelled_sglang_case, "windows": windowed_sglang_case,
     "states": stateful_sglang_case, "speculative": drafting_sglang_case,
+    "speculative-states": stateful_drafting_sglang_case,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from kvcache.memory.state_pools import EXTRA_BUFFER, NO_BUFFER, default_strategy
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture, with_state_dtype
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.vllm.speculation import Speculation
 
 GIB = 2**30
 
@@ -40,6 +41,8 @@ class StatesCase:
             **{name: getattr(self.args, name) for name in names},
             "name": self.name, "model_type": self.architecture.model_type, "config": _config(self.model),
             "tp_size": self.args.tensor_parallel_size, "available_bytes": self.available_bytes,
+            "speculative_algorithm": None if self.args.speculation is None else "EAGLE",
+            "speculative_num_draft_tokens": None if self.args.speculation is None else self.args.decode_width,
         }  # fmt: skip
 
     def ours(self) -> Record:
@@ -89,6 +92,10 @@ def random_states_cases(seed: int, count: int) -> Iterator[StatesCase]:
         }
         tracks = default_strategy(arch, has_overlap=True, page_size=1) == EXTRA_BUFFER and rng.random() < 0.8
         given["mamba_radix_cache_strategy"] = EXTRA_BUFFER if tracks else NO_BUFFER
+        if rng.random() < 0.4:
+            given["speculation"] = Speculation(
+                method="eagle", num_speculative_tokens=int(rng.integers(1, 8)), acceptance_rate=0.5
+            )
         yield StatesCase(
             name=str(number),
             model=models[number % len(models)],

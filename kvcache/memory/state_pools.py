@@ -44,6 +44,8 @@ class StateSettings(Protocol):
     def mamba_full_memory_ratio(self) -> float: ...
     @property
     def mamba_radix_cache_strategy(self) -> str: ...
+    @property
+    def decode_width(self) -> int: ...  # tokens that are verified of a request at once; 1 without draft tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +57,30 @@ class StatePool:
     per_request: int  # slots that the pool has for each running request
     given: int | None  # slots, where they do not follow from memory
     memory_ratio: float  # bytes of states over those of the KV cache, where they do
+    verified: int = 0  # states that each running request has in a buffer while it is verified
+    most_running: int | None = None
 
     def slots(self, available_bytes: int) -> int:
         """Of so much memory for states and KV cache; negative where there is none. One more is left for padding."""
         if self.given is not None:
             return self.given
         share = available_bytes / _GIB * self.memory_ratio / (1 + self.memory_ratio)
-        return int((share * _GIB - self.slot_bytes) // self.slot_bytes)
+        padding, each = self.slot_bytes * (1 + self.verified), self.slot_bytes * (1 + self.verified / self.per_request)
+        return int((share * _GIB - padding) // each)
 
     def left(self, available_bytes: int) -> int:
         """What the slots leave of that memory for the KV cache."""
-        taken = (self.slots(available_bytes) + 1) * self.slot_bytes
-        return int((available_bytes / _GIB - taken / _GIB) * _GIB)
+        slots = self.slots(available_bytes)
+        taken = (slots + 1) * self.slot_bytes
+        rest = available_bytes / _GIB
+        if self.verified:
+            rest -= (
+                self.slot_bytes
+                * (min(self.most_running or slots, slots // self.per_request) + 1)
+                * self.verified
+                / _GIB
+            )
+        return int((rest - taken / _GIB) * _GIB)
 
     def running_requests(self, slots: int) -> int:
         """How many requests can run with so many slots. Raises DoesNotFitError where none can."""
@@ -91,6 +105,8 @@ def state_pool(arch: Architecture, settings: StateSettings, tensor_parallel_size
         per_request=_slots_per_request(settings),
         given=given,
         memory_ratio=settings.mamba_full_memory_ratio,
+        verified=settings.decode_width if settings.decode_width > 1 else 0,
+        most_running=settings.max_running_requests,
     )
 
 

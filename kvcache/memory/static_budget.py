@@ -132,12 +132,13 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
     token = kv_bytes_per_token(arch, tp, kv_cache)
     if drafter is not None:
         weights += weight_bytes(drafter.scheme, drafter.tensors(parallelism), drafter.arch.dtype)
-        token += token * drafter.arch.num_hidden_layers // arch.num_hidden_layers
+        of_model = sum(layer.attention is not None for layer in arch.layers)
+        token += token * drafter.arch.num_hidden_layers // of_model
     windows, states = window_pool(arch, settings, tp, kv_cache), state_pool(arch, settings, tp)
-    if drafts is not None and (windows is not None or states is not None):
+    if drafts is not None and windows is not None:
         raise HeadcountError(
-            f"SGLang's speculative decoding of models with pools of sliding windows or states, such as {arch.name}, is "
-            "not simulated; leave it out, or --engine sglang to ask about vLLM"
+            f"SGLang's speculative decoding of models with a pool of sliding windows, such as {arch.name}, is not "
+            "simulated; leave it out, or --engine sglang to ask about vLLM"
         )
     context = CONTEXT_BYTES[min(tp, 2)]
     return _Rank(

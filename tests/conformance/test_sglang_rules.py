@@ -11,6 +11,7 @@ from conformance.cases.sglang_cases import (
     STORM_EVERY,
     drafting_sglang_case,
     random_sglang_case,
+    stateful_drafting_sglang_case,
     stateful_sglang_case,
     windowed_sglang_case,
 )
@@ -116,10 +117,19 @@ OF_DRAFTS: dict[str, tuple[Any, str, Any]] = {
     "what ends in a mixed batch leaves its last token out": (Scheduler, "_commit", commit_all),
     "places are held for two verifications": (EngineConfig, "draft_reserve", 4),
 }
+OF_DRAFTS_WITH_STATES: dict[str, tuple[Any, str, Any]] = {
+    "the last boundary that was passed is tracked": (StateSlots, "track_verified", lambda *_: None),
+    "a state past the answer's end is not the tree's": (
+        StateSlots,
+        "_tracked",
+        lambda _, request, __: request.tracked_len or 0,
+    ),
+}
 BESIDE = {
     "windows": (OF_WINDOWS, windowed_sglang_case),
     "states": (OF_STATES, stateful_sglang_case),
     "drafts": (OF_DRAFTS, drafting_sglang_case),
+    "drafts with states": (OF_DRAFTS_WITH_STATES, stateful_drafting_sglang_case),
 }
 
 

@@ -37,10 +37,16 @@ def pool(case):
         module.get_parallel = lambda: parallel
     qwen3_next.linear_attn_tp_size = lambda: case["tp_size"]
     configurator = SimpleNamespace(
-        mambaish_config=config, pp_size=1, fused_entry_bytes=lambda name: None,
-        spec_algorithm=SpeculativeAlgorithm.NONE, hybrid_gdn_config=None, hybrid_kda_config=None, attn_dp_size=1,
+        mambaish_config=config,
+        pp_size=1,
+        fused_entry_bytes=lambda name: None,
+        spec_algorithm=SpeculativeAlgorithm.from_string(case["speculative_algorithm"]),
+        hybrid_gdn_config=None,
+        hybrid_kda_config=None,
+        attn_dp_size=1,
         extra_mamba_cache_bytes_per_req=0,
-    )  # fmt: skip
+    )
+    configurator._calculate_mamba_ratio = lambda: KVCacheConfigurator._calculate_mamba_ratio(configurator)
     try:
         left = KVCacheConfigurator._handle_max_mamba_cache(configurator, case["available_bytes"] / 2**30)
     except RuntimeError as error:
@@ -64,7 +70,8 @@ def main():
             case = json.loads(line)
             names = (
                 "mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "disable_radix_cache",
-                "disable_overlap_schedule", "mamba_radix_cache_strategy",
+                "disable_overlap_schedule", "mamba_radix_cache_strategy", "speculative_algorithm",
+                "speculative_num_draft_tokens",
             )  # fmt: skip
             override = get_context().override_server_args(device="cpu", **{name: case[name] for name in names})
             override.install()

@@ -280,7 +280,10 @@ class KVCache:
             end = min(request.committed_len, request.num_tokens)
             if not request.is_aborted:  # drafts past its last token are nobody's
                 end = min(end, request.num_prompt_tokens + request.longest_answer)
-            self._insert(request, end, is_last=True)
+            # A state that is not tracked has seen all that was computed, and cannot end before.
+            is_whole = end == min(request.committed_len, request.num_tokens)
+            if self.states is None or self.config.tracks_states or is_whole:
+                self._insert(request, end, is_last=True)
         self.pool.free(self.pool.pages_of(request.cache_protected_len, request.kv_len))
         if self.window_pool is not None:
             own = max(request.cache_protected_len, request.window_start)

@@ -161,10 +161,8 @@ class Scheduler:
         if request in plan.prefix_lens and request.num_inflight_middle_chunks > 0:
             request.num_inflight_middle_chunks -= 1
             return False
-        if self.cache.states is not None and plan.forward_mode is ForwardMode.DECODE:
-            self.cache.states.track_decode(request)
         num_verified = self._num_verified(request, plan)
-        request.num_output_tokens += num_verified
+        self._track(request, plan, num_verified)
         request.is_finished = request.has_all_outputs
         self._commit(request, plan, num_verified)
         if request.is_finished:
@@ -172,6 +170,15 @@ class Scheduler:
         elif request in plan.prefix_lens:
             self.cache.checkpoint(request)
         return request.is_finished
+
+    def _track(self, request: Request, plan: Plan, num_tokens: int) -> None:
+        """Append an output's tokens, and note whether a state was kept on the way."""
+        states = self.cache.states if plan.forward_mode is ForwardMode.DECODE else None
+        if states is not None and self.config.speculation is None:
+            states.track_decode(request)
+        request.num_output_tokens += num_tokens
+        if states is not None and self.config.speculation is not None:
+            states.track_verified(request, num_tokens)
 
     def _num_verified(self, request: Request, plan: Plan) -> int:
         """How many tokens an output has of a request: one, and the drafts that are accepted, of which a mixed batch

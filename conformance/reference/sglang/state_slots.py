@@ -72,7 +72,8 @@ class StateSlots:
     def release(self, request: Request) -> None:
         """Free its slots."""
         self.num_free += request.holds_state + request.num_tracking_slots
-        request.holds_state, request.num_tracking_slots, request.tracked_len = False, 0, None
+        request.holds_state, request.num_tracking_slots = False, 0
+        request.tracked_len = request.previous_tracked_len = None
 
     # -- what is tracked
 
@@ -93,6 +94,12 @@ class StateSlots:
         if self.config.tracks_states and request.num_tokens % self.config.state_track_interval == 0:
             request.tracked_len = request.num_tokens
 
+    def track_verified(self, request: Request, num_tokens: int) -> None:
+        """The same of a batch that has computed so many tokens at once, at the last multiple that it passed."""
+        interval, end = self.config.state_track_interval, request.num_tokens - 1
+        if self.config.tracks_states and end // interval != (end - num_tokens) // interval:
+            request.previous_tracked_len, request.tracked_len = request.tracked_len, end // interval * interval
+
     def branching_len(self, request: Request, known_len: int) -> int | None:
         """The last chunk boundary up to which the tree knows a request, beyond what it can use."""
         chunk = self.config.mamba_cache_chunk_size
@@ -103,11 +110,16 @@ class StateSlots:
     def hand_over(self, request: Request, num_tokens: int, *, is_last: bool) -> int:
         """Have a state for the tree. Returns up to where it gets the request's tokens; 0: nothing."""
         if self.config.tracks_states:
-            num_tokens = request.tracked_len or 0
+            num_tokens = self._tracked(request, num_tokens) if is_last else request.tracked_len or 0
         if num_tokens > 0 and not is_last:
             self._take(1)  # for the state that the tree gets, or for the next one to be tracked
-        request.tracked_len = None
+        request.tracked_len = request.previous_tracked_len = None
         return num_tokens
+
+    def _tracked(self, request: Request, num_tokens: int) -> int:
+        """The tokens of the latest state that is not past the answer's end; 0: none. The one before it needs a slot."""
+        known = (request.tracked_len, request.previous_tracked_len)[: self.config.num_tracking_slots]
+        return next((length for length in known if length is not None and length <= num_tokens), 0)
 
     def settle(self, request: Request, *, had_state: bool, is_last: bool) -> None:
         """The tree has the state now, or had one already."""

@@ -22,7 +22,7 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
     "--about", Text(),
     "Topic of the cases. vllm: all, states, cancelled, sparse, context, compressed, lora, images, interval, "
     "offloading, lmcache, store, lockstep, disaggregated, push, balancer; sglang: all, cancelled, windows, states, "
-    "speculative, radix-tree.",
+    "speculative, speculative-states, radix-tree.",
     default="all",
 )  # fmt: skip
 @option("--cases", COUNT, "Random cases.", default=200)

@@ -3,8 +3,8 @@
 A plain fleet has vLLM's engines, whose layers attend to the whole context and which draft nothing, and a router that
 sees its own requests alone. A routed one has any compiled router, a windowed one groups of layers with and without
 windows too, a layered one states and blocks of unequal size, one of `adapters` LoRA, one of `images` those of prompts.
-SGLang's engines have windows in a pool of their own in one form, states in one, drafts in one, and none in the plain
-one.
+SGLang's engines have windows in a pool of their own in one form, states in one, with or without draft tokens, those
+alone in one, and none in the plain one.
 What a fleet needs is compiled when the first such fleet is simulated.
 """
 
@@ -50,9 +50,9 @@ FORMS: dict[str, dict[str, int]] = {
     "adapters": {**_PLAIN_VLLM, **_TEXT, **_EQUAL_BLOCKS},
     "images": {**_PLAIN_VLLM, **_WITHOUT_ADAPTERS, **_EQUAL_BLOCKS},
     "sglang": {**_PLAIN_SGLANG, **_WITHOUT_DRAFTS, "kept_window": 0, "has_states": 0},
-    "sglang_windowed": {**_PLAIN_SGLANG, **_WITHOUT_DRAFTS, "has_states": 0},
-    "sglang_stateful": {**_PLAIN_SGLANG, **_WITHOUT_DRAFTS, "kept_window": 0},
     "sglang_drafting": {**_PLAIN_SGLANG, "kept_window": 0, "has_states": 0},
+    "sglang_windowed": {**_PLAIN_SGLANG, **_WITHOUT_DRAFTS, "has_states": 0},
+    "sglang_stateful": {**_PLAIN_SGLANG, "bigrams": 0, "kept_window": 0},
     "whole": {},
 }
 """Fields of records that are the same in all fleets of a form, and that no kernel changes; the narrowest form first."""

@@ -311,8 +311,13 @@ def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool)
     state = a.replicas[replica]
     if to_tree:
         end = min(int(req.computed), num_tokens_of(req))
+        if p.draft_tokens > 0 and of.is_aborted == 1:
+            end = int(req.computed)
         branch = branch_end(a, request, end) if p.kept_window > 0 else 0
-        hand_over(a, p, replica, request, branch if branch > 0 else end, 1)
+        # A state that is not tracked has seen all that was computed, and cannot end before.
+        is_whole = p.has_states == 0 or p.num_tracking_slots > 0 or p.draft_tokens == 0 or end == req.computed
+        if is_whole:
+            hand_over(a, p, replica, request, branch if branch > 0 else end, 1)
     state.num_free_blocks += pages_of(p, of.protected, of.reserved if p.draft_tokens > 0 else req.computed)
     if p.kept_window > 0:
         in_windows = a.sglang.window_requests[request]

@@ -156,6 +156,7 @@ STATE_REQUEST = record(
             "i4",
         ),  # the last chunk boundary up to which the tree knew it, beyond its prefix; 0: there is none
         ("tracked", "i4"),  # tokens after which its latest tracked state is; 0: there is none
+        ("previous", "i4"),  # the same of the state before it
         ("holds_state", "i4"),
         ("num_tracking_slots", "i4"),
     ]

@@ -188,7 +188,7 @@ def complete(a: Arrays, replica: int, now_s: float) -> int:
         if place < plan.num_extending and of.inflight_chunks > 0:
             of.inflight_chunks -= 1
             continue
-        if p.has_states == 1 and plan.num_extending == 0:
+        if p.has_states == 1 and plan.num_extending == 0 and p.draft_tokens == 0:
             state_slots.track_decode(a, p, request, kv_cache.num_tokens_of(req))
         gap_s = now_s - req.last_token_s
         req.last_token_s = now_s
@@ -230,6 +230,8 @@ def append_tokens(a: Arrays, p: SGLangPool, replica: int, request: int, place: i
     if plan.num_extending == 0:
         tokens += draws.accepted_drafts(a, state.pool, request, req.output, p.draft_tokens)
         tokens = max(1, min(tokens, req.max_tokens - req.output))
+        if p.has_states == 1:
+            state_slots.track_verified(a, p, request, kv_cache.num_tokens_of(req) + tokens - 1, tokens)
     ends_at = min(req.max_tokens, of.max_new_tokens)
     req.output += max(1, min(tokens, ends_at - req.output))
     is_over = of.is_aborted == 1 or req.output >= ends_at

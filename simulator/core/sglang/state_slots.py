@@ -70,7 +70,7 @@ def free_slots(a: Arrays, replica: int, request: int) -> None:
     """Free its slots."""
     own = a.sglang.state_requests[request]
     a.sglang.engines[replica].num_free_states += own.holds_state + own.num_tracking_slots
-    own.holds_state = own.num_tracking_slots = own.tracked = 0
+    own.holds_state = own.num_tracking_slots = own.tracked = own.previous = 0
 
 
 # -- what is tracked
@@ -99,6 +99,15 @@ def track_decode(a: Arrays, p: SGLangPool, request: int, num_tokens: int) -> Non
         a.sglang.state_requests[request].tracked = num_tokens
 
 
+@kernel
+def track_verified(a: Arrays, p: SGLangPool, request: int, end: int, tokens: int) -> None:
+    """The same of a batch that has computed several tokens up to `end`, at the last multiple that it passed."""
+    if p.num_tracking_slots > 0 and end // p.track_interval != (end - tokens) // p.track_interval:
+        own = a.sglang.state_requests[request]
+        own.previous = own.tracked
+        own.tracked = end // p.track_interval * p.track_interval
+
+
 # -- the tree's
 
 
@@ -107,10 +116,13 @@ def state_to_hand_over(a: Arrays, p: SGLangPool, replica: int, request: int, num
     """Have a state for the tree. Returns up to where it gets the request's tokens; 0: nothing."""
     own = a.sglang.state_requests[request]
     if p.num_tracking_slots > 0:
+        end = num_tokens
         num_tokens = int(own.tracked)
+        if is_last == 1 and num_tokens > end:  # past the answer's end; the state before it needs a slot of its own
+            num_tokens = int(own.previous) if p.num_tracking_slots == 2 and own.previous <= end else 0
     if num_tokens > 0 and is_last == 0:
         take(a, p, replica, 1)  # for the state that the tree gets, or for the next one to be tracked
-    own.tracked = 0
+    own.tracked = own.previous = 0
     return num_tokens
 
 

@@ -66,10 +66,8 @@ class EngineConfig:
             )
         if self.max_mamba_cache_size:
             self._check_states()
-        if self.speculation and (self.sliding_window_size or self.max_mamba_cache_size):
-            raise HeadcountError(
-                "speculative decoding beside pools of sliding windows or of states is not simulated with SGLang"
-            )
+        if self.speculation and self.sliding_window_size:
+            raise HeadcountError("speculative decoding beside a pool of sliding windows is not simulated with SGLang")
         if self.schedule_conservativeness < 0:
             raise HeadcountError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
         if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":
@@ -110,6 +108,12 @@ class EngineConfig:
                     f"page_size is {page}; with states, it must divide mamba_chunk_size ({chunk}) or be a multiple of "
                     f"it, and divide mamba_track_interval ({self.mamba_track_interval})"
                 )
+        width = self.speculation.width if self.speculation else 1
+        if self.tracks_states and self.mamba_track_interval < width:
+            raise HeadcountError(
+                f"mamba_track_interval is {self.mamba_track_interval}; {width} tokens are verified at once, give as "
+                "many or more"
+            )
         least = self.states_per_request * self.max_running_requests
         if self.max_mamba_cache_size < least:
             raise HeadcountError(
@@ -188,8 +192,12 @@ class EngineConfig:
 
     @property
     def tree_has_bigrams(self) -> bool:
-        """Whether the tree knows each token by the next one too, as a drafter's cache depends on both."""
-        return self.speculation is not None and self.speculation.method == "eagle"
+        """Whether the tree knows each token by the next one too, as a drafter's cache depends on both.
+
+        Not where it holds states (`unified_tree_core.py`).
+        """
+        reads_states = self.speculation is not None and self.speculation.method == "eagle"
+        return reads_states and not self.max_mamba_cache_size
 
     @property
     def effective_policy(self) -> str:

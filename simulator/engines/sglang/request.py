@@ -37,7 +37,8 @@ class Request:
     branching_len: int | None = None  # how far the tree knew it, where windows or states made its prefix shorter
     holds_state: bool = False  # a slot of its own, with the state that its batches go on from
     num_tracking_slots: int = 0  # those in which states are kept for the tree …
-    tracked_len: int | None = None  # … after so many tokens, the latest
+    tracked_len: int | None = None  # … after so many tokens, the latest …
+    previous_tracked_len: int | None = None  # … and the one before it
     num_extend_batches: int = 0
     num_decode_batches: int = 0
     holds_kv: bool = False  # a row of the table of running requests
@@ -80,6 +81,6 @@ class Request:
         self.prefix_len = self.extend_end = self.cache_protected_len = self.cache_inserted_len = 0
         self.num_matched_prefix_tokens = self.num_inflight_middle_chunks = 0
         self.num_extend_batches = self.num_decode_batches = 0
-        self.last_node = self.branching_len = self.tracked_len = None
+        self.last_node = self.branching_len = self.tracked_len = self.previous_tracked_len = None
         self.num_retractions += 1
         self.is_retracted = True

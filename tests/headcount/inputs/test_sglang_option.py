@@ -66,7 +66,7 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
                 "--speculative-config",
                 '{"method": "eagle3", "num_speculative_tokens": 3}',
             ),
-            "SGLang's speculative decoding of models with pools",
+            "SGLang's speculative decoding of models with a pool",
         ),
         (
             (

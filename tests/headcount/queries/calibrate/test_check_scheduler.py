@@ -74,7 +74,7 @@ def test_a_difference_is_shown_and_ends_with_1(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("about", ["windows", "states", "speculative"])
+@pytest.mark.parametrize("about", ["windows", "states", "speculative", "speculative-states"])
 def test_no_batch_differs_from_sglang_s_own_scheduler_with_pools_beside_or_speculation(
     sglang_python: Path, checked: Check, about: str
 ) -> None:

@@ -155,6 +155,25 @@ def test_a_drafter_s_layers_take_as_much_of_the_pool_as_the_model_s() -> None:
     assert (drafting.engine.max_num_seqs, drafting.args.decode_width) == (48, 4)
 
 
+def test_states_of_tokens_that_are_verified_have_a_buffer() -> None:
+    """SGLang 0.5.23 `kv_cache_configurator.py`, `_handle_max_mamba_cache`: by hand, with its own floats."""
+    model, gpu = "qwen3.5-27b", "h200-sxm"
+    drafts = {"method": "mtp", "num_speculative_tokens": 3}
+    plain, drafting = (
+        resolve(model, gpu, engine="sglang", mem_fraction_static=0.8, language_model_only=True, speculation=given)
+        for given in (None, drafts)
+    )
+    slot = plain.budget.state_bytes_per_request // 5  # slots of a running request: extra_buffer, overlap schedule
+    budget, each = drafting.budget, slot * (1 + 4 / 5)
+    rest = budget.total_bytes - budget.non_torch_bytes - budget.weights_bytes
+    rest -= budget.total_bytes - budget.requested_bytes
+    slots = int((rest * 0.9 / 1.9 - slot * (1 + 4)) // each)
+    assert budget.state_slots == pytest.approx(slots, abs=1)
+    buffer = slot * (min(48, slots // 5) + 1) * 4
+    assert budget.available_kv_bytes == pytest.approx(rest - (slots + 1) * slot - buffer, abs=2 * slot)
+    assert drafting.engine.max_running_requests == min(48, slots // 5)
+
+
 def test_a_draft_model_s_batches_are_not_mixed() -> None:
     """SGLang 0.5.23 `spec_info.py`, `supports_mixed_chunk`."""
     drafts = {"num_speculative_tokens": 3, "acceptance_rate": 0.7}

@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headcount as hc
-from conformance.cases.sglang_cases import STORM_EVERY, SGLangCase, drafting_sglang_case
+from conformance.cases.sglang_cases import (
+    STORM_EVERY,
+    SGLangCase,
+    drafting_sglang_case,
+    stateful_drafting_sglang_case,
+)
 from simulator.engines.sglang.engine import EngineConfig
 from simulator.engines.sglang.token_spans import bigram_spans, first_difference
 from simulator.engines.vllm.speculation import Speculation
@@ -19,9 +24,10 @@ from tests.simulator.engines.sglang.test_core import ROUND
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
-def drafting_case(seed: int, number: int) -> SGLangCase:
+def drafting_case(seed: int, number: int, *, has_states: bool = False) -> SGLangCase:
     """A random case of what the core simulates: contents end where answers do."""
-    case = simulated(drafting_sglang_case(seed, number))
+    drawn = stateful_drafting_sglang_case if has_states else drafting_sglang_case
+    case = simulated(drawn(seed, number))
     requests = []
     for each in case.requests:
         content, _ = each.spans[-1]
@@ -30,17 +36,17 @@ def drafting_case(seed: int, number: int) -> SGLangCase:
     return replace(case, requests=tuple(requests))
 
 
-@settings(max_examples=4)
-@given(*seeds)
-def test_every_batch_has_the_same_decisions(seed: int, number: int) -> None:
-    simulated_as_the_reference(drafting_case(seed, number))
+@settings(max_examples=6)
+@given(*seeds, st.booleans())
+def test_every_batch_has_the_same_decisions(seed: int, number: int, has_states: bool) -> None:
+    simulated_as_the_reference(drafting_case(seed, number, has_states=has_states))
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
-@given(*seeds)
-def test_the_same_on_many_more_cases(seed: int, number: int) -> None:
-    simulated_as_the_reference(drafting_case(seed, number))
+@settings(max_examples=200)
+@given(*seeds, st.booleans())
+def test_the_same_on_many_more_cases(seed: int, number: int, has_states: bool) -> None:
+    simulated_as_the_reference(drafting_case(seed, number, has_states=has_states))
 
 
 def check(simulation: Simulation) -> None:
@@ -88,12 +94,17 @@ def test_one_request_is_as_fast_as_published(drafts: dict[str, Any] | None, publ
     assert 1 / answer.to_json()["tpot_s"]["mean"] == pytest.approx(published, rel=0.12)
 
 
-@pytest.mark.parametrize(
-    "setting", [{"sliding_window_size": 16, "swa_max_total_num_tokens": 100}, {"max_mamba_cache_size": 20}]
-)
-def test_drafts_beside_other_pools_are_refused(setting: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="speculative decoding beside pools of sliding windows"):
-        replace(DRAFTING, **setting)  # type: ignore[arg-type]
+def test_draft_tokens_beside_a_pool_of_windows_are_refused() -> None:
+    with pytest.raises(ValueError, match="speculative decoding beside a pool of sliding windows"):
+        replace(DRAFTING, sliding_window_size=16, swa_max_total_num_tokens=100)
+
+
+def test_states_are_kept_no_oftener_than_tokens_are_verified() -> None:
+    """SGLang 0.5.23 `arg_groups/mamba_hook.py`."""
+    stateful = replace(DRAFTING, max_mamba_cache_size=40, mamba_chunk_size=16, mamba_track_interval=4)
+    assert not stateful.tree_has_bigrams
+    with pytest.raises(ValueError, match="mamba_track_interval is 3; 4 tokens are verified at once"):
+        replace(stateful, mamba_track_interval=3)
 
 
 def test_places_are_held_for_two_verifications() -> None:
