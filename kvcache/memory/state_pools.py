@@ -71,16 +71,10 @@ class StatePool:
     def left(self, available_bytes: int) -> int:
         """What the slots leave of that memory for the KV cache."""
         slots = self.slots(available_bytes)
-        taken = (slots + 1) * self.slot_bytes
-        rest = available_bytes / _GIB
-        if self.verified:
-            rest -= (
-                self.slot_bytes
-                * (min(self.most_running or slots, slots // self.per_request) + 1)
-                * self.verified
-                / _GIB
-            )
-        return int((rest - taken / _GIB) * _GIB)
+        running = min(self.most_running or slots, slots // self.per_request)
+        buffer = self.slot_bytes * (running + 1) * self.verified
+        taken = self.slot_bytes * (slots + 1)
+        return int((available_bytes / _GIB - buffer / _GIB - taken / _GIB) * _GIB)
 
     def running_requests(self, slots: int) -> int:
         """How many requests can run with so many slots. Raises DoesNotFitError where none can."""

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from files.errors import HeadcountError
-from validation.runs.compared import FOLDER, compared, find_runs, read_run, refusals
+from validation.runs.compared import FOLDER, compared, find_runs, least_tpot_s, read_run, refusals
 from validation.scoreboard import entries, results
 
 GOOD: dict[str, Any] = {
@@ -38,6 +39,21 @@ def test_every_run_is_plausible_and_stored(path: Path) -> None:
 def test_what_cannot_be_is_refused(change: dict[str, Any], why: str) -> None:
     found = refusals(GOOD | change)
     assert found[0].startswith(why) if why else found == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gpus"),
+    [
+        ("--max-model-len 16384", 1),
+        ("-tp 4", 4),
+        ("--tensor-parallel-size=2 --pipeline-parallel-size 2", 4),
+        ("--vllm-args 'serve llama -tp 2'", 2),
+        ("--sglang-args '--model-path llama --tp-size 8'", 8),
+    ],
+)
+def test_gpus_that_share_the_weights_read_them_sooner(arguments: str, gpus: int) -> None:
+    run = replace(read_run(FOLDER / "h200-llama-3.1-8b.toml"), arguments="")
+    assert least_tpot_s(replace(run, arguments=arguments)) == pytest.approx(least_tpot_s(run) / gpus)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """A run that somebody measured, beside its simulation, and what makes it implausible."""
 
 import datetime
+import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ FIGURES: Final = ("ttft_s.mean", "tpot_s.mean", "e2e_s.mean")
 FARTHEST: Final = 5.0  # measured over simulated, or the reverse: beyond it, a run needs its reason
 FEWEST_BITS: Final = 4  # of a weight, where the format is not known
 LARGEST_FILE: Final = 2_000_000  # bytes
+_PARALLEL: Final = re.compile(r"--?(?:tp|pp|tensor-parallel|pipeline-parallel)(?:-size)?[ =](\d+)")
 
 
 class Run(Strict, frozen=True, kw_only=True):
@@ -102,10 +104,8 @@ def least_tpot_s(run: Run) -> float:
 
 
 def _gpus(run: Run) -> int:
-    words = shlex.split(run.arguments)
-    sizes = [int(value) for flag, value in pairwise(words)
-             if flag in ("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size")]  # fmt: skip
-    return int(np.prod(sizes)) if sizes else 1
+    """That share the weights: as many as the run's own flags, or those of a pasted command, say."""
+    return prod(int(size) for size in _PARALLEL.findall(run.arguments))
 
 
 def refusals(figures: Json) -> list[str]:

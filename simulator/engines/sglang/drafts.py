@@ -19,7 +19,7 @@ FLAGS: Final = {
     "speculative-eagle-topk": "topk",
     "speculative-num-draft-tokens": "tokens",
 }
-"""What SGLang is told of drafts, under one word each."""
+"""SGLang's flags of speculative decoding, each with its key in this module."""
 ALGORITHMS: Final = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE"}
 """SGLang's, by the method that drafts alike in vLLM's words."""
 MOST_REQUESTS: Final = 48  # running at once where drafts are asked for and nobody says how many

@@ -105,8 +105,9 @@ class Speculation:
     @property
     def width(self) -> int:
         """Tokens that a step computes of a decoding sequence: those that are verified."""
-        is_tree = self.topk > 1 and self.num_draft_tokens is not None
-        return self.num_draft_tokens or 1 if is_tree else 1 + self.num_speculative_tokens
+        if self.topk > 1 and self.num_draft_tokens is not None:
+            return self.num_draft_tokens
+        return 1 + self.num_speculative_tokens
 
     @property
     def tokens_per_step(self) -> float:

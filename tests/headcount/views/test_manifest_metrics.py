@@ -12,19 +12,12 @@ import yaml
 
 from headcount.endpoint.metrics import sglang_reports, vllm_steps
 from headcount.views.manifests import alerts
-from simulator.study.capacity_question import CapacityQuestion
 from tests.headcount.views.planned import PLANS, planned, served_metrics
-from tests.simulator.study.made_up_fleets import simulate_as
 
 Run = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
-    def linear(question: CapacityQuestion, servers: int) -> int:
-        return 200 * servers
-
-    simulate_as(monkeypatch, linear)
+pytestmark = pytest.mark.usefixtures("formulas")
 
 
 @pytest.mark.parametrize("asked", PLANS, ids=str)

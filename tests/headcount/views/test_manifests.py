@@ -26,20 +26,13 @@ from simulator.deployment import resolve
 from simulator.engines.engines import engine_args
 from simulator.engines.vllm.dynamo_images import VLLM_OF
 from simulator.fleet.routers import llm_d as llm_d_router
-from simulator.study.capacity_question import CapacityQuestion
 from tests.headcount.views.planned import PLANS, planned, served_metrics
-from tests.simulator.study.made_up_fleets import simulate_as
 
 Objects = dict[str, dict[str, Any]]
 Run = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
-    def linear(question: CapacityQuestion, servers: int) -> int:
-        return 200 * servers
-
-    simulate_as(monkeypatch, linear)
+pytestmark = pytest.mark.usefixtures("formulas")
 
 
 def fleet_of(answer: PlanResult) -> tuple[int, int, int]:

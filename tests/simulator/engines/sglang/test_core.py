@@ -15,6 +15,7 @@ from conformance.cases.sglang_cases import STEP_S, STORM_EVERY, SGLangCase, rand
 from conformance.probing import Record
 from conformance.reference.sglang.kv_cache import OutOfKVCacheError
 from conformance.sglang_scheduler import OurLoop, our_batches
+from files.compiling import lowering  # noqa: F401  tells numba what a kernel is, where none has been compiled yet
 from simulator.core.layout import NONE
 from simulator.core.sglang import shuffle
 from simulator.engines.sglang import engine as sglang
