@@ -271,8 +271,10 @@ def capacity(
 def _with_shorter_context(table: CapacityTable, row: CapacityRow) -> ShorterContext | None:
     """None where the context was given, or no shorter one serves anybody."""
     asked, plan = table.question, row.plan
-    name = words_of(asked.args).longest
-    if plan is None or getattr(asked.args, name) is not None:
+    if plan is None:
+        return None
+    name = words_of(plan.args).longest
+    if getattr(asked.args, name) is not None:
         return None
     for length in (each for each in USUAL_CONTEXTS if each < plan.engine.max_model_len):
         try:
@@ -335,7 +337,7 @@ def _row(table: CapacityTable, gpus: int, *, is_alone: bool) -> CapacityRow:
     except HeadcountError as error:
         if is_alone:
             raise
-        return empty_row(table.question, gpus, table.question.args.tensor_parallel_size or 1, str(error))
+        return empty_row(table.question, gpus, table.question.args.attention_ranks, str(error))
 
 
 def _verdict(rows: Sequence[CapacityRow]) -> Verdict:

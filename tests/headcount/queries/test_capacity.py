@@ -48,3 +48,11 @@ def test_a_longer_system_prompt_says_how_much_of_the_prompts_is_cached() -> None
     )
     assert "0 % of the prompt tokens are found in the prefix cache" in str(off)
     assert "found in the prefix cache" not in str(hc.capacity("qwen3-0.6b", "h100-sxm", gpus=(1,), **QUICK))
+
+
+def test_nobody_served_under_sglang_is_an_answer() -> None:
+    """The contexts that might serve somebody are looked for under SGLang's own name, whatever was left open."""
+    given = QUICK | {"step_s": 0.2, "max_model_len": None, "max_num_seqs": None}
+    answer = hc.capacity("qwen3-0.6b", "h100-sxm", engine="sglang", **given)
+    assert not any(row.users_low for row in answer.capacity)
+    assert answer.shorter_context == ()
