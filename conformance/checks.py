@@ -11,6 +11,7 @@ from conformance.disaggregation import DISAGGREGATED, PUSH, check_disaggregated
 from conformance.lockstep import LOCKSTEP, check_lockstep
 from conformance.radix_tree import check_radix_tree
 from conformance.scheduler import check_scheduler
+from conformance.sglang_ranks import RANKS, check_ranks
 from conformance.sglang_scheduler import check_sglang_scheduler
 from simulator.engines.engines import SGLANG, VLLM
 
@@ -40,5 +41,5 @@ CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
     | {LOCKSTEP: check_lockstep}
     | {DISAGGREGATED: check_disaggregated, PUSH: partial(check_disaggregated, pushes=True), BALANCER: check_balancer},
     SGLANG: {about: partial(check_sglang_scheduler, about=about) for about in SGLANG_CASES}
-    | {RADIX_TREE: check_radix_tree},
+    | {RANKS: check_ranks, RADIX_TREE: check_radix_tree},
 }

@@ -138,7 +138,7 @@ class OurLoop:
     def __init__(self, case: SGLangCase) -> None:
         self.case, self.records = case, list[Record]()
         self.load, self.pipeline = Load(case.to_json()["requests"]), Pipeline(STEP_S, 1)
-        self.requests = _requests(case)
+        self.requests = requests_of(case)
         self.scheduler = Scheduler(case.engine)
         self.engine: Engine[Request, Plan] = self.scheduler
         self.in_flight: list[tuple[float, Plan]] = []  # with when it ends
@@ -153,7 +153,7 @@ class OurLoop:
         was_computing = bool(self.in_flight)
         plan = self.engine.schedule()
         if plan.num_tokens or plan.retracted or plan.aborted:
-            self.records.append(_record(plan))
+            self.records.append(record_of(plan))
         if plan.num_tokens:
             self.in_flight.append((self.pipeline.end_s(self.load.now_s), plan))
         if was_computing or len(self.in_flight) == self.case.engine.plans_in_flight:
@@ -174,7 +174,7 @@ class OurLoop:
         return self.load.wait()
 
 
-def _requests(case: SGLangCase) -> list[Request]:
+def requests_of(case: SGLangCase) -> list[Request]:
     return [
         Request(
             id=row,
@@ -189,7 +189,7 @@ def _requests(case: SGLangCase) -> list[Request]:
     ]
 
 
-def _record(plan: Plan) -> Record:
+def record_of(plan: Plan) -> Record:
     return {
         "mode": plan.forward_mode.value,
         "scheduled": [[request.id, tokens] for request, tokens in plan.num_tokens.items()],

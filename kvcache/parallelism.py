@@ -16,6 +16,8 @@ class Parallelism:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
+    splits_dense_over_groups: bool = False  # MLPs without experts, shared experts, as SGLang does
+    splits_head_over_groups: bool = False
     num_redundant_experts: int = 0  # of each layer, over all ranks
     pad_vocabulary_to: int = VOCABULARY_PADDING
     pad_expert_width_to: int = 1  # some kernels want larger expert matrices than the model has
@@ -27,12 +29,28 @@ class Parallelism:
         return self.tensor_parallel_size * self.data_parallel_size
 
     @property
+    def dense_ways(self) -> int:
+        """Ranks that share a matrix of an MLP without experts."""
+        return self.expert_ways if self.splits_dense_over_groups else self.tensor_parallel_size
+
+    @property
+    def head_ways(self) -> int:
+        """Ranks that share the head."""
+        return self.expert_ways if self.splits_head_over_groups else self.tensor_parallel_size
+
+    @property
+    def pools_dense(self) -> bool:
+        """Whether such a matrix computes the tokens of all attention replicas together."""
+        return self.splits_dense_over_groups and self.data_parallel_size > 1
+
+    @property
     def sequence_parallel_moe(self) -> bool:
         """Whether a layer's tokens are dealt out to tensor-parallel ranks, so that each holds shared experts whole.
 
         vLLM 0.32 config/parallel.py, use_sequence_parallel_moe, with the all-to-all backend that it takes by default.
         """
-        return self.enable_expert_parallel and self.tensor_parallel_size > 1 and self.data_parallel_size > 1
+        is_wide = self.tensor_parallel_size > 1 and self.data_parallel_size > 1
+        return self.enable_expert_parallel and is_wide and not self.splits_dense_over_groups
 
     def kv_heads_per_rank(self, num_key_value_heads: int) -> int:
         """KV heads on one rank: replicated where there are more ranks than heads.
@@ -66,12 +84,12 @@ class Parallelism:
         return range(start, start + sizes[stage])
 
 
-def pad_vocabulary(vocab_size: int, parallelism: Parallelism) -> int:
-    """Rows of the embedding after vLLM's padding, still a multiple of the tensor-parallel size."""
+def pad_vocabulary(vocab_size: int, parallelism: Parallelism, ways: int | None = None) -> int:
+    """Rows of the embedding after vLLM's padding, still a multiple of the tensor-parallel size, or of `ways`."""
     unit = parallelism.pad_vocabulary_to
     padded = -(-vocab_size // unit) * unit
-    tp = parallelism.tensor_parallel_size
-    return -(-padded // tp) * tp
+    ways = parallelism.tensor_parallel_size if ways is None else ways
+    return -(-padded // ways) * ways
 
 
 def split(width: int, parallelism: Parallelism, what: str, *, exact: bool = True, ways: int | None = None) -> int:

@@ -11,7 +11,7 @@ from kvcache.memory.budget import MemoryBudget
 from kvcache.models.catalog import find_gpu, load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.argument import command_line
-from simulator.engines.engines import SGLANG, TITLES, VLLM, AnyArgs, engine_of, with_settings
+from simulator.engines.engines import TITLES, VLLM, AnyArgs, engine_of, with_settings
 from simulator.engines.memory import require_fit, startable
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.drafts import words_of as draft_words
@@ -83,7 +83,8 @@ class Deployment:
 
     @property
     def tensor_parallel_size(self) -> int:
-        return self.args.tensor_parallel_size
+        """GPUs that share a layer's attention."""
+        return self.args.attention_ranks
 
     @property
     def pipeline_parallel_size(self) -> int:
@@ -95,8 +96,8 @@ class Deployment:
 
     @property
     def ranks_in_step(self) -> int:
-        """Attention replicas whose steps begin and end together: those of a mixture under vLLM."""
-        return self.data_parallel_size if self.architecture.is_moe and engine_of(self.args) != SGLANG else 1
+        """Attention replicas whose steps begin and end together: those of a mixture that share its experts."""
+        return self.args.data_parallel_size if self.architecture.is_moe else 1
 
     @property
     def api_servers(self) -> int:
@@ -274,21 +275,23 @@ def layouts(architecture: Architecture, gpu: GPU, args: AnyArgs, *, num_gpus: in
     """
     ranks = args.pipeline_parallel_size * args.num_engines
     gpus = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+    groups = args.attention_groups
     if args.tensor_parallel_size is not None:
         size = args.tensor_parallel_size
         if num_gpus % args.num_gpus:
             sizes = ("tensor", size), ("pipeline", args.pipeline_parallel_size), ("data", args.num_engines)
             named = " × ".join(f"{what} parallel size {n}" for what, n in sizes if n > 1 or what == "tensor")
             return {size: f"{named} does not divide {gpus}; leave it out to try each that does"}
-        return {size: _resolved_or_why(architecture, gpu, args, ValueError)}
-    if num_gpus % ranks:
+        return {size // groups: _resolved_or_why(architecture, gpu, args, ValueError)}
+    if num_gpus % (ranks * groups):
         flags = ("pipeline", args.pipeline_parallel_size), ("data", args.num_engines)
-        named = " × ".join(f"--{what}-parallel-size {n}" for what, n in flags if n > 1)
-        return {1: f"{named} does not divide {gpus}"}
+        named = [f"--{what}-parallel-size {n}" for what, n in flags if n > 1]
+        return {1: f"{' × '.join([*named, *([f'--attn-dp-size {groups}'] * (groups > 1))])} does not divide {gpus}"}
+    ranks *= groups
     most = min(num_gpus // ranks, MAX_TENSOR_PARALLEL_SIZE)
     usual = (1, 2, 4, 8)
     sizes_tried = [size for size in range(1, most + 1) if num_gpus // ranks % size == 0 or size in usual]
-    tried = {size: replace(args, tensor_parallel_size=size) for size in sizes_tried}
+    tried = {size: args.with_attention_ranks(size) for size in sizes_tried}
     return {
         size: _resolved_or_why(architecture, gpu, changed, DoesNotFitError, SplitError)
         for size, changed in tried.items()

@@ -16,13 +16,15 @@ from files.documents import Json, ReadJson
 from files.reading import InputError, shown
 from files.schema import typed
 from simulator.engines.engines import SGLANG
+from simulator.engines.sglang.attention_groups import OLD_GROUPS, as_given
 from simulator.engines.sglang.drafts import settings_of_fields
 
 LOOKS_LIKE = "JSON lines with duration, completed, mean_e2e_latency_ms"
 _OF_SERVER = (
     "max_running_requests", "max_total_num_tokens", "chunked_prefill_size", "max_prefill_tokens", "page_size",
     "context_length", "mem_fraction_static", "schedule_policy", "schedule_conservativeness", "enable_mixed_chunk",
-    "disable_overlap_schedule", "disable_radix_cache", "disable_cuda_graph", "radix_eviction_policy",
+    "disable_overlap_schedule", "disable_radix_cache", "disable_cuda_graph", "radix_eviction_policy", "dp_size",
+    "attn_dp_size", "ep_size",
 )  # fmt: skip
 _SETTINGS = {"model": "model_path", "tensor_parallel_size": "tp_size"} | {name: name for name in _OF_SERVER}
 
@@ -59,6 +61,8 @@ def _run(path: Path, place: str, found: ReadJson) -> MeasuredRun:
     named = {
         name: engine_option(name, told.get(key), path, f"{at}server_info.{key}") for name, key in _SETTINGS.items()
     }
+    named = {name: value for name, value in named.items() if value is not None}
+    named = as_given(named | {OLD_GROUPS: told.get(OLD_GROUPS) is True})
     try:
         drafts = settings_of_fields(told)
     except ValueError as error:
@@ -67,7 +71,7 @@ def _run(path: Path, place: str, found: ReadJson) -> MeasuredRun:
     return MeasuredRun(
         source=path,
         tool="sglang bench_serving",
-        options=engine | {name: value for name, value in named.items() if value is not None} | drafts,
+        options=engine | named | drafts,
         load=numbers(
             concurrency=run["max_concurrency"],
             # An endless rate with a concurrency is a closed load; newer files say "trace" for a replay.

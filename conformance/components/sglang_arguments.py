@@ -14,6 +14,7 @@ from kvcache.memory.static_budget import default_running_requests
 from kvcache.models.catalog import load_model
 from kvcache.shape.architecture import Architecture
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.attention_groups import LESS_CAREFUL
 from simulator.engines.sglang.defaults import NO_CHUNKS, prefill_graph_sizes
 
 MIB = 2**20
@@ -52,6 +53,7 @@ class ArgumentsCase:
         }
         return {
             "name": self.name, "memory_mib": self.memory_mib, "tp_size": self.args.tensor_parallel_size,
+            "attn_dp_size": self.args.attn_dp_size, "schedule_conservativeness": self.args.schedule_conservativeness,
             "is_mla": self.architecture.is_mla, "kv_tokens": self.kv_tokens, "context_length": self.context_length,
             "args": {name: value for name, value in args.items() if value is not None},
         }  # fmt: skip
@@ -59,13 +61,15 @@ class ArgumentsCase:
     def ours(self) -> Record:
         """The same as the probe says it. Raises HeadcountError where nothing is left for the static share."""
         found = self.args.filled(self.architecture, self.gpu)
-        asked = self.args.max_running_requests
+        asked, groups = self.args.requests_of_rank, self.args.attn_dp_size
         by_pool = default_running_requests(self.kv_tokens, self.context_length)
         longest = min(found.chunked_prefill_size, self.args.max_total_tokens or found.chunked_prefill_size)
         longest = min(longest, 8192) if self.architecture.is_mla else longest
         return {
             **{name: getattr(found, name) for name in COMPARED},
             "prefill_graphs": prefill_graph_sizes(longest),
+            "chunk_of_rank": found.chunk_of_rank,
+            "conservativeness_of_rank": self.args.schedule_conservativeness * (LESS_CAREFUL if groups > 1 else 1.0),
             "max_running_requests": by_pool if asked is None else max(min(asked, self.kv_tokens // 2), 1),
         }
 
@@ -86,10 +90,16 @@ def random_arguments_cases(seed: int, count: int) -> Iterator[ArgumentsCase]:
             given["max_total_tokens"] = int(rng.choice([1000, 5000, 200_000]))
         if rng.random() < 0.15:
             given["disable_cuda_graph"] = True
+        model = MODELS[number // len(sizes) % len(MODELS)]
+        if load_model(model).is_moe and rng.random() < 0.6:
+            given["attn_dp_size"] = int(
+                rng.choice([size for size in (2, 4, 8) if size <= given["tensor_parallel_size"]] or [1])
+            )
+            given["schedule_conservativeness"] = float(rng.choice([0.5, 1.0]))
         yield ArgumentsCase(
             name=str(number),
             memory_mib=sizes[number % len(sizes)],
-            model=MODELS[number // len(sizes) % len(MODELS)],
+            model=model,
             args=SGLangArgs(**given),
             kv_tokens=int(rng.integers(4096, 4_000_000)),
             context_length=int(rng.choice([2048, 8192, 131_072])),

@@ -40,7 +40,8 @@ class StatesCase:
         return {
             **{name: getattr(self.args, name) for name in names},
             "name": self.name, "model_type": self.architecture.model_type, "config": _config(self.model),
-            "tp_size": self.args.tensor_parallel_size, "available_bytes": self.available_bytes,
+            "tp_size": self.args.attention_ranks, "attn_dp_size": self.args.attn_dp_size,
+            "available_bytes": self.available_bytes,
             "speculative_algorithm": None if self.args.speculation is None else "EAGLE",
             "speculative_num_draft_tokens": None if self.args.speculation is None else self.args.decode_width,
         }  # fmt: skip
@@ -48,7 +49,7 @@ class StatesCase:
     def ours(self) -> Record:
         """The same as the probe says it."""
         arch = self.architecture
-        pool = state_pool(arch, self.args, self.args.tensor_parallel_size)
+        pool = state_pool(arch, self.args, self.args.attention_ranks)
         assert pool is not None
         slots = pool.slots(self.available_bytes)
         if slots <= 0:
@@ -82,8 +83,10 @@ def random_states_cases(seed: int, count: int) -> Iterator[StatesCase]:
         heads = arch.state_space.num_heads or arch.num_attention_heads
         groups = arch.state_space.num_key_heads or 1
         sizes = [size for size in (1, 2, 4, 8) if heads % size == 0 and (groups % size == 0 or groups == 1)]
+        ranks, attention_groups = int(rng.choice(sizes)), int(rng.choice([1, 1, 2, 8]))
         given: dict[str, Any] = {
-            "tensor_parallel_size": int(rng.choice(sizes)),
+            "tensor_parallel_size": ranks * attention_groups,
+            "attn_dp_size": attention_groups,
             "mamba_full_memory_ratio": float(rng.choice([0.9, 0.9, 0.1, 2.0, round(float(rng.random()), 3) or 0.5])),
             "max_running_requests": int(rng.choice([1, 48, 256])),
             "max_mamba_cache_size": int(rng.integers(1, 2000)) if rng.random() < 0.2 else None,

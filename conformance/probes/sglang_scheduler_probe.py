@@ -10,6 +10,7 @@ import math
 import random
 import sys
 from collections import deque
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import sglang
@@ -242,6 +243,7 @@ class Loop(Scheduler):
             sampling.normalize(None)
             tokens = tokens_of(request["spans"], num_prompt_tokens)
             req = Req(f"{row:08d}", "", tokens, sampling, routing_key=request["routing_key"] or None)
+            req.logprob_start_len = -1  # as of requests that ask for none
             self.init_req_max_new_tokens(req)
             self._add_request_to_queue(req)
 
@@ -259,7 +261,8 @@ class Loop(Scheduler):
         running = [req for req in batch.reqs if not req.finished()]
         super().process_batch_result(batch, result)
         finished = [row_of(req.rid) for req in running if req.finished()]
-        self.records[-1]["finished"] += finished
+        if finished:
+            self.records[-1]["finished"] += finished
         self.load.follow_up([row for row in finished if not self.load.has_ended(row)])
 
     def on_idle(self):
@@ -274,6 +277,7 @@ class Loop(Scheduler):
         self.retracted, self.aborted = [], []
         plan = super().get_next_batch_to_run(running_batch, last_batch)
         batch = plan.batch_to_run
+        batch = batch if batch and batch.reqs else None  # one that a rank runs since others have work is empty
         if batch or self.retracted or self.aborted:
             self.records.append(self._record(batch, plan.running_batch))
             self.gracefully_exit = len(self.records) >= self.case["max_steps"]
@@ -332,10 +336,10 @@ def drafting(speculation):
     }
 
 
-def run(case):
-    """Every record of a case; whether SGLang itself gave up for want of memory."""
-    random.seed(case["engine"]["random_seed"])
-    engine = case["engine"]
+@contextmanager
+def overridden(engine):
+    """SGLang's own settings are those of a case."""
+    random.seed(engine["random_seed"])
     names = ("page_size", "chunked_prefill_size", "max_prefill_tokens", "schedule_policy", "schedule_conservativeness")
     override = settings(
         **{name: engine[name] for name in names},
@@ -349,27 +353,35 @@ def run(case):
         _mamba_cache_chunk_size=max(engine["mamba_chunk_size"], engine["page_size"]),
         **drafting(engine["speculation"]),
     )
-    loop, crashed = Loop(case), False
     try:
-        loop.event_loop_overlap() if loop.enable_overlap else loop.event_loop_normal()
-    except RuntimeError as error:
-        if "out of memory" not in str(error).lower():
-            raise
-        crashed = True
+        yield
     finally:
         override.restore()
-    return loop.records, crashed
 
 
-def main():
+def run(case):
+    """Every record of a case; whether SGLang itself gave up for want of memory."""
+    with overridden(case["engine"]):
+        loop = Loop(case)
+        try:
+            loop.event_loop_overlap() if loop.enable_overlap else loop.event_loop_normal()
+        except RuntimeError as error:
+            if "out of memory" not in str(error).lower():
+                raise
+            return loop.records, True
+    return loop.records, False
+
+
+def print_cases(records_of):
+    """The records of each of the cases that a file holds."""
     gc.freeze()  # what SGLang imports, which would be looked through again and again
     print(json.dumps({"sglang_version": sglang.__version__}), flush=True)
     with open(sys.argv[1]) as cases:
         for line in cases:
             case = json.loads(line)
-            records, crashed = run(case)
+            records, crashed = records_of(case)
             print(json.dumps({"name": case["name"], "crashed": crashed, "records": records}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    print_cases(run)

@@ -101,7 +101,7 @@ def find_suggestions(
     """The most promising changes by their estimates, simulated as often as the base; the largest gain first."""
     if base.plan is None or not base.users:
         return ()
-    args = replace(asked.args, tensor_parallel_size=base.tp)
+    args = asked.args.with_attention_ranks(base.tp)
     here = replace(asked, gpus=(base.gpus,), args=args, replications=base.replications)
     found = [_looked(here, base, name, value) for name, value in candidates(asked, base, base.plan)]
     least = WORTH_TRYING * screen(here).users

@@ -68,6 +68,8 @@ def pools_text(counts: Sequence[int], sizes: Sequence[int]) -> str:
 
 def pool_owner(budget: "MemoryBudget") -> str:
     """Whose the budget's KV blocks are."""
+    if budget.attention_groups > 1:
+        return "attention group"
     return "data-parallel rank" if budget.data_parallel_size > 1 and budget.engine == "vllm" else "replica"
 
 

@@ -49,6 +49,7 @@ class MemoryBudget:
     pipeline_parallel_size: int
     decode_context_parallel_size: int
     data_parallel_size: int
+    attention_groups: int = 1  # of each replica, under SGLang
     enable_expert_parallel: bool
     dtype: str  # of what is not packed
     quantization: str

@@ -73,10 +73,12 @@ def parallelism_of(settings: MemorySettings, scheme: QuantizationScheme, gpu: GP
     """The ranks that these settings ask for, with the expert matrices as wide as the GPU's kernels want them."""
     width, hidden = scheme.expert_padding_on(gpu)
     return Parallelism(
-        tensor_parallel_size=settings.tensor_parallel_size,
+        tensor_parallel_size=settings.attention_ranks,
         pipeline_parallel_size=settings.pipeline_parallel_size,
         data_parallel_size=settings.data_parallel_size,
         enable_expert_parallel=settings.enable_expert_parallel,
+        splits_dense_over_groups=settings.splits_dense_over_groups,
+        splits_head_over_groups=settings.splits_head_over_groups,
         num_redundant_experts=settings.num_redundant_experts,
         pad_expert_width_to=width,
         pad_expert_hidden_to=hidden,

@@ -37,9 +37,9 @@ class StateSettings(Protocol):
     @property
     def disable_overlap_schedule(self) -> bool: ...
     @property
-    def max_running_requests(self) -> int | None: ...
+    def requests_of_rank(self) -> int | None: ...  # of --max-running-requests
     @property
-    def max_mamba_cache_size(self) -> int | None: ...
+    def states_of_rank(self) -> int | None: ...  # of --max-mamba-cache-size
     @property
     def mamba_full_memory_ratio(self) -> float: ...
     @property
@@ -90,9 +90,9 @@ def state_pool(arch: Architecture, settings: StateSettings, tensor_parallel_size
     """The pool of a model's states; None where its layers have none."""
     if arch.state_space is None:
         return None
-    given = settings.max_mamba_cache_size
+    given = settings.states_of_rank
     if given is None and settings.disable_radix_cache:
-        given = settings.max_running_requests
+        given = settings.requests_of_rank
     return StatePool(
         slot_bytes=arch.num_state_layers * state_bytes(arch.state_space, "bfloat16", tensor_parallel_size),
         kernel_chunk=_KERNEL_CHUNKS[arch.model_type],
@@ -100,7 +100,7 @@ def state_pool(arch: Architecture, settings: StateSettings, tensor_parallel_size
         given=given,
         memory_ratio=settings.mamba_full_memory_ratio,
         verified=settings.decode_width if settings.decode_width > 1 else 0,
-        most_running=settings.max_running_requests,
+        most_running=settings.requests_of_rank,
     )
 
 

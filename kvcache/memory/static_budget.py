@@ -17,12 +17,12 @@ from kvcache.layout.kv_layout import KVGroup, KVLayout, kv_bytes_per_token
 from kvcache.memory.assumptions import Assumption
 from kvcache.memory.budget import MemoryBudget, in_format
 from kvcache.memory.interval import Terms, shipped_residuals
+from kvcache.memory.placement import parallelism_of
 from kvcache.memory.settings import MemorySettings
 from kvcache.memory.state_pools import StatePool, StateSettings, refuse_states, state_pool
 from kvcache.memory.terms import GIB, buffers_bytes
 from kvcache.memory.window_pools import PoolSettings, WindowPool, refuse_windows, window_pool
 from kvcache.models.drafters import find_drafter
-from kvcache.parallelism import Parallelism
 from kvcache.shape.architecture import Architecture
 from kvcache.shape.parameters import stage_tensors
 
@@ -56,7 +56,7 @@ class StaticSettings(MemorySettings, PoolSettings, StateSettings, Protocol):
     @property
     def max_total_num_tokens(self) -> int | None: ...  # as the server logged them
     @property
-    def max_running_requests(self) -> int | None: ...
+    def requests_of_rank(self) -> int | None: ...  # of --max-running-requests
 
 
 def default_static_share(gpu: GPU, *, activation_tokens: int, tensor_parallel_size: int, graph_mib: float) -> float:
@@ -124,10 +124,9 @@ def static_budget_of(architecture: Architecture, gpu: GPU, settings: StaticSetti
 
 
 def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: QuantizationScheme, kv_cache: str) -> _Rank:
-    tp, drafts = settings.tensor_parallel_size, settings.speculation
+    tp, drafts = settings.attention_ranks, settings.speculation
     drafter = find_drafter(arch, drafts.drafter, drafts.model, settings.quantization) if drafts else None
-    width, hidden = scheme.expert_padding_on(gpu)
-    parallelism = Parallelism(tensor_parallel_size=tp, pad_expert_width_to=width, pad_expert_hidden_to=hidden)
+    parallelism = parallelism_of(settings, scheme, gpu)
     weights = weight_bytes(scheme, stage_tensors(arch, parallelism, 0), arch.dtype, whole_experts="")
     token = kv_bytes_per_token(arch, tp, kv_cache)
     if drafter is not None:
@@ -140,7 +139,7 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
             f"SGLang's speculative decoding of models with a pool of sliding windows, such as {arch.name}, is not "
             "simulated; leave it out, or --engine sglang to ask about vLLM"
         )
-    context = CONTEXT_BYTES[min(tp, 2)]
+    context = CONTEXT_BYTES[min(settings.tensor_parallel_size, 2)]
     return _Rank(
         total=gpu.memory_bytes,
         weights=weights + buffers_bytes(arch, parallelism, arch.num_hidden_layers),
@@ -161,7 +160,7 @@ def _budget(
     windowed = None if rank.windows is None else rank.windows.tokens_beside(tokens)
     if rank.windows is not None and windowed is not None and pages > 0:
         rank.windows.check_holds_a_request(windowed)
-    running = settings.max_running_requests or default_running_requests(tokens, settings.context_length)
+    running = settings.requests_of_rank or default_running_requests(tokens, settings.context_length)
     slots = None if rank.states is None else rank.states.slots(rank.available)
     if rank.states is not None and slots is not None and pages > 0:
         running = min(running, rank.states.running_requests(slots))
@@ -169,11 +168,12 @@ def _budget(
         engine="sglang",
         model=arch.name,
         gpu=gpu.name,
-        tensor_parallel_size=settings.tensor_parallel_size,
+        tensor_parallel_size=settings.attention_ranks,
         pipeline_parallel_size=1,
         decode_context_parallel_size=1,
-        data_parallel_size=settings.dp_size,
-        enable_expert_parallel=False,
+        data_parallel_size=settings.dp_size * settings.data_parallel_size,
+        attention_groups=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
         dtype=arch.dtype,
         quantization=scheme.name,
         gemm_dtype=scheme.gemm_dtype_on(gpu),

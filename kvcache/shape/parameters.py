@@ -49,7 +49,7 @@ def _tensors_of(arch: Architecture, parallelism: Parallelism, layer: Layer) -> I
     if layer.experts is not None:
         yield from _experts(arch, layer.experts, parallelism)
     if layer.intermediate_size:
-        width = split(layer.intermediate_size, parallelism, "MLP width")
+        width = split(layer.intermediate_size, parallelism, "MLP width", ways=parallelism.dense_ways)
         yield from _mlp(arch, "mlp", width, biased=arch.mlp_bias)
     norm_width = 2 if arch.norm_bias else 1
     yield Tensor("norms", arch.hidden_size, count=arch.norms_per_layer * norm_width)
@@ -70,6 +70,7 @@ def stage_tensors(
     """
     first, last = stage == 0, stage == parallelism.pipeline_parallel_size - 1
     vocabulary = split(pad_vocabulary(arch.vocab_size, parallelism), parallelism, "vocabulary")
+    of_head = pad_vocabulary(arch.vocab_size, parallelism, parallelism.head_ways) // parallelism.head_ways
     if first or (last and arch.tie_word_embeddings):
         yield Tensor("embedding", vocabulary, arch.hidden_size)
     if first and arch.learned_positions:
@@ -88,9 +89,9 @@ def stage_tensors(
     if last:
         yield Tensor("norms", arch.hidden_size, count=2 if arch.norm_bias else 1)
         if not arch.tie_word_embeddings:
-            yield Tensor("lm_head", vocabulary, arch.hidden_size, format=arch.lm_head_format)
+            yield Tensor("lm_head", of_head, arch.hidden_size, format=arch.lm_head_format)
         if arch.lm_head_bias:
-            yield Tensor("lm_head", vocabulary)
+            yield Tensor("lm_head", of_head)
 
 
 def parameter_counts(arch: Architecture) -> dict[str, int]:
@@ -242,10 +243,10 @@ def _experts(arch: Architecture, experts: Experts, parallelism: Parallelism) -> 
         yield Tensor("experts", width * (2 if arch.gated_mlp else 1) + arch.hidden_size, count=count)
     if experts.shared_expert_intermediate_size:
         whole = parallelism.sequence_parallel_moe and not arch.shared_experts_always_split
-        ways = 1 if whole else None
+        ways = 1 if whole else parallelism.dense_ways
         width = experts.shared_expert_intermediate_size
         if arch.pads_shared_experts and arch.native_quantization == "fp8-block":
-            width = _up_to(width, _FP8_BLOCK * (ways or parallelism.tensor_parallel_size))
+            width = _up_to(width, _FP8_BLOCK * ways)
         shared = split(width, parallelism, "shared expert width", ways=ways)
         yield from _mlp(arch, "shared_experts", shared, biased=arch.mlp_bias)
     if arch.shared_expert_gate:

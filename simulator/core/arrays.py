@@ -178,10 +178,8 @@ def _sizes(pool: Pool, table: RequestTable, *, in_segments: bool) -> _Sizes:
 def _shared_times(pool: Pool, table: RequestTable) -> NDArray[np.float64]:
     """By the tokens that a server's ranks schedule together: no more than their budgets, nor than all requests have."""
     engine = pool.engine
-    if not isinstance(engine, EngineConfig):
-        return np.zeros(1)
     in_table = int((table.prompt_tokens.astype(np.int64) + table.output_tokens).sum())
-    drafted = table.num_requests * engine.num_speculative_tokens
+    drafted = table.num_requests * (engine.speculation.width if engine.speculation else 0)
     budget = pool.data_parallel_size * engine.max_num_batched_tokens if pool.data_parallel_size > 1 else 0
     times = pool.step_times.shared(np.arange(min(budget, in_table + drafted) + 1, dtype=np.float64))
     assert np.isfinite(times).all() and (times >= 0).all(), "a negative or non-finite time shared by ranks"

@@ -285,20 +285,34 @@ def decide_step(a: Arrays, replica: int, now_s: float) -> int:
 @kernel
 def decide_batch(a: Arrays, replica: int, now_s: float) -> int:
     """The same for SGLang, whose empty batches are dropped."""
+    slot = next_batch(a, replica)
+    if slot == NONE:
+        return NONE
+    sglang.schedule(a, replica, slot, now_s)
+    return keep_batch(a, replica, slot)
+
+
+@kernel
+def next_batch(a: Arrays, replica: int) -> int:
+    """The slot of a batch that may be decided now; NONE: the pipeline is full, or nobody is there."""
     state = a.replicas[replica]
-    plans_in_flight = a.pools[state.pool].plans_in_flight
-    if state.num_plans == plans_in_flight:
+    p = a.pools[state.pool]
+    if state.num_plans == p.plans_in_flight:
         return NONE
     if state.num_running + state.num_waiting == 0:
-        if state.num_plans == 0:
+        if state.num_plans == 0 and p.ranks == 1:
             sglang.go_idle(a, replica)
         return NONE
-    slot = (state.oldest_plan + state.num_plans) % plans_in_flight
-    sglang.schedule(a, replica, slot, now_s)
+    return int((state.oldest_plan + state.num_plans) % p.plans_in_flight)
+
+
+@kernel
+def keep_batch(a: Arrays, replica: int, slot: int) -> int:
+    """The slot of a batch that was decided; NONE of an empty one."""
     if a.plans[replica, slot].count == 0:
         return NONE
-    state.num_plans += 1
-    return int(slot)
+    a.replicas[replica].num_plans += 1
+    return slot
 
 
 @kernel
@@ -313,6 +327,10 @@ def decide_steps(a: Arrays, leader: int, now_s: float) -> None:
     """Decide as many steps as the engine would have in flight, of a server's ranks one each at a time."""
     p = a.pools[a.replicas[leader].pool]
     while p.ranks == 1 or num_rounds(a.replicas[leader], now_s) < p.plans_in_flight:
+        if p.ranks > 1 and p.engine == SGLANG:
+            if decide_batches(a, leader, now_s):
+                continue
+            break
         tokens, num_decided, any_preempts = 0, 0, 0
         for rank in range(leader, leader + p.ranks):
             num_running = a.replicas[rank].num_running
@@ -336,6 +354,39 @@ def decide_steps(a: Arrays, leader: int, now_s: float) -> None:
             step_together(a, leader, tokens, now_s)
         elif tokens > 0:
             enter_pipeline(a, leader, a.replicas[leader].round_slot, now_s)
+
+
+@rare_kernel
+def decide_batches(a: Arrays, leader: int, now_s: float) -> bool:
+    """Decide a batch of each of an SGLang server's ranks; whether another may follow at once.
+
+    With drafts, no rank decodes while another prefills.
+    """
+    end, any_prefills = leader + a.pools[a.replicas[leader].pool].ranks, False
+    for rank in range(leader, end):
+        account(a, rank, now_s)
+        slot = next_batch(a, rank)
+        a.replicas[rank].round_slot = slot
+        if slot != NONE:
+            sglang.schedule_prefill(a, rank, slot, now_s)
+            any_prefills |= sglang.prefills(a, rank)
+    waits = any_prefills and a.sglang.pools[a.replicas[leader].pool].draft_tokens > 0
+    tokens, num_retracted = 0, 0
+    for rank in range(leader, end):
+        slot = a.replicas[rank].round_slot
+        if slot != NONE:
+            num_retracted += sglang.schedule_rest(a, rank, slot, waits)
+            a.replicas[rank].round_slot = keep_batch(a, rank, slot)
+            tokens += a.plans[rank, slot].tokens
+        a.replicas[rank].known_waiting = a.replicas[rank].num_waiting
+    if tokens > 0:
+        step_together(a, leader, tokens, now_s)
+        return True
+    is_idle = num_rounds(a.replicas[leader], now_s) == 0
+    for rank in range(leader, end):
+        if is_idle and a.replicas[rank].num_running + a.replicas[rank].num_waiting == 0:
+            sglang.go_idle(a, rank)
+    return bool(is_idle and num_retracted > 0)
 
 
 @kernel

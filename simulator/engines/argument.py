@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeAlias, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_type_hints
 
 from files.arguments import check_argument
 from files.errors import HeadcountError
@@ -130,6 +130,28 @@ class SimulatedArgs:
         default_text="of the GPU",
         is_engine_s=False,
     )
+
+    splits_dense_over_groups: ClassVar[bool] = False  # of such ranks: MLPs without experts, shared experts, too
+
+    @property
+    def splits_head_over_groups(self) -> bool:
+        return False
+
+    @property
+    def attention_groups(self) -> int:
+        """Of a server's tensor-parallel ranks, each with requests and attention of its own."""
+        return 1
+
+    @property
+    def attention_ranks(self) -> int:
+        """GPUs that share a layer's attention; 1 where it is not said how many share the layer."""
+        engine_args: Any = self
+        return int(engine_args.tensor_parallel_size or self.attention_groups) // self.attention_groups
+
+    def with_attention_ranks(self, count: int) -> Self:
+        """The same with so many GPUs that share a layer's attention."""
+        changed: Any = {"tensor_parallel_size": count * self.attention_groups}
+        return replace(self, **changed)
 
     @property
     def pcie_link(self) -> PCIeLink | None:

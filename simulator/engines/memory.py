@@ -130,7 +130,11 @@ def _changes(arch: Architecture, gpu: GPU, budget: MemoryBudget, args: AnyArgs) 
     """Arguments by name; None stands for the engine's default."""
     found: list[dict[str, Any]] = []
     tp = next(
-        (size for size in LARGER_SIZES if size > budget.tp and _fits(arch, gpu, args, tensor_parallel_size=size)),
+        (
+            size * args.attention_groups
+            for size in LARGER_SIZES
+            if size > budget.tp and _fits(arch, gpu, args, tensor_parallel_size=size * args.attention_groups)
+        ),
         None,
     )
     if tp is not None:

@@ -45,8 +45,6 @@ class Pool:
             raise HeadcountError(f"api_servers is {self.api_servers}; a server has at least 1")
         if self.data_parallel_size > 1 and self.engine.pipeline_parallel_size > 1:
             raise HeadcountError("data parallelism with pipeline parallelism is not simulated; choose one of them")
-        if self.data_parallel_size > 1 and isinstance(self.engine, SGLangConfig):
-            raise HeadcountError("SGLang with data parallelism is not simulated; choose one of them")
         if self.data_parallel_size > 1 and self.engine.host_tier:
             raise HeadcountError("CPU KV-cache offloading with data parallelism is not simulated; leave it out")
         if not 0 < self.weight < math.inf:

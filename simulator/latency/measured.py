@@ -36,7 +36,7 @@ def deployment_text(served: ServedModel) -> str:
     """`h100-sxm fp8 0.18 tp4 dp1 ep`: what else two deployments of a model have in common."""
     args = served.args
     release = ".".join(map(str, release_key(args.vllm_version)[:2]))
-    layout = f"tp{args.tensor_parallel_size} dp{args.data_parallel_size}{' ep' * args.enable_expert_parallel}"
+    layout = f"tp{args.attention_ranks} dp{args.data_parallel_size}{' ep' * args.enable_expert_parallel}"
     return f"{served.gpu.name} {scheme_of(served).name} {release} {layout}"
 
 

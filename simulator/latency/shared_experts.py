@@ -1,4 +1,6 @@
-"""The experts that data-parallel ranks share: what each computes, and how tokens come to it and back."""
+"""What data-parallel ranks share: experts, with SGLang MLPs too, and how tokens come to them and back."""
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from simulator.engines.vllm.expert_args import GATHER
 from simulator.latency.all_to_all import deepep_s, gathered_far_s, is_measured_on, moved
 from simulator.latency.model import COMMUNICATION
 from simulator.latency.step_time import FloatArray
-from simulator.latency.terms import Rank, add, all_reduce_s, experts
+from simulator.latency.terms import Causes, Rank, add, all_reduce_s, experts, gemm, is_multiply, is_pooled, times
 
 
 def shared_experts(rank: Rank, tokens: FloatArray, held: Layer, mixture: Experts) -> dict[str, FloatArray]:
@@ -22,15 +24,34 @@ def shared_experts(rank: Rank, tokens: FloatArray, held: Layer, mixture: Experts
     tensors = [tensor for tensor in layer_tensors(rank.arch, rank.parallelism, held) if tensor.component == "experts"]
     tensors = [tensor for tensor in tensors if tensor.cols > 1]
     routed = experts(rank, tokens, mixture, tensors)
-    return add(routed, {COMMUNICATION: exchange_s(rank, tokens, mixture, expert_dtype(rank, tensors))})
+    exchanged = {COMMUNICATION: exchange_s(rank, tokens, mixture, expert_dtype(rank, tensors))}
+    return add(routed, exchanged, *pooled(rank, tokens, held))
+
+
+def pooled(rank: Rank, tokens: FloatArray, held: Layer) -> Iterator[Causes]:
+    """The multiplies of one layer without chosen experts that SGLang's ranks share, each."""
+    for tensor in layer_tensors(rank.arch, rank.parallelism, held):
+        if is_pooled(rank, tensor) and is_multiply(tensor):
+            yield times(tensor.count, gemm(rank, tokens, tensor))
+
+
+def shared_mlp(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
+    """One layer's MLP without experts over the tokens of all ranks, gathered before it and scattered after."""
+    return add({COMMUNICATION: gathered_s(rank, tokens)}, *pooled(rank, tokens, held))
 
 
 def exchange_s(rank: Rank, tokens: FloatArray, mixture: Experts, dtype: Multiply) -> FloatArray:
     """What ranks take to send one layer's tokens to their experts and back, by the all-to-all backend asked for."""
-    backend, ways = rank.args.all2all_backend, rank.parallelism.expert_ways
+    backend = rank.args.all2all_backend
     if rank.parallelism.enable_expert_parallel and is_measured_on(rank.gpu, backend):
         sent = moved(rank.arch.hidden_size, dtype)
         return deepep_s(rank.gpu, rank.parallelism, mixture, tokens, of=sent, backend=backend)
+    return gathered_s(rank, tokens)
+
+
+def gathered_s(rank: Rank, tokens: FloatArray) -> FloatArray:
+    """What ranks take to gather all tokens and to scatter their sums back."""
+    ways = rank.parallelism.expert_ways
     gathered = all_reduce_s(rank, tokens, rank.arch.hidden_size, ranks=ways)
     message = tokens * rank.arch.hidden_size * rank.plain_bytes
     return np.maximum(gathered, gathered_far_s(rank.gpu, ways, message))

@@ -185,11 +185,13 @@ def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
 
     Glue was measured on layers of two parts, attention with an MLP; each part ends in an all-reduce.
 
-    Experts that attention-parallel ranks share are in `shared_experts` instead.
+    What attention-parallel ranks share is in `shared_experts` instead.
     """
     constants, arch = rank.constants, rank.arch
     shares_experts = held.experts is not None and rank.parallelism.data_parallel_size > 1
+    shares_part = shares_experts or (rank.parallelism.pools_dense and bool(held.intermediate_size))
     tensors = [tensor for tensor in layer_tensors(arch, rank.parallelism, held) if is_multiply(tensor)]
+    tensors = [tensor for tensor in tensors if not is_pooled(rank, tensor)]
     parts: list[Causes] = [
         times(tensor.count, gemm(rank, tokens, tensor)) for tensor in tensors if tensor.component != "experts"
     ]
@@ -207,7 +209,7 @@ def layer(rank: Rank, tokens: FloatArray, held: Layer) -> dict[str, FloatArray]:
         {
             FIXED_OVERHEAD: np.where(tokens > 0, glue_s, 0.0),
             ACTIVATIONS: moved / rank.gemm_bandwidth("bf16"),
-            COMMUNICATION: (num_parts - shares_experts) * reduced_s,
+            COMMUNICATION: (num_parts - shares_part) * reduced_s,
         }
     )
     if kernels := norm_kernels(rank, held):  # those beside the sum over the ranks; glue has four
@@ -227,6 +229,11 @@ def norm_kernels(rank: Rank, held: Layer) -> int:
     is_new = FUSED_NORMS_OVER_ALL_HEADS.holds_in(rank.args.vllm_version)
     is_fused = is_new and arch.model_type == "minimax_m2" and rank.parallelism.tensor_parallel_size > 1
     return 1 if is_fused else 3
+
+
+def is_pooled(rank: Rank, tensor: Tensor) -> bool:
+    """Whether it multiplies the tokens of all attention-parallel ranks though it is no expert chosen by tokens."""
+    return rank.parallelism.pools_dense and tensor.component in ("mlp", "shared_experts")
 
 
 def is_multiply(tensor: Tensor) -> bool:

@@ -256,9 +256,10 @@ def empty_row(
 ) -> CapacityRow:
     """Nobody is served, for that reason."""
     usd_per_hour = question.gpu.usd_per_hour_of(gpus)
-    args = replace(question.args, tensor_parallel_size=tp)
+    args = question.args.with_attention_ranks(tp)
     return CapacityRow(
-        gpus=gpus, tp=tp, dp=args.num_engines, pp=args.pipeline_parallel_size, replicas=gpus // args.num_gpus,
+        gpus=gpus, tp=tp, dp=args.num_engines * args.attention_groups, pp=args.pipeline_parallel_size,
+        replicas=gpus // args.num_gpus,
         users=0, users_low=0, users_high=0, reason=reason, plan=plan, usd_per_hour=usd_per_hour, router=question.router,
     )  # fmt: skip
 

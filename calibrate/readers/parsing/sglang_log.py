@@ -13,6 +13,7 @@ from files.reading import InputError, shown
 from files.schema import AtLeastOne, typed
 from simulator.engines.argument import arguments_of
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.attention_groups import OLD_GROUPS, as_given
 from simulator.engines.sglang.drafts import FLAGS, settings_of_fields
 
 _STARTS = log_pattern(r"server_args= ServerArgs \(")
@@ -36,8 +37,8 @@ _NOT_SIMULATED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "enable_hierarchical_cache": ("HiCache", (False,)),
     "disaggregation_mode": ("separate prefill and decode", ("null",)),
     "pp_size": ("pipeline parallelism", (1,)),
-    "ep_size": ("expert parallelism", (1,)),
-    "enable_dp_attention": ("attention data parallelism", (False,)),
+    "moe_a2a_backend": ("expert parallelism by this backend", ("none",)),
+    "moe_dense_tp_size": ("attention data parallelism with other MLPs", (None,)),
     "enable_lora": ("LoRA", (False,)),
     "enable_priority_scheduling": ("priority scheduling", (False,)),
 }
@@ -80,14 +81,14 @@ def read_arguments(path: Path, text: str) -> Json:
     line = text[begin.end() :].split("\n", 1)[0] if begin is not None else ""
     fields = {name for name, described in arguments_of(SGLangArgs).items() if described.is_engine_s} | set(_NAMES)
     logged: Json = {}
-    for name in (fields - set(_NAMES.values())) | set(_NOT_SIMULATED) | _DRAFTS:
+    for name in (fields - set(_NAMES.values())) | set(_NOT_SIMULATED) | _DRAFTS | {OLD_GROUPS}:
         value = log_pattern(_VALUE.format(name)).search(line)
         if value is not None and value[1] != "None":
             logged[name] = ast.literal_eval(value[1])
     check_simulated(logged, path, "server_args")
     found = {_NAMES.get(name, name): logged[name] for name in logged.keys() - _NOT_SIMULATED.keys() - _DRAFTS}
     try:
-        found |= settings_of_fields(logged)
+        found = as_given(found) | settings_of_fields(logged)
         SGLangArgs(**{name: value for name, value in found.items() if name != "model"})
     except ValueError as error:
         raise InputError(f"{shown(path)}: server_args: {error}") from None

@@ -43,7 +43,7 @@ def pool(case):
         spec_algorithm=SpeculativeAlgorithm.from_string(case["speculative_algorithm"]),
         hybrid_gdn_config=None,
         hybrid_kda_config=None,
-        attn_dp_size=1,
+        attn_dp_size=case["attn_dp_size"],
         extra_mamba_cache_bytes_per_req=0,
     )
     configurator._calculate_mamba_ratio = lambda: KVCacheConfigurator._calculate_mamba_ratio(configurator)

@@ -136,10 +136,20 @@ class Scheduler:
         self.new_token_ratio.reset()
 
     def schedule(self) -> Plan:
-        """Decide the next batch."""
+        """Decide the next batch: one that prefills, if there is anything to prefill; else one that decodes."""
+        return self.schedule_rest(self.schedule_prefill())
+
+    def schedule_prefill(self) -> ScheduleBatch | None:
+        """The first half of it: a batch that prefills, if there is anything to prefill."""
         self._retracted, self._aborted = [], []
         self._process_pending_chunked_abort()
-        batch = self.get_next_batch_to_run()
+        self._merge_last_batch()
+        return self.get_new_batch_prefill()
+
+    def schedule_rest(self, batch: ScheduleBatch | None, *, waits: bool = False) -> Plan:
+        """The rest: without one, a batch that decodes, unless it `waits` for another rank's that prefills."""
+        if batch is None and self.running_batch.reqs and not waits:
+            batch = self.update_running_batch()
         self.last_batch = batch
         plan = self._plan(batch)
         if batch is not None:
@@ -196,14 +206,6 @@ class Scheduler:
             request.committed_len += num_tokens * (decodes_alone or not request.is_finished)
 
     # -- the next batch
-
-    def get_next_batch_to_run(self) -> ScheduleBatch | None:
-        """One that prefills, if there is anything to prefill; else one that decodes; None: neither."""
-        self._merge_last_batch()
-        batch = self.get_new_batch_prefill()
-        if batch is None and self.running_batch.reqs:
-            return self.update_running_batch()
-        return batch
 
     def _merge_last_batch(self) -> None:
         """Requests that were prefilled run from now on, except one with chunks left."""

@@ -15,11 +15,13 @@ from headcount.cli.engine_command_parser.words import variables_and_words
 from simulator.engines.argument import arguments_of, flag_of
 from simulator.engines.engines import SGLANG
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.sglang.attention_groups import in_groups
 from simulator.engines.sglang.drafts import FLAGS, settings_of
 from simulator.engines.vllm.speculation import SpeculativeConfig
 
 _OPTION = "--sglang-args"
 _MODEL = ("model-path", "model")
+_OLD_GROUPS = "--enable-dp-attention"  # with --dp-size, for --attn-dp-size
 _OVERRIDES, _DRAFTS = "json-model-override-args", "drafts"
 
 
@@ -40,7 +42,9 @@ def read_sglang_args(text: str, ctx: click.Context) -> dict[str, object]:
     length = overridden_length(objects.get(_OVERRIDES, {}), _OPTION, f"--{_OVERRIDES}")
     if length is not None:
         found["context_length"] = length
-    return with_known_model(found | read_flags(words, ctx, _OPTION, names, engine=SGLANG), _OPTION)
+    is_old = _OLD_GROUPS in words
+    given = read_flags([word for word in words if word != _OLD_GROUPS], ctx, _OPTION, names, engine=SGLANG)
+    return with_known_model(found | (in_groups(given) if is_old else given), _OPTION)
 
 
 def _flags(ctx: click.Context) -> Iterator[tuple[str, Spelling]]:

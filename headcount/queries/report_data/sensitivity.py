@@ -170,7 +170,7 @@ def swings_disaggregated(question: CapacityQuestion, disaggregated: Disaggregate
 
 def _on(question: CapacityQuestion, row: CapacityRow) -> CapacityQuestion:
     """The same of this row's layout alone."""
-    return replace(question, gpus=(row.gpus,), args=replace(question.args, tensor_parallel_size=row.tp))
+    return replace(question, gpus=(row.gpus,), args=question.args.with_attention_ranks(row.tp))
 
 
 @dataclass(frozen=True, kw_only=True)

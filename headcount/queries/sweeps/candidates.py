@@ -48,7 +48,7 @@ def candidates(asked: CapacityQuestion, base: CapacityRow, plan: Deployment) -> 
         yield "kv_offloading_size", _host_gib(plan)
     is_size_given = asked.args.tensor_parallel_size is not None
     own = TUNINGS[engine_of(plan.args)].changes(plan.args, plan.budget, base.binding or "")
-    for name, value in (*own, *(_sizes(base) if is_size_given else ())):
+    for name, value in (*own, *(_sizes(base, asked.args.attention_groups) if is_size_given else ())):
         if asked.args.num_gpu_blocks_override is None or name not in _CHANGES_POOL:
             yield name, value
 
@@ -73,7 +73,7 @@ def _host_gib(plan: Deployment) -> int:
     return int(2 ** math.floor(math.log2(2 * plan.gpu.memory_bytes / GIB))) * plan.tensor_parallel_size
 
 
-def _sizes(base: CapacityRow) -> Iterator[tuple[str, object]]:
+def _sizes(base: CapacityRow, groups: int) -> Iterator[tuple[str, object]]:
     """Where one was asked for; else the base has the best of all."""
-    yield "tensor_parallel_size", 2 * base.tp
-    yield "tensor_parallel_size", base.tp // 2
+    yield "tensor_parallel_size", 2 * base.tp * groups
+    yield "tensor_parallel_size", base.tp // 2 * groups

@@ -6,7 +6,7 @@ from headcount.queries.memory import LoggedTerm, MemoryResult, is_doubtful, may_
 from headcount.queries.report_data.waterfall import waterfall
 from headcount.text.blocks import Block, Line, Table
 from headcount.text.units import GIB, change
-from headcount.text.words import host_text, kv_pool, model_title, pool_text, sentence
+from headcount.text.words import host_text, kv_pool, model_title, pool_owner, pool_text, sentence
 from headcount.views.report_data.memory import WORDS, memory_details, unfit_page
 from headcount.views.summary.summary import Summary, risk_of
 from kvcache.memory.budget import MemoryBudget
@@ -116,7 +116,7 @@ def pool(answer: MemoryResult) -> list[str]:
     size, ranks = budget.block_size, budget.data_parallel_size
     _, _, low, high = kv_pool(budget)
     interval = "as given" if low == high else f"90 % interval: {low:,} to {high:,}"
-    owners = f"{ranks} {'replicas' if is_sglang else 'data-parallel ranks'}"
+    owners = f"{ranks} {pool_owner(budget)}s"
     each = f"; each of the {owners} has its own cache of this size" if ranks > 1 else ""
     at_once = "run at once (max_running_requests)" if is_sglang else "run in one step (max_num_seqs)"
     running = f"; at most {most:,} of them {at_once}" if count > most else ""

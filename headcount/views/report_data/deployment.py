@@ -21,7 +21,12 @@ def _of_sglang(plan: Deployment) -> Json:
     settings = plan.settings.items()
     found = {name: ("on" if value else "off") if isinstance(value, bool) else value for name, value in settings}
     formats = {"quantization": weights_text(plan), "kv_cache_dtype": kv_cache_text(plan)}
-    sizes = {"tp_size": plan.tensor_parallel_size, "dp_size": plan.data_parallel_size}
+    args = plan.args
+    sizes = {"tp_size": args.tensor_parallel_size, "dp_size": args.num_engines}
+    if args.attention_groups > 1:
+        sizes["attn_dp_size"] = args.attention_groups
+    if args.enable_expert_parallel:
+        sizes["ep_size"] = args.tensor_parallel_size
     return found | formats | sizes | {"latency model": plan.latency.name}
 
 

@@ -59,13 +59,18 @@ def build_sglang_arrays(fleet: Fleet, table: RequestTable, seed: int) -> SGLangA
 
 
 def _shuffles(fleet: Fleet, seed: int) -> NDArray[np.int64]:
-    """Each server's generator as Python's `random` module begins it; by default, servers draw their seeds."""
-    seeds = [
-        pool.engine.random_seed if isinstance(pool.engine, EngineConfig) else 0
-        for pool in fleet.pools
-        for _ in range(pool.num_engines)
+    """Each engine's generator as Python's `random` module begins it; by default, servers draw their seeds.
+
+    Ranks of a server begin alike.
+    """
+    servers = [pool for pool in fleet.pools for _ in range(pool.num_servers)]
+    begun = [
+        Random(
+            (pool.engine.random_seed if isinstance(pool.engine, EngineConfig) else 0) + place + (seed << 32)
+        ).getstate()[1]
+        for place, pool in enumerate(servers)
+        for _ in range(pool.data_parallel_size)
     ]
-    begun = [Random(own + place + (seed << 32)).getstate()[1] for place, own in enumerate(seeds)]
     return np.array(begun, np.int64)
 
 

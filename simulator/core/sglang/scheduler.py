@@ -79,6 +79,13 @@ def go_idle(a: Arrays, replica: int) -> None:
 @rare_kernel
 def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
     """Decide the next batch into plan `slot`; returns how many requests were retracted."""
+    schedule_prefill(a, replica, slot, now_s)
+    return int(schedule_rest(a, replica, slot, False))
+
+
+@rare_kernel
+def schedule_prefill(a: Arrays, replica: int, slot: int, now_s: float) -> None:
+    """The first half of it: a batch that prefills, if there is anything to prefill."""
     state, engine = a.replicas[replica], a.sglang.engines[replica]
     p, plan = a.sglang.pools[state.pool], a.plans[replica, slot]
     if engine.has_aborts == 1:
@@ -87,16 +94,28 @@ def schedule(a: Arrays, replica: int, slot: int, now_s: float) -> int:
     state.step += 1
     plan.step = state.step
     plan.count = plan.num_extending = 0
+    engine.last_mode = prefill.new_batch_prefill(a, p, replica, slot, now_s)
+    engine.last_slot = slot
+
+
+@kernel
+def prefills(a: Arrays, replica: int) -> bool:
+    """Whether the first half found something to prefill."""
+    return bool(a.sglang.engines[replica].last_mode != NO_BATCH)
+
+
+@rare_kernel
+def schedule_rest(a: Arrays, replica: int, slot: int, waits: bool) -> int:
+    """The rest: without one, a batch that decodes, unless it `waits` for another rank's that prefills."""
+    state, engine = a.replicas[replica], a.sglang.engines[replica]
+    p, plan = a.sglang.pools[state.pool], a.plans[replica, slot]
     num_retracted = 0
-    mode = prefill.new_batch_prefill(a, p, replica, slot, now_s)
-    if mode == NO_BATCH and engine.batch_size > 0 and plan.count == 0:
-        mode, num_retracted = decode.decode_batch(a, p, replica, slot)
+    if engine.last_mode == NO_BATCH and engine.batch_size > 0 and plan.count == 0 and not waits:
+        engine.last_mode, num_retracted = decode.decode_batch(a, p, replica, slot)
     if num_retracted > 0:
         state.block_reason = BLOCKED_BY_KV_BLOCKS
     elif state.num_waiting == 0:
         state.block_reason = NOT_BLOCKED
-    engine.last_mode = mode
-    engine.last_slot = slot
     sum_up(a, replica, slot)
     if a.cursor[0].log_steps == 1 and (plan.count > 0 or num_retracted > 0):
         log_step(a, replica, slot, num_retracted, engine.batch_size)

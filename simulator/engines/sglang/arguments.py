@@ -4,16 +4,17 @@ Read from SGLang 0.5.23: `srt/arg_groups/fields/`, `memory_hook.py`, `cuda_graph
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from files.names import check_names
 from kvcache.memory.state_pools import NO_BUFFER, STRATEGIES
 from kvcache.memory.static_budget import refuse_caches
-from kvcache.releases import DEFAULT_RELEASE, SGLANG_RELEASE
-from simulator.engines.argument import MEMORY, SCHEDULER, SimulatedArgs, argument
+from kvcache.releases import SGLANG_RELEASE
+from simulator.engines.argument import MEMORY, SCHEDULER, argument
 from simulator.engines.sglang import defaults, drafts
 from simulator.engines.sglang.defaults import NO_CHUNKS
+from simulator.engines.sglang.derived_args import DerivedArgs
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.eviction import EVICTION_POLICIES
 from simulator.engines.values import (
@@ -25,8 +26,7 @@ from simulator.engines.values import (
     TokenCount,
     WholeNumber,
 )
-from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, NONE
-from simulator.engines.vllm.environment import Variables, check_environment, not_modelled
+from simulator.engines.vllm.environment import Variables, check_environment
 from simulator.engines.vllm.speculation import Speculation, SpeculativeConfig
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ChunkSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SGLangArgs(SimulatedArgs):
+class SGLangArgs(DerivedArgs):
     """What `python -m sglang.launch_server` takes that decides an answer, then what only its simulation takes.
 
     None stands for SGLang's default, where that depends on the GPU, the model or other arguments: `filled` puts it in,
@@ -59,10 +59,10 @@ class SGLangArgs(SimulatedArgs):
 
     tensor_parallel_size: int = argument(
         WholeNumber(1),
-        "GPUs that share each layer.",
+        "GPUs that share each layer of a replica.",
         decides=MEMORY,
-        default_of=lambda *_: 1,
-        default_text="1",
+        default_of=lambda args, *_: args.attn_dp_size,
+        default_text="1, or attn-dp-size",
         flag="tp-size",
         aliases=("tensor-parallel-size", "tp"),
     )
@@ -72,6 +72,24 @@ class SGLangArgs(SimulatedArgs):
         decides=MEMORY,
         default=1,
         aliases=("data-parallel-size", "dp"),
+    )
+    attn_dp_size: int = argument(
+        WholeNumber(1),
+        "Groups of a replica's GPUs that each compute attention for requests of their own, with a scheduler and a KV "
+        "cache each; they share experts and MLPs. It divides tp-size.",
+        decides=MEMORY,
+        default=1,
+        aliases=("attention-data-parallel-size",),
+    )
+    enable_dp_lm_head: bool = argument(
+        FLAG, "Each attention group holds the whole head, instead of a part of it.", decides=MEMORY, default=False
+    )
+    ep_size: int = argument(
+        WholeNumber(1),
+        "GPUs among which whole experts are dealt out: 1 splits each expert instead; else all of tp-size.",
+        decides=MEMORY,
+        default=1,
+        aliases=("expert-parallel-size", "ep"),
     )
     dtype: str = argument(Text(), "Data type of unquantized weights.", decides=MEMORY, default="auto")
     quantization: str | None = argument(
@@ -213,7 +231,7 @@ class SGLangArgs(SimulatedArgs):
             object.__setattr__(self, "speculation", SpeculativeConfig().read(self.speculation))
         super().__post_init__()
         if self.speculation is not None:
-            drafts.check(self.speculation)
+            drafts.check(self.speculation, has_groups=self.attn_dp_size > 1)
         check_names([self.schedule_policy], SCHEDULE_POLICIES, "schedule_policy")
         check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
@@ -231,6 +249,7 @@ class SGLangArgs(SimulatedArgs):
         size = self.chunked_prefill_size
         if size is not None and size < 1 and size != NO_CHUNKS:
             raise HeadcountError(f"chunked_prefill_size is {size}; give a number of tokens, or -1 for no chunks")
+        self._check_ranks()
         if not 0 <= self.schedule_conservativeness <= LARGEST:
             raise HeadcountError(
                 f"schedule_conservativeness is {self.schedule_conservativeness:g}; give 0 or a little more"
@@ -241,128 +260,37 @@ class SGLangArgs(SimulatedArgs):
                 "out to take them"
             )
 
+    def _check_ranks(self) -> None:
+        """How GPUs of a replica are grouped (`arg_groups/parallel_hook.py`)."""
+        groups, tp = self.attn_dp_size, self.tensor_parallel_size
+        if groups > 1 and self.dp_size > 1:
+            raise HeadcountError(
+                f"attn_dp_size {groups} and dp_size {self.dp_size} are not combined by SGLang; start several servers"
+            )
+        if tp is None:
+            return
+        if tp % groups:
+            raise HeadcountError(f"attn_dp_size is {groups}; it must divide tp-size ({tp}), which counts all GPUs")
+        if self.ep_size not in (1, tp):
+            raise HeadcountError(f"ep_size is {self.ep_size}; 1 and all of tp-size ({tp}) are simulated")
+
     def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
         """The same arguments with SGLang's default for every one that is None. Raises HeadcountError as SGLang does."""
         refuse_caches(model, self)
+        if not model.is_moe and self.attn_dp_size > 1:
+            raise HeadcountError(
+                f"attn_dp_size is simulated for models with experts, and {model.name} has none; leave it out, or give "
+                "--dp-size for replicas"
+            )
         check_environment(self.environment, self.num_gpus)
         args = self.with_defaults(model, gpu)
         is_chosen = model.state_space is not None and self.mamba_radix_cache_strategy is None
         if is_chosen and args.mamba_radix_cache_strategy == NO_BUFFER and not args.disable_radix_cache:
             args = replace(args, disable_overlap_schedule=True)
-        size = args.chunked_prefill_size
-        if size != NO_CHUNKS and size % args.page_size:
+        size = args.chunk_of_rank
+        if size != NO_CHUNKS and (size % args.page_size or size < 1):
+            each = f" for each of {args.attn_dp_size} attention groups" if args.attn_dp_size > 1 else ""
             raise HeadcountError(
-                f"chunked_prefill_size ({size}) must be a multiple of the page size ({args.page_size})"
+                f"chunked_prefill_size ({size}{each}) must be a multiple of the page size ({args.page_size})"
             )
         return args
-
-    @property
-    def num_engines(self) -> int:
-        """Schedulers that one command starts."""
-        return self.dp_size
-
-    @property
-    def num_gpus(self) -> int:
-        """Of what one command starts."""
-        return (self.tensor_parallel_size or 1) * self.dp_size
-
-    # -- under vLLM's names, for what is common to engines
-
-    sorts_to_sample: ClassVar[bool] = False  # FlashInfer's kernels do not sort
-    allows_tf32: ClassVar[bool] = False  # in multiplies of 32 bits
-    routes_evenly: ClassVar[bool] = False  # the model chooses each token's experts
-    pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
-    data_parallel_size: ClassVar[int] = 1  # attention replicas that share experts: those of `dp_size` share nothing
-    enable_expert_parallel: ClassVar[bool] = False  # experts are split as all matrices are: SGLang's default
-    lora: ClassVar[None] = None
-    kv_offloading_size: ClassVar[None] = None  # HiCache is not simulated
-    kv_store_size: ClassVar[None] = None
-    kv_store_rate: ClassVar[None] = None
-    lmcache: ClassVar[None] = None
-    kv_cache_memory_bytes: ClassVar[None] = None  # nor are they given in bytes
-    splits_encoder: ClassVar[bool] = True
-    decode_context_parallel_size: ClassVar[int] = 1
-    # As vLLM's, whose step times stand in for SGLang's.
-    moe_backend: ClassVar[str] = "auto"
-    all2all_backend: ClassVar[str] = "allgather_reducescatter"
-    enable_eplb: ClassVar[bool] = False
-    num_redundant_experts: ClassVar[int] = 0
-    all_to_all_buffers: ClassVar[str] = ""
-    max_cudagraph_capture_size: ClassVar[None] = None
-    vllm_version: ClassVar[str] = DEFAULT_RELEASE
-
-    def is_text_only(self, model: "Architecture") -> bool:
-        """Whether SGLang loads the model without its encoder."""
-        return self.language_model_only and bool(model.modalities)
-
-    @property
-    def mamba_ssm_cache_dtype(self) -> str:
-        return self.mamba_ssm_dtype
-
-    @property
-    def max_model_len(self) -> int:
-        return self.context_length
-
-    @property
-    def max_num_batched_tokens(self) -> int:
-        """Most tokens of a batch: prompts that are never cut are taken whole."""
-        whole = self.max_prefill_tokens + self.context_length
-        chunk = whole if self.chunked_prefill_size == NO_CHUNKS else self.chunked_prefill_size
-        return max(chunk, (self.max_running_requests or 1) * self.decode_width)
-
-    @property
-    def decode_width(self) -> int:
-        """Tokens that a decoding sequence takes of a step: its own, and the drafts that are verified."""
-        return self.speculation.width if self.speculation else 1
-
-    @property
-    def max_num_seqs(self) -> int:
-        return self.max_running_requests
-
-    @property
-    def gpu_memory_utilization(self) -> float:
-        return self.mem_fraction_static
-
-    @property
-    def block_size(self) -> int:
-        return self.page_size
-
-    @property
-    def num_gpu_blocks_override(self) -> int | None:
-        return None if self.max_total_num_tokens is None else self.max_total_num_tokens // (self.page_size or 1)
-
-    @property
-    def enforce_eager(self) -> bool:
-        return self.disable_cuda_graph
-
-    @property
-    def enable_prefix_caching(self) -> bool:
-        return not self.disable_radix_cache
-
-    @property
-    def async_scheduling(self) -> bool:
-        return not self.disable_overlap_schedule
-
-    @property
-    def cudagraph_mode(self) -> str:
-        """As vLLM's, whose step times stand in for SGLang's."""
-        return NONE if self.enforce_eager else FULL_AND_PIECEWISE
-
-    @property
-    def has_cuda_graphs(self) -> bool:
-        """Whether they replay any steps."""
-        return not self.enforce_eager
-
-    @property
-    def has_full_cuda_graphs(self) -> bool:
-        """Whether they replay whole decodes, attention included."""
-        return not self.enforce_eager
-
-    def fuses_all_reduces(self, _: "GPU") -> bool:
-        """With the norms after them: SGLang has to be asked for it."""
-        return False
-
-    @property
-    def ignored_environment(self) -> tuple[str, ...]:
-        """Variables that may change the answer, and are not looked at."""
-        return not_modelled(self.environment)

@@ -70,14 +70,16 @@ def default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> floa
 
 
 def _graph_mib(args: "SGLangArgs", model: "Architecture") -> float:
-    """What SGLang sets aside for CUDA graphs (`reserve_for_graph_mb`)."""
+    """What SGLang sets aside for CUDA graphs, and for what attention groups pad (`reserve_for_graph_mb`)."""
+    batch = args.cuda_graph_max_bs_decode
+    of_groups = (3.0 + 1.5 * (batch > 300)) * batch * args.attn_dp_size if args.attn_dp_size > 1 else 0.0
     if args.disable_cuda_graph:
-        return 0.0
+        return of_groups
     longest = args.chunked_prefill_size
     if args.max_total_tokens is not None:
         longest = min(longest, args.max_total_tokens)
     prefill = 1.5 * 1024 if model.is_mla else 8.0 * len(prefill_graph_sizes(longest))
-    return 2.0 * args.cuda_graph_max_bs_decode + prefill
+    return 2.0 * batch + of_groups + prefill
 
 
 def prefill_graph_sizes(longest: int) -> list[int]:
@@ -89,7 +91,7 @@ def prefill_graph_sizes(longest: int) -> list[int]:
 def default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
     if args.speculation is not None:
         args = replace(args, max_running_requests=MOST_REQUESTS)
-    return static_budget_of(model, gpu, args).max_num_seqs
+    return static_budget_of(model, gpu, args).max_num_seqs * args.attn_dp_size
 
 
 def default_state_strategy(args: "SGLangArgs", model: "Architecture", _: "GPU") -> str:

@@ -83,8 +83,10 @@ def words_of(speculation: Speculation) -> list[str]:
     return words + [word for name, count in counts for word in (f"--speculative-{name}", str(count))]
 
 
-def check(speculation: Speculation) -> None:
-    """Raise HeadcountError for drafts that are not simulated with SGLang."""
+def check(speculation: Speculation, *, has_groups: bool = False) -> None:
+    """Raise HeadcountError for drafts that are not simulated with SGLang, or that it refuses with attention groups."""
+    if has_groups and speculation.method == "draft_model":
+        raise HeadcountError("SGLang refuses a draft model with --attn-dp-size; leave one of them out")
     if speculation.drafter not in ALGORITHMS:
         raise HeadcountError(
             f"speculative decoding by {speculation.name or speculation.method} is not simulated with SGLang; choose "

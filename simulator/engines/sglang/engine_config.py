@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from simulator.engines.sglang.attention_groups import LESS_CAREFUL
 from simulator.engines.sglang.engine import EngineConfig
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ def engine_config(args: "SGLangArgs", budget: "MemoryBudget") -> EngineConfig:
         context_len=args.context_length,
         max_running_requests=budget.max_num_seqs,
         page_size=args.page_size,
-        chunked_prefill_size=args.chunked_prefill_size if args.chunked_prefill_size > 0 else None,
+        chunked_prefill_size=args.chunk_of_rank if args.chunked_prefill_size > 0 else None,
         max_prefill_tokens=args.max_prefill_tokens,
         schedule_policy=args.schedule_policy,
-        schedule_conservativeness=args.schedule_conservativeness,
+        schedule_conservativeness=args.schedule_conservativeness * (LESS_CAREFUL if args.attn_dp_size > 1 else 1.0),
         enable_mixed_chunk=args.enable_mixed_chunk and not has_draft_model,
         disable_overlap_schedule=args.disable_overlap_schedule,
         disable_radix_cache=args.disable_radix_cache,

@@ -1,6 +1,7 @@
 """Step times from the shape of the model, with the share of the GPU's peaks that vLLM reaches."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import cache, partial
 
@@ -46,7 +47,7 @@ from simulator.latency.profile import (
     with_terms,
 )
 from simulator.latency.shared_experts import assumptions as expert_assumptions
-from simulator.latency.shared_experts import is_wide, shared_experts
+from simulator.latency.shared_experts import is_wide, shared_experts, shared_mlp
 from simulator.latency.states import scan_token_s, states_s
 from simulator.latency.step_time import FloatArray, StepTimes
 from simulator.latency.terms import (
@@ -229,6 +230,9 @@ def _by_all_tokens(rank: Rank, tokens: FloatArray) -> Causes:
         return {}
     held, mixture = next((held, held.experts) for held in arch.layers if held.experts is not None)
     own = times(arch.num_moe_layers, shared_experts(rank, tokens, held, mixture))
+    if rank.parallelism.pools_dense:
+        dense = Counter(held for held in arch.layers if held.experts is None and held.intermediate_size)
+        own = add(own, *(times(count, shared_mlp(rank, tokens, held)) for held, count in dense.items()))
     return add(own, drafted_by_all_tokens(rank, tokens))
 
 

@@ -182,7 +182,7 @@ def _node(args: AnyArgs) -> int:
     """GPUs of the largest server that is tried."""
     if args.tensor_parallel_size is not None:
         return args.num_gpus
-    return MAX_TENSOR_PARALLEL_SIZE * args.pipeline_parallel_size * args.num_engines
+    return MAX_TENSOR_PARALLEL_SIZE * args.pipeline_parallel_size * args.num_engines * args.attention_groups
 
 
 def _dropped(offer: Offer, args: AnyArgs, tp: int | None, reason: str) -> Dropped:

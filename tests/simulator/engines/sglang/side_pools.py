@@ -28,7 +28,7 @@ def simulated_as_the_reference(case: SGLangCase) -> Simulation:
     assume(not has_crashed and len(finished) == len(case.requests))
     simulation = simulation_of(case)
     simulation.run()
-    assert_same_decisions(case, simulation, theirs)
+    assert_same_decisions(case, simulation.steps, theirs)
     return simulation
 
 

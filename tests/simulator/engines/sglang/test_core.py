@@ -1,5 +1,6 @@
 """The compiled core decides exactly as the readable SGLang scheduler does."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.latency.step_time import BatchSums, StepTimes, constant_step_times
 from simulator.simulation import Simulation, StalledError
+from simulator.step_log import StepRecord
 from tests.simulator.random_cases import random_step_times, random_table
 from workloads.requests import NO_PREDECESSOR, RequestTable, Waits, independent_requests, with_waits
 from workloads.tenants import tenancy_of_names
@@ -70,12 +72,12 @@ def assert_same_batches(case: SGLangCase) -> None:
     assume(not has_crashed and not any(batch["aborted"] for batch in theirs))
     simulation = simulation_of(case)
     simulation.run()
-    assert_same_decisions(case, simulation, theirs)
+    assert_same_decisions(case, simulation.steps, theirs)
 
 
-def assert_same_decisions(case: SGLangCase, simulation: Simulation, theirs: list[Record]) -> None:
+def assert_same_decisions(case: SGLangCase, steps: Iterable[StepRecord], theirs: list[Record]) -> None:
     page_size = case.engine.page_size
-    for ours, batch in zip(simulation.steps, theirs, strict=True):
+    for ours, batch in zip(steps, theirs, strict=True):
         assert list(ours.scheduled.items()) == [tuple(each) for each in batch["scheduled"]]
         assert ours.preempted == batch["retracted"]
         assert (ours.running, ours.waiting) == (batch["running"], batch["waiting"])

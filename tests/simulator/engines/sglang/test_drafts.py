@@ -25,9 +25,13 @@ seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
 def drafting_case(seed: int, number: int, *, has_states: bool = False) -> SGLangCase:
-    """A random case of what the core simulates: contents end where answers do."""
+    """A random case of what the core simulates."""
     drawn = stateful_drafting_sglang_case if has_states else drafting_sglang_case
-    case = simulated(drawn(seed, number))
+    return ending(simulated(drawn(seed, number)))
+
+
+def ending(case: SGLangCase) -> SGLangCase:
+    """The same case with contents that end where answers do."""
     requests = []
     for each in case.requests:
         content, _ = each.spans[-1]
