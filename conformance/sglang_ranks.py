@@ -13,7 +13,7 @@ import numpy as np
 from conformance.cases.sglang_cases import MAX_STEPS, SGLANG_CASES, STEP_S, SGLangCase
 from conformance.probes.engine_loop import Load
 from conformance.probing import Record, probe_records
-from conformance.reference.sglang.kv_cache import OutOfKVCacheError
+from conformance.reference.sglang.kv_pool import ServerEndsError
 from conformance.reference.sglang.scheduler import Plan, Scheduler
 from conformance.sglang_scheduler import first_of, record_of, requests_of
 
@@ -133,7 +133,7 @@ class OurServer:
             try:
                 while sum(map(len, self.records)) < MAX_STEPS * len(self.ranks):
                     self._turn()
-            except OutOfKVCacheError:
+            except ServerEndsError:
                 self.crashed = True
 
     def _turn(self) -> None:

@@ -12,7 +12,7 @@ from conformance.cases.sglang_cases import MAX_STEPS, SGLANG_CASES, STEP_S, SGLa
 from conformance.probes.engine_loop import Load, Pipeline
 from conformance.probing import Record, probe_records
 from conformance.reference.engine import Engine
-from conformance.reference.sglang.kv_cache import OutOfKVCacheError
+from conformance.reference.sglang.kv_pool import ServerEndsError
 from conformance.reference.sglang.scheduler import Plan, Scheduler
 from simulator.engines.sglang.request import Request
 
@@ -127,7 +127,7 @@ def our_batches(case: SGLangCase) -> tuple[list[Record], bool]:
     try:
         while len(loop.records) < MAX_STEPS and loop.turn():
             pass
-    except OutOfKVCacheError:
+    except ServerEndsError:
         return loop.records, True
     return loop.records, False
 

@@ -189,6 +189,12 @@ def stateful_drafting_sglang_case(seed: int, number: int) -> SGLangCase:
     return _with_draft_tokens(stateful_sglang_case(seed, number), rng)
 
 
+def windowed_drafting_sglang_case(seed: int, number: int) -> SGLangCase:
+    """A case with a pool of windows, with draft tokens."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 7]))
+    return _with_draft_tokens(windowed_sglang_case(seed, number), rng)
+
+
 def _with_draft_tokens(case: SGLangCase, rng: np.random.Generator) -> SGLangCase:
     most = case.engine.mamba_track_interval if case.engine.max_mamba_cache_size else LONG
     steps, topk = int(rng.integers(1, min(6, most))), int(rng.choice([1, 1, 2, 4]))
@@ -211,7 +217,7 @@ def _with_more_content(request: SGLangRequest) -> SGLangRequest:
 SGLANG_CASES = {  # by what they are about
     "all": random_sglang_case, "cancelled": cancelled_sglang_case, "windows": windowed_sglang_case,
     "states": stateful_sglang_case, "speculative": drafting_sglang_case,
-    "speculative-states": stateful_drafting_sglang_case,
+    "speculative-states": stateful_drafting_sglang_case, "speculative-windows": windowed_drafting_sglang_case,
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from kvcache.memory.window_pools import window_pool
 from kvcache.models.catalog import load_model, model_names
 from kvcache.shape.architecture import Architecture
 from simulator.engines.sglang.arguments import SGLangArgs
+from simulator.engines.vllm.speculation import Speculation
 
 GIB = 2**30
 KV_DTYPES = {"auto": "bfloat16", "fp8_e4m3": "float8_e4m3fn"}
@@ -43,6 +44,7 @@ class PoolsCase:
             "name": self.name, "model_type": arch.model_type, "config": _config(self.model),
             "context_length": arch.max_position_embeddings, "tp_size": args.tensor_parallel_size,
             "kv_dtype": KV_DTYPES[args.kv_cache_dtype], "available_bytes": self.available_bytes,
+            "draft_layers": 0 if args.speculation is None else 1,
         }  # fmt: skip
 
     def ours(self) -> Record:
@@ -105,6 +107,8 @@ def random_pools_cases(seed: int, count: int) -> Iterator[PoolsCase]:
         }
         if rng.random() < 0.2:
             given["max_total_tokens"] = int(rng.choice([300, 5_000, 200_000]))
+        if rng.random() < 0.3:
+            given["speculation"] = Speculation(method="eagle", num_speculative_tokens=2, acceptance_rate=0.5)
         yield PoolsCase(
             name=str(number),
             model=model,

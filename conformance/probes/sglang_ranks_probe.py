@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import torch
 from engine_loop import Load
 from sglang.srt.managers.scheduler_components import dp_attn
-from sglang_scheduler_probe import Loop, overridden, print_cases
+from sglang_scheduler_probe import Loop, ends_the_server, overridden, print_cases
 
 TP_GROUP = SimpleNamespace(cpu_group=None, device_group=None, device="cpu", active_ranks_cpu=torch.ones(64))
 own = threading.local()  # .rank of a thread
@@ -148,7 +148,7 @@ class Rank(Loop):
         except (SystemExit, threading.BrokenBarrierError):
             pass
         except BaseException as failure:
-            if isinstance(failure, RuntimeError) and "out of memory" in str(failure).lower():
+            if ends_the_server(failure):
                 self.server.crashed = True
             else:
                 self.server.failure = failure

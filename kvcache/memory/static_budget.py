@@ -133,12 +133,7 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
         weights += weight_bytes(drafter.scheme, drafter.tensors(parallelism), drafter.arch.dtype)
         of_model = sum(layer.attention is not None for layer in arch.layers)
         token += token * drafter.arch.num_hidden_layers // of_model
-    windows, states = window_pool(arch, settings, tp, kv_cache), state_pool(arch, settings, tp)
-    if drafts is not None and windows is not None:
-        raise HeadcountError(
-            f"SGLang's speculative decoding of models with a pool of sliding windows, such as {arch.name}, is not "
-            "simulated; leave it out, or --engine sglang to ask about vLLM"
-        )
+    windows, states = window_pool(arch, settings, tp, kv_cache, drafter), state_pool(arch, settings, tp)
     context = CONTEXT_BYTES[min(settings.tensor_parallel_size, 2)]
     return _Rank(
         total=gpu.memory_bytes,

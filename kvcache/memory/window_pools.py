@@ -11,6 +11,7 @@ from files.errors import HeadcountError
 from kvcache.errors import DoesNotFitError
 from kvcache.layout.kv_content import cache_bytes_per_token
 from kvcache.layout.kv_layout import KVGroup
+from kvcache.models.drafters import Drafter
 from kvcache.shape.architecture import Architecture
 
 # By model type, how many tokens less than its window SGLang keeps of each sequence in the pool of windows: the model's
@@ -45,12 +46,14 @@ class WindowPool:
     full: KVGroup
     ratio: float  # its tokens over those of the other pool
     page_size: int
+    draft_layers: int = 0  # of a drafter: each takes as much as one of the layers without windows
 
     @property
     def token_bytes(self) -> float:
         """What a token of the other pool takes, with its share of this one."""
         full, windowed = (sum(group.page_bytes) // self.page_size for group in (self.full, self.windowed))
-        return full + self.ratio * windowed
+        drafted = self.full.page_bytes[0] // self.page_size * self.draft_layers
+        return full + drafted + self.ratio * windowed
 
     def tokens_beside(self, full_tokens: int) -> int:
         """Tokens of this pool where the other one has so many; both have whole pages."""
@@ -67,11 +70,23 @@ class WindowPool:
 
 
 def window_pool(
-    arch: Architecture, settings: PoolSettings, tensor_parallel_size: int, kv_cache_dtype: str
+    arch: Architecture,
+    settings: PoolSettings,
+    tensor_parallel_size: int,
+    kv_cache_dtype: str,
+    drafter: Drafter | None = None,
 ) -> WindowPool | None:
-    """The pool of a model's windows; None where all layers share one pool."""
+    """The pool of a model's windows; None where all layers share one pool.
+
+    Raises HeadcountError for a drafter whose layers may be in that of windows.
+    """
     if arch.model_type not in _OWN_POOL or not arch.windows or settings.disable_hybrid_swa_memory:
         return None
+    if drafter is not None and drafter.kind == "mtp":
+        raise HeadcountError(
+            f"SGLang's MTP modules of models with a pool of sliding windows, such as {arch.name}, are not simulated; "
+            "give an EAGLE head or a draft model, or leave --engine sglang out to ask about vLLM"
+        )
     attention = {index: layer.attention for index, layer in enumerate(arch.layers) if layer.attention is not None}
 
     def group(*, is_windowed: bool) -> KVGroup:
@@ -86,6 +101,7 @@ def window_pool(
         full=group(is_windowed=False),
         ratio=settings.swa_full_tokens_ratio,
         page_size=settings.page_size,
+        draft_layers=0 if drafter is None else drafter.arch.num_hidden_layers,
     )
 
 

@@ -80,7 +80,9 @@ def pools(case):
             full_attention_layer_ids=config.full_attention_layer_ids,
         ),
         sliding_window_size=window_of(case, config), page_size=case["page_size"], is_draft_worker=False,
-        is_hybrid_swa=config.is_hybrid_swa, spec_algorithm=SpeculativeAlgorithm.NONE, use_mla_backend=False,
+        is_hybrid_swa=config.is_hybrid_swa, use_mla_backend=False,
+        spec_algorithm=SpeculativeAlgorithm.from_string("EAGLE" if case["draft_layers"] else None),
+        spec_aux_config=SimpleNamespace(eagle_draft_num_layers=case["draft_layers"], eagle_draft_swa_num_layers=None),
         server_args=SimpleNamespace(enable_hisparse=False), attn_dp_size=1, fused_entry_bytes=lambda name: None,
     )  # fmt: skip
     configurator._apply_token_constraints = lambda tokens: KVCacheConfigurator._apply_token_constraints(

@@ -6,7 +6,7 @@ Read from SGLang 0.5.23: `srt/mem_cache/common.py`, `allocation.py`, `unified_ra
 import math
 from collections.abc import Sequence
 
-from conformance.reference.sglang.kv_pool import KVPool
+from conformance.reference.sglang.kv_pool import KVPool, ServerEndsError
 from conformance.reference.sglang.state_slots import StateSlots
 from simulator.engines.sglang.engine import WINDOW_EVICTION_INTERVAL, EngineConfig
 from simulator.engines.sglang.radix_cache import RadixCache, TreeNode
@@ -16,8 +16,8 @@ from simulator.engines.sglang.tree_states import TreeStates
 from simulator.engines.sglang.window_tokens import WindowTokens
 
 
-class OutOfKVCacheError(RuntimeError):
-    """A prefill was admitted whose pages cannot be had; SGLang's server ends there, too."""
+class OutOfKVCacheError(ServerEndsError):
+    """A prefill was admitted whose pages cannot be had."""
 
 
 class KVCache:
@@ -120,11 +120,11 @@ class KVCache:
             if num_tokens == 0:
                 return
         branching = None if self.windows is None else request.branching_len
-        is_branch = branching is not None and request.cache_protected_len < branching <= num_tokens
+        is_branch = branching is not None and request.cache_protected_len < branching <= self._in_tree(num_tokens)
         if branching is not None and is_branch:
-            num_tokens, request.branching_len = branching, None
+            num_tokens, request.branching_len = branching + self.has_bigrams, None
         if not is_last:
-            self._slide_window(request, num_tokens - 1)
+            self._slide_window(request, self._in_tree(num_tokens) - 1)
         key = self._key(request)
         num_tokens = self._in_tree(num_tokens) // self.page_size * self.page_size
         prompt_len = self._in_tree(request.num_prompt_tokens) // self.page_size * self.page_size
@@ -145,7 +145,7 @@ class KVCache:
         if self.states is not None:
             self.states.settle(request, had_state=found.had_state, is_last=is_last)
         if is_branch and not is_last:
-            self._slide_window(request, request.extend_end - 1)
+            self._slide_window(request, self._in_tree(request.extend_end) - 1)
 
     def _unlock(self, request: Request) -> None:
         if request.lock is not None:

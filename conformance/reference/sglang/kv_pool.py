@@ -1,6 +1,10 @@
 """How many pages of KV cache are free; which ones decides nothing."""
 
 
+class ServerEndsError(RuntimeError):
+    """SGLang's own server ends there, too."""
+
+
 class KVPool:
     """SGLang's token-to-KV pool, in counts of pages."""
 
@@ -25,6 +29,12 @@ class KVPool:
         return True
 
     def free(self, num_pages: int) -> None:
-        """Give pages back."""
+        """Give pages back. Raises ServerEndsError for those that were free.
+
+        `shortest-prefill-first` may take a prompt that it has cut to be whole, which then decodes and gives up windows
+        that it never had.
+        """
+        assert num_pages >= 0, "pages are given back, not taken"
         self.num_free_pages += num_pages
-        assert num_pages >= 0 and self.num_free_pages <= self.num_pages, "a page was freed twice"
+        if self.num_free_pages > self.num_pages:
+            raise ServerEndsError("a page was freed twice")

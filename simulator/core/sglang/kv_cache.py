@@ -59,24 +59,24 @@ def checkpoint(a: Arrays, p: SGLangPool, replica: int, request: int) -> None:
     of = a.sglang.requests[request]
     end, branch = int(of.extend_end), 0
     if p.kept_window > 0 and p.is_tree_disabled == 0:
-        branch = branch_end(a, request, end)
+        branch = branch_end(a, p, request, end)
         end = branch if branch > 0 else end
-        slide_window(a, p, replica, request, end - 1)
+        slide_window(a, p, replica, request, tree.in_tree(p, end) - 1)
     hand_over(a, p, replica, request, end, 0)
     if branch > 0:
-        slide_window(a, p, replica, request, of.extend_end - 1)
+        slide_window(a, p, replica, request, tree.in_tree(p, of.extend_end) - 1)
     of.prefix_len = of.extend_end
 
 
 @kernel
-def branch_end(a: Arrays, request: int, num_tokens: int) -> int:
+def branch_end(a: Arrays, p: SGLangPool, request: int, num_tokens: int) -> int:
     """Where what is handed over ends once, before so many tokens; 0: there."""
     in_windows = a.sglang.window_requests[request]
     branch = int(in_windows.branching)
-    if branch <= a.sglang.requests[request].protected or branch > num_tokens:
+    if branch <= a.sglang.requests[request].protected or branch > tree.in_tree(p, num_tokens):
         return 0
     in_windows.branching = 0
-    return branch
+    return branch + int(p.bigrams)
 
 
 @rare_kernel
@@ -146,6 +146,8 @@ def slide_window(a: Arrays, p: SGLangPool, replica: int, request: int, num_token
     start = tree.whole_pages(p, max(in_windows.start, num_tokens - kept))
     a.sglang.engines[replica].num_free_window_pages += (start - in_windows.start) // p.page_size
     in_windows.start = start
+    if a.sglang.engines[replica].num_free_window_pages > p.num_window_pages:
+        a.cursor[0].stalled_request = request  # of a prompt that was taken to be whole; SGLang's server ends, too
 
 
 @kernel
@@ -276,11 +278,11 @@ def fits_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> bool:
 @kernel
 def allocate_decode(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
     """Take the places of one token of each running request, or of its drafts, which fit."""
+    if p.kept_window > 0:
+        slide_windows_of_decodes(a, p, replica, count)
     if p.draft_tokens > 0:
         reserve(a, p, replica, count)
         return
-    if p.kept_window > 0:
-        slide_windows_of_decodes(a, p, replica, count)
     evict_to_free(a, p, replica, count * p.page_size)  # as if each began a page
     num_pages = num_new_pages(a, p, replica, count)
     a.replicas[replica].num_free_blocks -= num_pages
@@ -299,6 +301,8 @@ def reserve(a: Arrays, p: SGLangPool, replica: int, count: int) -> None:
         spare = count * p.page_size if p.page_size > 1 else 0  # as if each began a page
         evict_to_free(a, p, replica, num_tokens + spare)
     a.replicas[replica].num_free_blocks -= num_pages
+    if p.kept_window > 0:
+        a.sglang.engines[replica].num_free_window_pages -= num_pages
     for place in range(count):
         request = a.running[replica, place]
         a.sglang.requests[request].reserved = reserve_end(a, p, request)
@@ -313,16 +317,17 @@ def release(a: Arrays, p: SGLangPool, replica: int, request: int, to_tree: bool)
         end = min(int(req.computed), num_tokens_of(req))
         if p.draft_tokens > 0 and of.is_aborted == 1:
             end = int(req.computed)
-        branch = branch_end(a, request, end) if p.kept_window > 0 else 0
+        branch = branch_end(a, p, request, end) if p.kept_window > 0 else 0
         # A state that is not tracked has seen all that was computed, and cannot end before.
         is_whole = p.has_states == 0 or p.num_tracking_slots > 0 or p.draft_tokens == 0 or end == req.computed
         if is_whole:
             hand_over(a, p, replica, request, branch if branch > 0 else end, 1)
-    state.num_free_blocks += pages_of(p, of.protected, of.reserved if p.draft_tokens > 0 else req.computed)
+    held = int(of.reserved) if p.draft_tokens > 0 else int(req.computed)
+    state.num_free_blocks += pages_of(p, of.protected, held)
     if p.kept_window > 0:
         in_windows = a.sglang.window_requests[request]
         own = max(of.protected, in_windows.start)
-        a.sglang.engines[replica].num_free_window_pages += pages_of(p, own, req.computed)
+        a.sglang.engines[replica].num_free_window_pages += pages_of(p, own, held)
         in_windows.start = 0
     if p.has_states == 1:
         state_slots.free_slots(a, replica, request)

@@ -66,8 +66,6 @@ class EngineConfig:
             )
         if self.max_mamba_cache_size:
             self._check_states()
-        if self.speculation and self.sliding_window_size:
-            raise HeadcountError("speculative decoding beside a pool of sliding windows is not simulated with SGLang")
         if self.schedule_conservativeness < 0:
             raise HeadcountError(f"schedule_conservativeness is {self.schedule_conservativeness}; give at least 0")
         if self.disable_radix_cache and self.schedule_policy == "shortest-prefill-first":

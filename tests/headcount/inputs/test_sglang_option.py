@@ -64,9 +64,9 @@ def test_a_line_is_read_as_sglang_reads_it(headcount: Run, text: str) -> None:
                 "--engine",
                 "sglang",
                 "--speculative-config",
-                '{"method": "eagle3", "num_speculative_tokens": 3}',
+                '{"method": "mtp", "num_speculative_tokens": 1}',
             ),
-            "SGLang's speculative decoding of models with a pool",
+            "SGLang's MTP modules of models with a pool",
         ),
         (
             (

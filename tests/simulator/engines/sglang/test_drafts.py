@@ -13,6 +13,7 @@ from conformance.cases.sglang_cases import (
     SGLangCase,
     drafting_sglang_case,
     stateful_drafting_sglang_case,
+    windowed_drafting_sglang_case,
 )
 from simulator.engines.sglang.engine import EngineConfig
 from simulator.engines.sglang.token_spans import bigram_spans, first_difference
@@ -24,10 +25,12 @@ from tests.simulator.engines.sglang.test_core import ROUND
 seeds = st.integers(0, 10_000), st.integers(0, ROUND * STORM_EVERY - 1)
 
 
-def drafting_case(seed: int, number: int, *, has_states: bool = False) -> SGLangCase:
+BESIDE = {"": drafting_sglang_case, "states": stateful_drafting_sglang_case, "windows": windowed_drafting_sglang_case}
+
+
+def drafting_case(seed: int, number: int, beside: str = "") -> SGLangCase:
     """A random case of what the core simulates."""
-    drawn = stateful_drafting_sglang_case if has_states else drafting_sglang_case
-    return ending(simulated(drawn(seed, number)))
+    return ending(simulated(BESIDE[beside](seed, number)))
 
 
 def ending(case: SGLangCase) -> SGLangCase:
@@ -41,16 +44,16 @@ def ending(case: SGLangCase) -> SGLangCase:
 
 
 @settings(max_examples=6)
-@given(*seeds, st.booleans())
-def test_every_batch_has_the_same_decisions(seed: int, number: int, has_states: bool) -> None:
-    simulated_as_the_reference(drafting_case(seed, number, has_states=has_states))
+@given(*seeds, st.sampled_from([*BESIDE]))
+def test_every_batch_has_the_same_decisions(seed: int, number: int, beside: str) -> None:
+    simulated_as_the_reference(drafting_case(seed, number, beside))
 
 
 @pytest.mark.slow
 @settings(max_examples=200)
-@given(*seeds, st.booleans())
-def test_the_same_on_many_more_cases(seed: int, number: int, has_states: bool) -> None:
-    simulated_as_the_reference(drafting_case(seed, number, has_states=has_states))
+@given(*seeds, st.sampled_from([*BESIDE]))
+def test_the_same_on_many_more_cases(seed: int, number: int, beside: str) -> None:
+    simulated_as_the_reference(drafting_case(seed, number, beside))
 
 
 def check(simulation: Simulation) -> None:
@@ -96,11 +99,6 @@ def test_one_request_is_as_fast_as_published(drafts: dict[str, Any] | None, publ
     asked = {"engine": "sglang", "input_len": 100, "output_len": 300, "concurrency": 1, "num_requests": 30}
     answer = hc.simulate("llama-3.1-8b", "h100-sxm", speculation=drafts, **asked)
     assert 1 / answer.to_json()["tpot_s"]["mean"] == pytest.approx(published, rel=0.12)
-
-
-def test_draft_tokens_beside_a_pool_of_windows_are_refused() -> None:
-    with pytest.raises(ValueError, match="speculative decoding beside a pool of sliding windows"):
-        replace(DRAFTING, sliding_window_size=16, swa_max_total_num_tokens=100)
 
 
 def test_states_are_kept_no_oftener_than_tokens_are_verified() -> None:
