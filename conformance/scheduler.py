@@ -21,6 +21,7 @@ from simulator.engines.vllm.engine import with_release_rules
 READABLE = "readable scheduler"
 PROBES = {
     "offloading": "offloading_probe",
+    "offloading-windows": "offloading_probe",
     "lmcache": "lmcache_probe",
     "store": "mooncake_probe",
 }  # what else is driven, by what cases are about

@@ -93,6 +93,22 @@ def offloading_case(seed: int, number: int) -> SchedulerCase:
     )
 
 
+def windowed_offloading_case(seed: int, number: int) -> SchedulerCase:
+    """The same case with windows of up to six blocks in some groups of layers or in all."""
+    case = offloading_case(seed, number)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number, 9]))
+    size = case.engine.block_size
+    full, one, other = KVGroup(None), *(KVGroup(int(rng.integers(2, 6 * size))) for _ in range(2))
+    groups = [(full, one), (full, one, one), (one,), (full, one, other), (full, full, one)][int(rng.integers(5))]
+    engine = replace(
+        case.engine,
+        kv_groups=groups,
+        num_gpu_blocks=1 + len(groups) * (case.engine.num_gpu_blocks - 1),
+        prefix_cache_retention_interval=[None, 0, 0, 4 * size][int(rng.integers(4))],
+    )
+    return replace(case, engine=engine)
+
+
 def lmcache_case(seed: int, number: int) -> SchedulerCase:
     """Case `number` of a seed with LMCache, whose chunks are of one to a few blocks; clients cancel in a third."""
     case = offloading_case(seed, number)
@@ -182,7 +198,13 @@ CASES = {
     "images": images_case,
     "interval": interval_case,
 }  # by topic
-ABOUT = {**CASES, "offloading": offloading_case, "lmcache": lmcache_case, "store": store_case}
+ABOUT = {
+    **CASES,
+    "offloading": offloading_case,
+    "offloading-windows": windowed_offloading_case,
+    "lmcache": lmcache_case,
+    "store": store_case,
+}
 
 
 def is_storm(number: int) -> bool:

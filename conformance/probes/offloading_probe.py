@@ -40,7 +40,9 @@ class Engine(scheduler_probe.Engine):
 
     def _config(self, model_folder, engine):
         config = super()._config(model_folder, engine)
-        page = 2 * 4 * engine["block_size"]  # keys and values of one head of size 1, as floats
+        config.cache_config.prefix_cache_retention_interval = engine["prefix_cache_retention_interval"]
+        # Keys and values of one head of size 1, as floats; vLLM gives a chunk the sum of all groups' blocks here.
+        page = 2 * 4 * engine["block_size"] * len(engine["kv_groups"])
         aligned = -(-page // CPUOffloadingSpec.BLOCK_SIZE_ALIGNMENT) * CPUOffloadingSpec.BLOCK_SIZE_ALIGNMENT
         config.kv_transfer_config = KVTransferConfig(
             kv_connector="OffloadingConnector",

@@ -92,7 +92,8 @@ def host_text(budget: "MemoryBudget") -> str:
     host, ranks = budget.host, budget.data_parallel_size
     if host is None:
         return ""
-    held = f"{host.num_tokens:,} tokens of KV in {host.num_chunks:,} chunks"
+    most = "up to " if host.has_windows else ""
+    held = f"{most}{host.num_tokens:,} tokens of KV in {host.num_chunks:,} chunks"
     each = f" for each of {ranks} data-parallel ranks" if ranks > 1 else ""
     if host.is_shared:
         whole = "" if host.store_bytes_per_s is None else f", {host.store_bytes_per_s / 1e9:,.4g} GB/s in all"

@@ -27,7 +27,8 @@ class HostMemory:
     blocks_per_chunk: int = 1
     chunk_bytes: int  # in host memory, of all ranks
     rank_bytes: int  # of a chunk, that one GPU copies
-    num_tokens: int
+    num_tokens: int  # of prompts; of layers with a window, a prompt's last tokens take chunks besides
+    has_windows: bool = False
     copied_bytes_per_s: float  # by one GPU, one way
     link: Link  # its rate
     transfer_s: float = 0.0  # before the first byte of a copy
@@ -48,7 +49,7 @@ class HostMemory:
 
 
 def host_memory(layout: KVLayout, arch: Architecture, gpu: GPU, settings: MemorySettings) -> HostMemory | None:
-    """Read from vLLM 0.32: `CPUOffloadingSpec`, `build_offloading_config`; None without a size.
+    """Read from vLLM 0.33: `CPUOffloadingSpec`, `build_offloading_config`; None without a size.
 
     A latent that every rank holds is kept once, apart from AMD's GPUs, whose ranks share no host memory.
     """
@@ -62,11 +63,13 @@ def host_memory(layout: KVLayout, arch: Architecture, gpu: GPU, settings: Memory
     chunk_bytes = -(-rank_bytes * (1 if is_kept_once else tp * pp) // PAGE_BYTES) * PAGE_BYTES
     num_chunks = int(settings.kv_offloading_size * GIB) // chunk_bytes
     rate, link = host_link(gpu)
+    num_full = sum(group.window is None for group in layout.groups)
     return HostMemory(
         num_chunks=num_chunks,
         chunk_bytes=chunk_bytes,
         rank_bytes=rank_bytes,
-        num_tokens=num_chunks // len(layout.groups) * layout.block_size,
+        num_tokens=num_chunks // (num_full or len(layout.groups)) * layout.block_size,
+        has_windows=num_full < len(layout.groups),
         copied_bytes_per_s=rate,
         link=link,
     )

@@ -48,6 +48,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
     spans = _spans(table, are_dense=has_index(router), groups=max(groups, 1))
     contents = int(spans["content"].max(initial=-1)) + 1 if has_index(router) else 0
     num_blocks = 0 if in_segments else blocks
+    table_shape = engines * rows, max(of.row_words for of in pools)
     arrays = Arrays(
         pools=_pools(fleet, pools, table),
         cursor=_cursor(log_steps, words, table),
@@ -69,7 +70,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         decode_fast_forward=np.full((engines, layout.CALENDAR_STEPS), layout.NONE, np.int32),
         free_rows=np.zeros((engines, rows), np.int32),
         last_steps=np.zeros((engines, rows), np.int32),
-        tables=sparse.zeros((engines * rows, max(of.row_words for of in pools)), np.int32),
+        tables=sparse.zeros(table_shape, np.int32),
         table_starts=np.zeros((engines * rows, groups), np.int32),
         skip_at=np.zeros(engines * rows, np.int32),
         groups=np.concatenate([_groups(pool) for pool in pools]),
@@ -85,7 +86,7 @@ def build_arrays(fleet: Fleet, table: RequestTable, router: FoundRouter, *, log_
         entries=np.zeros((engines, plans, seqs), layout.PLAN_ENTRY),
         **adapter_arrays(fleet, adapter_of, fleet.num_legs * table.num_attempts, seqs),
         **image_arrays(fleet, table),
-        **tier_arrays(fleet, table, max(pool.row_blocks for pool in pools)),
+        **tier_arrays(fleet, table, table_shape),
         **disaggregated_arrays(fleet, table, router.memory_words(engines)),
         heap=np.zeros(fleet.num_legs * _heap_size(table), layout.HEAP_ENTRY),
         deadlines=np.zeros(_num_waits(table), layout.HEAP_ENTRY),
@@ -241,6 +242,8 @@ def _groups(pool: _Sizes) -> NDArray[np.void]:
         values[place]["tail"] = 0 if group.chunked else math.ceil((group.window - 1) / block_size)
     values["is_like_last"][1:] = values[1:] == values[:-1]
     values["lanes"] = _lanes(values["is_like_last"]) if pool.in_segments else 1
+    windows = -(-values["window"] // engine.block_size)
+    values["asked"] = sorted(range(pool.num_groups), key=lambda place: (windows[place] > 0, -windows[place]))
     return values
 
 

@@ -85,7 +85,7 @@ class ArrayFields(NamedTuple):
     tiers: NDArray[np.void]  # [R]; what follows is empty without host tiers
     caches: NDArray[np.void]  # [R], or [1]: a store that all engines share; C below
     offloads: NDArray[np.void]  # [attempts * n]
-    used_chunks: NDArray[np.uint8]  # [attempts * n, notes, bits of its blocks]
+    used_chunks: NDArray[np.uint8]  # [notes, bits of all requests' blocks]
     chunks: NDArray[np.void]  # [C, chunks]
     chunk_heap: NDArray[np.int32]  # [C, chunks]
     chunk_buckets: NDArray[np.int32]  # [C, chunk_mask + 1]
@@ -94,6 +94,7 @@ class ArrayFields(NamedTuple):
     told: NDArray[np.int64]  # [R, plans in flight, 2], how many stores and loads a plan's output tells to be over
     fences: NDArray[np.int32]  # of each block: stores of ended requests that read it
     handed_out: NDArray[np.int32]  # of each block: the latest step that gave it to a request
+    registered: NDArray[np.int32]  # of each place in `tables`: the step of its block; NONE: none. Empty without windows
     handovers: NDArray[np.void]  # [attempts * n] if disaggregated, and the next four
     waits: NDArray[np.void]  # [attempts * n, 2]
     wait_lists: NDArray[np.void]  # [R, 2]

@@ -13,7 +13,9 @@ from conformance.probing import answers
 from kvcache.models.catalog import find_gpu, load_model
 from simulator.engines.memory import memory_budget
 
-MODELS = ("llama-3.1-8b", "qwen3-32b", "deepseek-v2-lite", "llama-3.1-70b", "qwen2.5-0.5b")
+MODELS = (
+    "llama-3.1-8b", "qwen3-32b", "deepseek-v2-lite", "llama-3.1-70b", "qwen2.5-0.5b", "gpt-oss-20b", "gemma-3-12b",
+)  # fmt: skip
 
 
 def cases() -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def random_eviction_case(seed: int, number: int) -> dict[str, Any]:
     }
 
 
-def _chunks(request: int, asked: dict[int, tuple[int, int]], shared: int, first: int) -> list[tuple[int, int]]:
-    """Content and index of a request's chunks from one on; the first ones are those of its family."""
+def _chunks(request: int, asked: dict[int, tuple[int, int]], shared: int, first: int) -> list[tuple[int, int, int]]:
+    """Content, index and group of a request's chunks from one on; the first ones are those of its family."""
     family, count = asked[request]
-    return [(family if index < shared else 100 + request, index) for index in range(first, count)]
+    return [(family if index < shared else 100 + request, index, 0) for index in range(first, count)]

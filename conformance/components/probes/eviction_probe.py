@@ -10,17 +10,24 @@ import sys
 from collections import deque
 
 import vllm
-from vllm.v1.kv_offload.base import LookupResult, ReqContext, get_offload_block_hash, make_offload_key
+from vllm.v1.kv_offload.base import (
+    LookupResult,
+    ReqContext,
+    get_offload_block_hash,
+    get_offload_group_idx,
+    make_offload_key,
+)
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 
 
 def key_of(chunk):
-    return make_offload_key(f"{chunk[0]}:{chunk[1]}".encode(), 0)
+    content, index, group = chunk
+    return make_offload_key(f"{content}:{index}".encode(), group)
 
 
 def chunk_of(key):
     content, index = get_offload_block_hash(key).decode().split(":")
-    return [int(content), int(index)]
+    return [int(content), int(index), get_offload_group_idx(key)]
 
 
 class Driver:

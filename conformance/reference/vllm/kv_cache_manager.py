@@ -223,7 +223,7 @@ class KVCacheManager:
             ratio = size // self.config.block_size
             for index in range(table.num_cached_blocks // ratio, num_full_blocks // ratio):
                 block = table.blocks[number][index]
-                if block != NULL and self._is_retained(table, group, size, index):
+                if block != NULL and is_retained(self.config, table, number, index):
                     key = self._key(table, number, index)
                     self.pool.cache(block, key)
                     self.fresh_states.update([key] if group.is_state else [])
@@ -244,19 +244,6 @@ class KVCacheManager:
         last = hit.num_tokens // self.config.block_size - 1
         states = [number for number, group in enumerate(self.groups) if group.is_state]
         return last >= 0 and any(self._key(table, number, last) in self.fresh_states for number in states)
-
-    def _is_retained(self, table: BlockTables, group: KVGroup, size: int, index: int) -> bool:
-        """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
-        interval = self.config.prefix_cache_retention_interval
-        if group.window is None or group.chunked:
-            return True
-        num_needed = -(-(group.window - 1) // size)
-        per_segment = (self.unit_tokens if interval is None else interval) // size
-        if per_segment and (num_needed >= per_segment or index % per_segment >= per_segment - num_needed):
-            return True
-        boundaries = [table.num_prompt_tokens - 1, table.shared_prefix_boundary]
-        ends = [boundary // self.unit_tokens * self.unit_tokens // size for boundary in boundaries if boundary]
-        return any(end - num_needed <= index < end for end in ends)
 
     def num_missing_in_all(self, table: BlockTables, num_tokens: int) -> int:
         """Blocks that a request with blocks needs to hold so many tokens, of a window what it ever holds at once."""
@@ -308,3 +295,19 @@ class KVCacheManager:
     def _key(self, table: BlockTables, group: int, index: int) -> BlockKey:
         last_position = (index + 1) * self.block_sizes[group] - 1 + self.config.hash_lookahead_tokens
         return table.content(last_position), index, group
+
+
+def is_retained(config: EngineConfig, table: BlockTables, number: int, index: int) -> bool:
+    """Whether a window's block is worth finding again (vLLM `SlidingWindowManager.reachable_block_mask`)."""
+    group, size = config.table_groups[number], config.group_block_sizes[number]
+    interval = config.prefix_cache_retention_interval
+    if group.window is None or group.chunked:
+        return True
+    unit_tokens = config.block_size * config.cache_unit
+    num_needed = -(-(group.window - 1) // size)
+    per_segment = (unit_tokens if interval is None else interval) // size
+    if per_segment and (num_needed >= per_segment or index % per_segment >= per_segment - num_needed):
+        return True
+    boundaries = [table.num_prompt_tokens - 1, table.shared_prefix_boundary]
+    ends = [boundary // unit_tokens * unit_tokens // size for boundary in boundaries if boundary]
+    return any(end - num_needed <= index < end for end in ends)

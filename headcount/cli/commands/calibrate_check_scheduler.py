@@ -21,8 +21,8 @@ from simulator.engines.values import COUNT, FilePath, Text, WholeNumber
 @option(
     "--about", Text(),
     "Topic of the cases. vllm: all, states, cancelled, sparse, context, compressed, lora, images, interval, "
-    "offloading, lmcache, store, lockstep, disaggregated, push, balancer; sglang: all, cancelled, windows, states, "
-    "speculative, speculative-states, radix-tree.",
+    "offloading, offloading-windows, lmcache, store, lockstep, disaggregated, push, balancer; sglang: all, cancelled, "
+    "windows, states, speculative, speculative-states, speculative-windows, attention-dp, radix-tree.",
     default="all",
 )  # fmt: skip
 @option("--cases", COUNT, "Random cases.", default=200)

@@ -43,6 +43,10 @@ GROUP = record(
         ("block_ratio", "i4"),  # a block of this group holds so many times the tokens of `block_size`
         ("is_state", "i4"),  # 1: states that the prefix cache keeps, in a table with gaps
         ("is_like_last", "i4"),  # 1: all the above is as in the group before, so their tables begin and end alike
+        (
+            "asked",
+            "i4",
+        ),  # the group that a CPU cache is asked for n-th: first those without a window
         ("lanes", "i4"),  # groups from this one on whose blocks are kept as one, a band: like ones, in segments alone
     ]
 )

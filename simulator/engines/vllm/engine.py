@@ -181,11 +181,16 @@ class EngineConfig:
             return
         attends_to_all = len(self.kv_groups) == 1 and self.table_groups[0].window is None
         has_states = any(group.is_state for group in self.kv_groups)
-        slides = self.kv_role is not None and self.cache_unit == 1 and not any(g.chunked for g in self.table_groups)
+        tier = self.host_tier
+        is_own = tier is None or not (tier.is_lmcache or tier.is_shared)
+        is_even = set(self.group_block_sizes) == {self.block_size}
+        slides = is_even and not any(group.chunked for group in self.table_groups)
         is_fair = self.kv_role is None or self.scheduling_policy == "fcfs"
         for is_met, with_what in (
             (not has_states, "models with SSM states"),
-            (attends_to_all or slides, "models whose layers do not all attend to everything"),
+            (attends_to_all or is_own, "models whose layers do not all attend to everything"),
+            (attends_to_all or slides, "chunked attention or layers with KV blocks of unequal size"),
+            (attends_to_all or tier is None or self.host_lru_ranks_requests, "sliding windows before vLLM 0.33"),
             (self.pipeline_parallel_size == 1, "pipeline parallelism"),
             (self.speculation is None, "speculative decoding"),
             (is_fair, "the scheduling policy priority"),

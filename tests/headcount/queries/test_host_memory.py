@@ -46,6 +46,13 @@ def test_memory_shows_what_the_host_holds(headcount: Callable[..., Any]) -> None
     assert "host_kv_tokens" not in json.loads(headcount(*line[:-2], "--json").out)
 
 
+def test_of_layers_with_windows_a_prompt_keeps_its_last_tokens_besides(headcount: Callable[..., Any]) -> None:
+    line = ("memory", "--model", "gemma-3-12b", "--gpu", "h100-sxm", "--kv-offloading-size", "64")
+    found = json.loads(headcount(*line, "--json").out)
+    assert (found["host_kv_tokens"], found["host_kv_chunks"]) == (1_048_576, 65_536)  # 1 of 6 groups has no window
+    assert "up to 1,048,576 tokens of KV in 65,536 chunks, 64.0 GiB" in headcount(*line).out
+
+
 def test_every_data_parallel_rank_has_its_own() -> None:
     answer = hc.memory("llama-3.1-8b", "h100-sxm", kv_offloading_size=16, data_parallel_size=4).to_json()
     assert answer["host_kv_bytes_per_server"] == 4 * answer["host_kv_bytes"]

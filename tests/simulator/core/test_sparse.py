@@ -26,6 +26,13 @@ def test_rows_of_which_little_is_used_take_little() -> None:
     assert found.sum() == ROWS
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="what is not touched is not counted on Linux alone")
+def test_an_array_may_be_larger_than_the_machine_s_memory() -> None:
+    found = sparse.zeros((2**16, 2**24), np.int32)  # 4 TB
+    found[-1, -1] = 1
+    assert found[0, 0] == 0 and found[-1, -1] == 1
+
+
 def test_no_rows_are_an_array_too() -> None:
     assert sparse.zeros((0, 8), np.int32).shape == (0, 8)
 

@@ -104,7 +104,7 @@ class LMCacheConnector:
 
     def _keys(self, request: Request, first: int, last: int) -> list[ChunkKey]:
         ends = ((index, (index + 1) * self.chunk_size) for index in range(first, last))
-        return [(request.table.content(end - 1), index) for index, end in ends]
+        return [(request.table.content(end - 1), index, 0) for index, end in ends]
 
     def plan(self, scheduled: Mapping[Request, int]) -> list[Copies]:
         """The copies of a step, in the order in which they are made; its tokens are not counted as computed yet."""

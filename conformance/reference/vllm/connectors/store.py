@@ -155,7 +155,7 @@ class StoreConnector:
             self.cache.complete_load(transfer.keys)
 
     def _key(self, request: Request, index: int) -> ChunkKey:
-        return request.table.content((index + 1) * self._block_size - 1), index
+        return request.table.content((index + 1) * self._block_size - 1), index, 0
 
 
 class StoreLink:

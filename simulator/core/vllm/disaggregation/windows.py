@@ -47,14 +47,34 @@ def grow(a: Arrays, replica: int, request: int, hits: int, num_blocks: int) -> N
 
 @rare_kernel
 def free(a: Arrays, replica: int, row: int, num_blocks: int, was_deferred: int) -> None:
-    """Give back what a table holds, group by group; all from the end on where it waited for a step."""
+    """Give back what a table holds, group by group; all at once from the end on where it waited for a step."""
+    p = a.pools[a.replicas[replica].pool]
+    if was_deferred == 0:
+        for group in range(p.num_groups):
+            free_group(a, replica, row, group, num_blocks)
+        return
+    head = a.replicas[replica].queue_head
+    for group in range(p.num_groups - 1, -1, -1):
+        before = a.replicas[replica].queue_head
+        free_group(a, replica, row, group, num_blocks)
+        turn_head(a, replica, before)
+    turn_head(a, replica, head)  # those that came to the queue's head lie there in one order, too
+
+
+@kernel
+def free_group(a: Arrays, replica: int, row: int, group: int, num_blocks: int) -> None:
     state = a.replicas[replica]
     p = a.pools[state.pool]
-    for number in range(p.num_groups):
-        group = p.num_groups - 1 - number if was_deferred == 1 else number
-        first = group * p.row_blocks
-        start = first + a.table_starts[row, group] if p.num_windows > 0 else first
-        pool.free_range(
-            state, p.queue_mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, row, start,
-            first + num_blocks,
-        )  # fmt: skip
+    first = group * p.row_blocks
+    start = first + a.table_starts[row, group] if p.num_windows > 0 else first
+    pool.free_range(
+        state, p.queue_mask, a.blocks, a.free_queue, a.queue_places, a.tables, replica, row, start, first + num_blocks
+    )
+
+
+@kernel
+def turn_head(a: Arrays, replica: int, until: int) -> None:
+    """Turn round what lies at the queue's head up to a place."""
+    state = a.replicas[replica]
+    mask = a.pools[state.pool].queue_mask
+    pool.turn_round(a.free_queue, a.queue_places, replica, mask, state.queue_head, until)

@@ -1,7 +1,9 @@
 """The arrays of host tiers before a run; empty where no engine has one."""
 
 import numpy as np
+from numpy.typing import NDArray
 
+from simulator.core import sparse
 from simulator.core.layout import LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.types import AnyArray, Pool
 from simulator.core.vllm.host_tier import layout
@@ -13,9 +15,10 @@ from workloads.requests import RequestTable
 
 
 def num_holders(engine: EngineConfig, table: RequestTable) -> int:
-    """The most requests that wait and hold blocks at once: each has one at least."""
+    """The most requests that wait and hold blocks at once: each has one of each group at least."""
     waits = engine.kv_role or (engine.host_tier and not engine.host_tier.is_lmcache)
-    return min(table.num_requests * table.num_attempts, engine.num_gpu_blocks) if waits else 0
+    most = engine.num_gpu_blocks // len(engine.kv_groups)
+    return min(table.num_requests * table.num_attempts, most) if waits else 0
 
 
 def num_rows(engine: EngineConfig, table: RequestTable, max_num_seqs: int) -> int:
@@ -27,8 +30,8 @@ def num_rows(engine: EngineConfig, table: RequestTable, max_num_seqs: int) -> in
     return most + holders if engine.host_tier and engine.host_tier.is_shared else most  # those that stores hold
 
 
-def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str, AnyArray]:
-    """By their names in `layout.Arrays`."""
+def tier_arrays(fleet: Fleet, table: RequestTable, tables: tuple[int, ...]) -> dict[str, AnyArray]:
+    """By their names in `layout.Arrays`; `tables`: the shape of the block tables."""
     engines = [pool.engine for pool in fleet.pools if isinstance(pool.engine, EngineConfig)]
     has_tier = any(engine.host_tier for engine in engines)
     count = fleet.num_engines if has_tier or fleet.is_disaggregated else 0
@@ -45,11 +48,16 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
     chunks = max((engine.host_tier.num_chunks for engine in engines if engine.host_tier), default=0)
     has_arc = any(engine.host_tier and engine.host_tier.eviction_policy == ARC for engine in engines)
     records = chunks * RECORDS[has_arc]
+    offloads = np.zeros(requests, layout.OFFLOAD)
+    if has_tier:
+        offloads["note_bytes"] = np.resize(_note_bytes(engines, table), requests)
+        offloads["notes"] = np.cumsum(offloads["note_bytes"], dtype=np.int64) - offloads["note_bytes"]
+    has_windows = any(group.window for engine in engines if engine.host_tier for group in engine.kv_groups)
     return {
         "tiers": tiers,
         "caches": caches,
-        "offloads": np.zeros(requests, layout.OFFLOAD),
-        "used_chunks": np.zeros((requests if has_tier else 0, NOTES[has_arc], -(-row_blocks // 8)), np.uint8),
+        "offloads": offloads,
+        "used_chunks": np.zeros((NOTES[has_arc], int(offloads["note_bytes"].sum(dtype=np.int64))), np.uint8),
         "chunks": np.zeros((len(caches), records), layout.CHUNK),
         "chunk_heap": np.zeros((len(caches), chunks), np.int32),
         "chunk_buckets": np.zeros((len(caches), _ring(2 * records)), np.int32),
@@ -60,12 +68,19 @@ def tier_arrays(fleet: Fleet, table: RequestTable, row_blocks: int) -> dict[str,
         "told": np.zeros((count, max((engine.plans_in_flight for engine in engines), default=0), 2), np.int64),
         "fences": np.zeros(blocks, np.int32),
         "handed_out": np.zeros(blocks, np.int32),
+        "registered": sparse.zeros(tables if has_windows else (0, 0), np.int32),
     }
 
 
 QUEUES = ("holding", "ended", "deferred")
 RECORDS = {False: 1, True: 3}  # of a chunk that host memory has room for: ARC remembers twice as many that went
 NOTES = {False: 1, True: 3}  # bits of a request's chunk, see `host_cache`
+
+
+def _note_bytes(engines: list[EngineConfig], table: RequestTable) -> NDArray[np.int64]:
+    """By request, a bit for each of its full blocks."""
+    blocks = (table.prompt_tokens.astype(np.int64) + table.output_tokens) // min(of.block_size for of in engines)
+    return -(-blocks * max(len(of.kv_groups) for of in engines) // 8)
 
 
 def fill_tier(values: Pool, engine: EngineConfig, table: RequestTable) -> None:

@@ -13,7 +13,7 @@ def let_go(a: Arrays, replica: int) -> None:
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     for place in range(tier.load_done, tier.load_tail):
         job = a.loads[replica, place & p.load_mask]
-        for index in range(job.first, job.first + job.count):
+        for index in range(job.first, job.first + job.count):  # such a store has one group
             host_cache.end_read(a, replica, chunk_of(a, replica, job.request, index))
     for place in range(tier.store_settled, tier.store_begun):
         chunk = a.stores[replica, place & p.store_mask].first

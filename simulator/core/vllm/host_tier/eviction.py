@@ -14,38 +14,38 @@ USED, INSERTED, MISSED = range(3)  # what is noted of a request's chunks; ARC al
 
 
 @kernel
-def is_noted(a: Arrays, request: int, note: int, index: int) -> bool:
-    return bool(a.used_chunks[request, note, index >> 3] & (1 << (index & 7)))
+def is_noted(a: Arrays, request: int, note: int, place: int) -> bool:
+    return bool(a.used_chunks[note, a.offloads[request].notes + (place >> 3)] & (1 << (place & 7)))
 
 
 @kernel
-def take_note(a: Arrays, request: int, note: int, index: int) -> None:
-    a.used_chunks[request, note, index >> 3] |= 1 << (index & 7)
+def take_note(a: Arrays, request: int, note: int, place: int) -> None:
+    a.used_chunks[note, a.offloads[request].notes + (place >> 3)] |= 1 << (place & 7)
 
 
 @kernel
-def note_found(a: Arrays, replica: int, request: int, chunk: int, index: int) -> None:
+def note_found(a: Arrays, replica: int, request: int, chunk: int, place: int) -> None:
     """A request finds a chunk that is there."""
     p = a.pools[a.replicas[replica].pool]
-    if p.ranks_requests == 1 and not is_noted(a, request, USED, index):
-        ranks.see(a, replica, request, chunk, index)
-    if p.evicts_by_arc == 0 or not is_noted(a, request, INSERTED, index):
-        take_note(a, request, USED, index)
+    if p.ranks_requests == 1 and not is_noted(a, request, USED, place):
+        ranks.see(a, replica, request, chunk, place)
+    if p.evicts_by_arc == 0 or not is_noted(a, request, INSERTED, place):
+        take_note(a, request, USED, place)
 
 
 @rare_kernel
-def note_missed(a: Arrays, replica: int, request: int, content: int, index: int) -> None:
+def note_missed(a: Arrays, replica: int, request: int, content: int, place: int) -> None:
     """A request offers a chunk that is not there; ARC learns from it, once of each request, if it remembers it."""
     p = a.pools[a.replicas[replica].pool]
     if p.evicts_by_arc == 0:
         if p.ranks_requests == 1:
             ranks.of_request(a, replica, request)
-        take_note(a, request, USED, index)
+        take_note(a, request, USED, place)
         return
-    if is_noted(a, request, MISSED, index):
+    if is_noted(a, request, MISSED, place):
         return
-    take_note(a, request, MISSED, index)
-    ghost = host_cache.find(a, replica, content, host_cache.ghost_of(index))
+    take_note(a, request, MISSED, place)
+    ghost = host_cache.find(a, replica, content, host_cache.ghost_of(place))
     if ghost == NONE:
         return
     cache = a.caches[a.tiers[replica].cache]
@@ -65,7 +65,7 @@ def enter(a: Arrays, replica: int, request: int, chunk: int) -> None:
     p, of = a.pools[a.replicas[replica].pool], a.chunks[a.tiers[replica].cache, chunk]
     if p.ranks_requests == 1:
         of.rank = ranks.of_request(a, replica, request)
-        of.rank_index = -1 - of.key_index
+        of.rank_index = ranks.index_of(a, replica, of.key_index)
         ranks.enter(a, replica, chunk)
         return
     host_cache.append(a, replica, chunk, T1)
@@ -83,9 +83,9 @@ def forget_ghost(a: Arrays, replica: int, ghost: int) -> None:
 
 
 @rare_kernel
-def use_ended(a: Arrays, replica: int, request: int, content: int, index: int) -> None:
+def use_ended(a: Arrays, replica: int, request: int, content: int, place: int) -> None:
     """A request that has ended used a chunk; called from its tail on."""
-    chunk = host_cache.find(a, replica, content, index)
+    chunk = host_cache.find(a, replica, content, place)
     if chunk == NONE:
         return
     p = a.pools[a.replicas[replica].pool]
@@ -95,7 +95,7 @@ def use_ended(a: Arrays, replica: int, request: int, content: int, index: int) -
     if p.evicts_by_arc == 0:
         host_cache.use(a, replica, chunk, T1)
         return
-    into = T2 if is_noted(a, request, USED, index) else a.chunks[a.tiers[replica].cache, chunk].list
+    into = T2 if is_noted(a, request, USED, place) else a.chunks[a.tiers[replica].cache, chunk].list
     host_cache.use(a, replica, chunk, into)
 
 

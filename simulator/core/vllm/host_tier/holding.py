@@ -130,7 +130,7 @@ def begin_load(a: Arrays, replica: int, request: int, row: int, hits: int, token
         a.offloads[request].local_blocks = hits
         reading.ask(a, replica, request, loaded)
     else:
-        offload.load(a, replica, request, hits, loaded)
+        offload.load(a, replica, request, hits, tokens, loaded)
     hold(a, replica, request)
     return True
 
@@ -183,7 +183,7 @@ def find_elsewhere(a: Arrays, replica: int, request: int, hits: int) -> int:
     if p.is_shared == 1:
         return (hits + store.find_hit(a, replica, request, hits)) * p.block_size
     loaded = offload.find_hit(a, replica, request, hits)
-    return NONE if loaded == NONE else (hits + loaded) * p.block_size
+    return NONE if loaded == NONE else hits * p.block_size + loaded
 
 
 @kernel

@@ -22,6 +22,8 @@ OFFLOAD = record(
         ("preempted_step", "i4"),
         ("next_ended", "i4"),
         ("next_deferred", "i4"),
+        ("notes", "i8"),  # where its part of `used_chunks` begins …
+        ("note_bytes", "i4"),  # … and how long it is
         ("rank", "i8"),  # by when it saw its first chunk, see `ranks`; 0: it saw none
         ("fence_step", "i8"),  # its blocks are free once so many steps with work are over
         ("is_looked_up", "i1"),  # it was, and was not admitted since, see `lmcache` and `store`; of LMCache …
@@ -94,7 +96,7 @@ TIER = record(
 CHUNK = record(
     [
         ("key_content", "i4"),
-        ("key_index", "i4"),  # of a ghost, which ARC remembers: -1 minus it
+        ("key_index", "i4"),  # `content.place_of`; of a ghost, which ARC remembers: -1 minus it
         ("reads", "i4"),  # transfers that read it; -1: it is being written
         ("list", "i4"),
         ("rank", "i8"),  # see `ranks`
@@ -111,7 +113,7 @@ CHUNK = record(
 TRANSFER = record(
     [
         ("request", "i4"),
-        ("first", "i4"),  # block index of a load, chunk of a store
+        ("first", "i4"),  # block index of a load, in each group; chunk of a store
         ("count", "i4"),
         ("is_awaited", "i4"),
         ("pinned", "i4"),  # of LMCache: chunks that are let go with it …
@@ -119,6 +121,7 @@ TRANSFER = record(
         ("held_blocks", "i4"),  # of a shared store: of its request …
         ("row", "i4"),  # … in this table, which is its own now; NONE: the request still has it
         ("num_chunks", "i4"),  # of a shared store: of its request
+        ("tokens", "i4"),  # of a load: that its request has then
         ("num_preemptions", "i4"),  # of a shared store: of its request when it was asked for
         ("asked_s", "f8"),
         ("computed_s", "f8"),

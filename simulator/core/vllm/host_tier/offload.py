@@ -6,10 +6,19 @@ As in `conformance.reference.vllm.connectors.offloading`, with what the schedule
 from simulator.core.jit import kernel, rare_kernel
 from simulator.core.layout import FINISHED, LMCACHE, NIXL, NONE, OFFLOADING
 from simulator.core.state import Arrays
+from simulator.core.types import Pool, Transfer
 from simulator.core.vllm import blocks
 from simulator.core.vllm.disaggregation import keeping, windows
-from simulator.core.vllm.host_tier import eviction, host_cache, lmcache, store
-from simulator.core.vllm.host_tier.content import chunk_of, content_of, count_new, insert_new
+from simulator.core.vllm.host_tier import eviction, host_cache, lmcache, store, windowed_hits
+from simulator.core.vllm.host_tier.content import (
+    chunk_of,
+    content_of,
+    count_new,
+    has_window,
+    insert_new,
+    is_offered,
+    place_of,
+)
 
 
 @rare_kernel
@@ -28,9 +37,9 @@ def forget(a: Arrays, request: int) -> None:
     off.next_ended, off.next_deferred, off.fence_step, off.rank = 0, 0, 0, 0
     off.is_looked_up, off.found_chunks, off.seen_tokens, off.decodes = 0, 0, 0, 0
     off.prefill_end, off.next_unsaved = 0, 0
-    for note in range(a.used_chunks.shape[1]):
-        for place in range(a.used_chunks.shape[2]):
-            a.used_chunks[request, note, place] = 0
+    for note in range(a.used_chunks.shape[0]):
+        for byte in range(off.notes, off.notes + off.note_bytes):
+            a.used_chunks[note, byte] = 0
 
 
 # -- loads
@@ -38,13 +47,15 @@ def forget(a: Arrays, request: int) -> None:
 
 @rare_kernel
 def find_hit(a: Arrays, replica: int, request: int, first: int) -> int:
-    """How many blocks can be loaded from block `first` on; NONE: ask again in the next step."""
+    """How many tokens can be loaded from block `first` on; NONE: ask again in the next step."""
     p, req = a.pools[a.replicas[replica].pool], a.requests[request]
     a.offloads[request].known_blocks = 0
     if p.offers_again == 1:
         a.offloads[request].next_chunk = 0
     if a.offloads[request].num_stores > 0:
         return NONE
+    if p.num_windows > 0:
+        return windowed_hits.find_hit(a, replica, request, first)
     waits, index = False, first
     while index < (req.prompt + req.output) // p.block_size:
         chunk = chunk_of(a, replica, request, index)
@@ -53,29 +64,41 @@ def find_hit(a: Arrays, replica: int, request: int, first: int) -> int:
         reads = a.chunks[a.tiers[replica].cache, chunk].reads
         waits |= reads < 0 or (reads > 0 and p.prefix_caching == 1)
         index += 1
-    return NONE if waits else index - first
+    return NONE if waits else (index - first) * p.block_size
 
 
 @kernel
-def load(a: Arrays, replica: int, request: int, first: int, count: int) -> None:
-    """Load blocks into those that the request was just given."""
+def load(a: Arrays, replica: int, request: int, first: int, tokens: int, count: int) -> None:
+    """Load `count` blocks into those that the request was just given, from block `first` on, up to `tokens` tokens."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     off, req = a.offloads[request], a.requests[request]
+    last = blocks.num_blocks_of(tokens, p.block_size)
     if p.is_shared == 0:
-        off.next_chunk = first + count
-        for index in range(req.num_blocks):
-            hand_out(a, replica, a.tables[req.row, index])
-    for index in range(first, first + count):
-        chunk = chunk_of(a, replica, request, index)
-        host_cache.begin_read(a, replica, chunk)
-        eviction.note_found(a, replica, request, chunk, index)
+        off.next_chunk = last
+        for group in range(p.num_groups):
+            start = a.table_starts[req.row, group] if p.num_windows > 0 else 0
+            for index in range(group * p.row_blocks + start, group * p.row_blocks + req.num_blocks):
+                hand_out(a, replica, a.tables[req.row, index])
+    for group in range(p.num_groups):
+        for index in range(first_loaded(a, p, group, first, tokens), last):
+            place = place_of(p, group, index)
+            chunk = chunk_of(a, replica, request, place)
+            host_cache.begin_read(a, replica, chunk)
+            eviction.note_found(a, replica, request, chunk, place)
     off.loading = 1
     off.local_blocks = first
     job = a.loads[replica, tier.load_tail & p.load_mask]
     job.request = request
     job.first = first
+    job.tokens = tokens
     job.count = count
     tier.load_tail += 1
+
+
+@kernel
+def first_loaded(a: Arrays, p: Pool, group: int, first: int, tokens: int) -> int:
+    """Where the blocks of a group begin that are loaded: what lies before its window is not."""
+    return int(max(first, blocks.skipped_blocks(a.groups, p, group, tokens)))
 
 
 @kernel
@@ -93,22 +116,23 @@ def hand_out(a: Arrays, replica: int, block: int) -> None:
 def plan_transfers(a: Arrays, replica: int, slot: int) -> None:
     """The stores of a step, and which it must wait for; called when it is decided."""
     tier, plan = a.tiers[replica], a.plans[replica, slot]
+    p = a.pools[a.replicas[replica].pool]
     tier.num_steps += int(plan.count > 0)
     tier.any_ended = 0
-    if a.pools[a.replicas[replica].pool].connector == NIXL:
+    if p.connector == NIXL:
         return
-    if a.pools[a.replicas[replica].pool].connector == LMCACHE:
+    if p.connector == LMCACHE:
         lmcache.plan_copies(a, replica, slot)
         return
-    if a.pools[a.replicas[replica].pool].is_shared == 1:
+    if p.is_shared == 1:
         clear_up_all(a, replica)
         store.plan_stores(a, replica, slot)
         return
     for place in range(plan.count - plan.num_quiet):
         request = a.entries[replica, slot, place].request
         off, req = a.offloads[request], a.requests[request]
-        for index in range(off.known_blocks, req.num_blocks):
-            hand_out(a, replica, a.tables[req.row, index])
+        for group in range(p.num_groups):
+            register(a, replica, req.row, group, off.known_blocks, req.num_blocks)
         off.known_blocks = req.num_blocks
     if tier.is_fenced == 1 or tier.any_preempted == 1:
         await_stores(a, replica)
@@ -121,26 +145,45 @@ def plan_transfers(a: Arrays, replica: int, slot: int) -> None:
 
 
 @kernel
+def register(a: Arrays, replica: int, row: int, group: int, first: int, last: int) -> None:
+    """A request's new blocks [first, last) of a group, as of this step."""
+    p = a.pools[a.replicas[replica].pool]
+    for index in range(first, last):
+        place = group * p.row_blocks + index
+        if p.num_windows == 0:
+            hand_out(a, replica, a.tables[row, place])
+        elif index < a.table_starts[row, group]:
+            a.registered[row, place] = NONE
+        else:
+            a.registered[row, place] = a.replicas[replica].step
+            hand_out(a, replica, a.tables[row, place])
+
+
+@kernel
 def await_stores(a: Arrays, replica: int) -> None:
-    """Note those that read a block of an ended request that was handed out again, or are of a preempted one."""
+    """Note those that read a block that was let go of and handed out again, or are of a preempted request."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     for place in range(tier.store_done, tier.store_tail):
         store = a.stores[replica, place & p.store_mask]
         off = a.offloads[store.request]
         is_awaited = off.preempted_step == a.replicas[replica].step
-        if a.requests[store.request].status >= FINISHED:
-            is_awaited = is_awaited or reads_handed_out(a, replica, store.first)
+        is_ended = a.requests[store.request].status >= FINISHED
+        if is_ended or p.num_windows > 0:
+            is_awaited = is_awaited or reads_handed_out(a, replica, store.first, is_ended)
         if is_awaited:
             store.is_awaited = 1
             tier.awaits = 1
 
 
 @kernel
-def reads_handed_out(a: Arrays, replica: int, chunk: int) -> bool:
+def reads_handed_out(a: Arrays, replica: int, chunk: int, is_ended: bool) -> bool:
+    """Whether one of a store's blocks was handed out again in this step; a running request holds the others."""
+    p = a.pools[a.replicas[replica].pool]
     while chunk != NONE:
-        if a.handed_out[a.chunks[a.tiers[replica].cache, chunk].source] == a.replicas[replica].step:
+        of = a.chunks[a.tiers[replica].cache, chunk]
+        if (is_ended or has_window(a, p, of.key_index)) and a.handed_out[of.source] == a.replicas[replica].step:
             return True
-        chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_store
+        chunk = of.next_in_store
     return False
 
 
@@ -153,7 +196,7 @@ def offer(a: Arrays, replica: int, request: int, row: int, num_computed: int) ->
     num_chunks = min(min(num_computed, a.requests[request].prompt) // p.block_size, off.known_blocks)
     if num_chunks <= off.next_chunk:
         return
-    num_new = count_new(a, replica, request, off.next_chunk, num_chunks)
+    num_new = count_new(a, replica, request, row, off.next_chunk, num_chunks)
     if num_new > 0:
         if not eviction.make_room(a, replica, num_new):
             return  # it is offered again
@@ -166,24 +209,33 @@ def write(a: Arrays, replica: int, request: int, row: int, first: int, last: int
     """Store those of a request's blocks in [first, last) that are not in the host's memory."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     job = a.stores[replica, tier.store_tail & p.store_mask]
-    is_ended = a.requests[request].status >= FINISHED
     job.request = request
     job.first = NONE
     job.count = 0
     job.is_awaited = 0
-    for index in range(first, last):
-        chunk = insert_new(a, replica, request, index, job)
-        if chunk == NONE:
-            continue
-        of = a.chunks[a.tiers[replica].cache, chunk]
-        of.source = a.tables[row, index]
-        if is_ended:
-            a.fences[of.source] += 1
-            if a.handed_out[of.source] == a.replicas[replica].step:
-                job.is_awaited = 1
-                tier.awaits = 1
+    for group in range(p.num_groups):
+        for index in range(first, last):
+            if is_offered(a, replica, request, row, group, index):
+                write_one(a, replica, request, row, group, index, job)
     tier.store_tail += 1
     a.offloads[request].num_stores += 1
+
+
+@kernel
+def write_one(a: Arrays, replica: int, request: int, row: int, group: int, index: int, job: Transfer) -> None:
+    tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
+    chunk = insert_new(a, replica, request, place_of(p, group, index), job)
+    if chunk == NONE:
+        return
+    of = a.chunks[a.tiers[replica].cache, chunk]
+    of.source = a.tables[row, group * p.row_blocks + index]
+    if has_window(a, p, of.key_index):
+        a.fences[of.source] += 1
+    elif a.requests[request].status >= FINISHED:
+        a.fences[of.source] += 1
+        if a.handed_out[of.source] == a.replicas[replica].step:
+            job.is_awaited = 1
+            tier.awaits = 1
 
 
 # -- ends
@@ -217,6 +269,8 @@ def end(a: Arrays, replica: int, request: int, was_aborted: int) -> None:
     is_offloading = connector == OFFLOADING
     is_shared = a.pools[a.replicas[replica].pool].is_shared == 1
     tier.any_ended = 1
+    if a.pools[a.replicas[replica].pool].num_windows > 0 and req.row != NONE:
+        blocks.free_skipped(a, replica, request, req.computed - req.in_flight)
     if connector == LMCACHE:
         lmcache.end(a, replica, request)
     elif is_offloading:
@@ -225,8 +279,6 @@ def end(a: Arrays, replica: int, request: int, was_aborted: int) -> None:
             fence(a, replica, request)
         enter_ended(a, replica, request)
     else:
-        if a.pools[a.replicas[replica].pool].num_windows > 0 and req.row != NONE:
-            blocks.free_skipped(a, replica, request, req.computed - req.in_flight)
         keeping.end(a, replica, request, was_aborted)
     if req.row == NONE:
         return
@@ -251,7 +303,7 @@ def end(a: Arrays, replica: int, request: int, was_aborted: int) -> None:
 
 @kernel
 def fence(a: Arrays, replica: int, request: int) -> None:
-    """Watch the blocks that an ended request's stores read."""
+    """Watch the blocks that an ended request's stores read; those of windows are watched as long as it is."""
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     for place in range(tier.store_done, tier.store_tail):
         job = a.stores[replica, place & p.store_mask]
@@ -259,7 +311,8 @@ def fence(a: Arrays, replica: int, request: int) -> None:
             continue
         chunk = job.first
         while chunk != NONE:
-            a.fences[a.chunks[a.tiers[replica].cache, chunk].source] += 1
+            of = a.chunks[a.tiers[replica].cache, chunk]
+            a.fences[of.source] += int(not has_window(a, p, of.key_index))
             chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_store
 
 
@@ -298,16 +351,16 @@ def clear_up(a: Arrays, replica: int, request: int) -> None:
     if off.keeps_row == 1:
         offer(a, replica, request, req.row, num_computed)
     by_arc = a.pools[a.replicas[replica].pool].evicts_by_arc
-    for place in range(a.used_chunks.shape[2] - 1, -1, -1):
-        bits = a.used_chunks[request, 0, place]
+    for byte in range(off.note_bytes - 1, -1, -1):
+        bits = a.used_chunks[0, off.notes + byte]
         if by_arc == 1:
-            bits |= a.used_chunks[request, eviction.INSERTED, place]
+            bits |= a.used_chunks[eviction.INSERTED, off.notes + byte]
         if bits == 0:
             continue
         for bit in range(7, -1, -1):
             if bits & (1 << bit):
-                index = 8 * place + bit
-                eviction.use_ended(a, replica, request, content_of(a, replica, request, index), index)
+                place = 8 * byte + bit
+                eviction.use_ended(a, replica, request, content_of(a, replica, request, place), place)
     if off.keeps_row == 1:
         off.keeps_row = 0
         if req.num_blocks == 0:
@@ -358,8 +411,10 @@ def take_in(a: Arrays, replica: int, slot: int) -> None:
     tier, p = a.tiers[replica], a.pools[a.replicas[replica].pool]
     while tier.load_done < a.told[replica, slot, 1]:
         job = a.loads[replica, tier.load_done & p.load_mask]
-        for index in range(job.first, job.first + job.count):
-            host_cache.end_read(a, replica, chunk_of(a, replica, job.request, index))
+        last = blocks.num_blocks_of(job.tokens, p.block_size)
+        for group in range(p.num_groups):
+            for index in range(first_loaded(a, p, group, job.first, job.tokens), last):
+                host_cache.end_read(a, replica, chunk_of(a, replica, job.request, place_of(p, group, index)))
         if a.offloads[job.request].loading == 1:
             a.offloads[job.request].loading = 2
         else:  # it ended meanwhile
@@ -374,8 +429,9 @@ def take_in(a: Arrays, replica: int, slot: int) -> None:
         chunk = job.first
         while chunk != NONE:
             host_cache.end_write(a, replica, chunk)
-            if is_ended:
-                a.fences[a.chunks[a.tiers[replica].cache, chunk].source] -= 1
-            chunk = a.chunks[a.tiers[replica].cache, chunk].next_in_store
+            of = a.chunks[a.tiers[replica].cache, chunk]
+            if is_ended or has_window(a, p, of.key_index):
+                a.fences[of.source] -= 1
+            chunk = of.next_in_store
         a.offloads[job.request].num_stores -= 1
         tier.store_done += 1

@@ -70,12 +70,20 @@ def of_request(a: Arrays, replica: int, request: int) -> int:
 
 
 @kernel
-def see(a: Arrays, replica: int, request: int, chunk: int, index: int) -> None:
+def index_of(a: Arrays, replica: int, place: int) -> int:
+    """Of a request's chunks the last goes first, of those at one place the first group's."""
+    num_groups = a.pools[a.replicas[replica].pool].num_groups
+    return -1 - place if num_groups == 1 else place % num_groups - (place // num_groups + 1) * num_groups
+
+
+@kernel
+def see(a: Arrays, replica: int, request: int, chunk: int, place: int) -> None:
     """A request sees a chunk that is there for the first time."""
     of, rank = a.chunks[a.tiers[replica].cache, chunk], of_request(a, replica, request)
-    if rank > of.rank or (rank == of.rank and -1 - index > of.rank_index):
+    rank_index = index_of(a, replica, place)
+    if rank > of.rank or (rank == of.rank and rank_index > of.rank_index):
         of.rank = rank
-        of.rank_index = -1 - index
+        of.rank_index = rank_index
         settle(a, replica, of.place)
 
 

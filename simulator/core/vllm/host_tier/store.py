@@ -77,7 +77,7 @@ def begin(a: Arrays, replica: int, job: Transfer) -> None:
     off = a.offloads[job.request]
     if job.num_preemptions != a.requests[job.request].preemptions:
         return
-    num_new = count_new(a, replica, job.request, off.next_unsaved, job.num_chunks)
+    num_new = count_new(a, replica, job.request, NONE, off.next_unsaved, job.num_chunks)
     if num_new > 0:
         if not eviction.make_room(a, replica, num_new):
             return

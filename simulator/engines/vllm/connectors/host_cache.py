@@ -10,7 +10,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Protocol
 
-ChunkKey = tuple[int, int]  # content id, block index
+ChunkKey = tuple[int, int, int]  # content id, block index, group of layers
 WRITING = -1  # instead of a number of reads: the chunk's first copy is under way
 LRU, ARC = "lru", "arc"
 EVICTION_POLICIES = (LRU, ARC)
@@ -77,7 +77,7 @@ class RankedLRUCachePolicy:
     """
 
     def __init__(self, _: int) -> None:
-        self.ranks: dict[ChunkKey, tuple[int, int]] = {}  # the lowest goes first
+        self.ranks: dict[ChunkKey, tuple[int, int, int]] = {}  # the lowest goes first
         self._latest = 0
 
     def insert(self, key: ChunkKey, access: CacheAccess) -> None:
@@ -89,11 +89,11 @@ class RankedLRUCachePolicy:
             if key in self.ranks:
                 self.ranks[key] = max(self.ranks[key], rank)
 
-    def _rank(self, key: ChunkKey, access: CacheAccess) -> tuple[int, int]:
+    def _rank(self, key: ChunkKey, access: CacheAccess) -> tuple[int, int, int]:
         if access.rank is None:
             self._latest += 1
             access.rank = self._latest
-        return access.rank, -1 - key[1]
+        return access.rank, -1 - key[1], key[2]
 
     def on_store_miss(self, keys: Sequence[ChunkKey]) -> None:
         """It learns nothing from those."""
@@ -102,7 +102,7 @@ class RankedLRUCachePolicy:
         for key in tail_first(access.seen):
             if key in self.ranks:
                 self._latest += 1
-                self.ranks[key] = self._latest, 0
+                self.ranks[key] = self._latest, 0, 0
 
     def evict(self, n: int, may_go: Callable[[ChunkKey], bool]) -> list[ChunkKey] | None:
         found = nsmallest(n, filter(may_go, self.ranks), key=self.ranks.__getitem__)
@@ -178,8 +178,8 @@ class ARCCachePolicy:
 
 
 def tail_first(keys: Iterable[ChunkKey]) -> list[ChunkKey]:
-    """Chunks of one request, the last first."""
-    return sorted(keys, key=lambda key: key[1], reverse=True)
+    """Chunks of one request, the last first, of those at one place the last group's."""
+    return sorted(keys, key=lambda key: key[1:], reverse=True)
 
 
 _POLICIES: dict[str, Callable[[int], CachePolicy]] = {LRU: LRUCachePolicy, ARC: ARCCachePolicy}

@@ -72,7 +72,8 @@ class Transfer:
     request: int
     is_store: bool
     keys: list[ChunkKey]
-    blocks: list[int] = field(default_factory=list)  # of a store: those that it reads
+    blocks: list[int] = field(default_factory=list)  # of a store: those that it reads …
+    window_blocks: list[int] = field(default_factory=list)  # … and of layers with windows, which may be given up before
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,7 @@ from workloads.populations.presence import users_over_time
 
 LLAMA, MLA, H100 = load_model("llama-3.1-8b"), load_model("deepseek-v2-lite"), find_gpu("h100-sxm")
 GIB = 2**30
+SCOUT = {"tensor_parallel_size": 8, "max_model_len": 65536}
 
 
 def host_budget(size: float, model: Any = LLAMA, gpu: GPU = H100, **more: Any) -> MemoryBudget:
@@ -218,7 +219,8 @@ def test_an_unknown_backend_is_refused_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("model", "more", "told"),
     [
-        ("gemma-3-12b", {}, "models whose layers do not all attend to everything"),
+        ("gemma-3-12b", {"vllm_version": "0.32.0"}, "sliding windows before vLLM 0.33"),
+        ("llama-4-scout-17b-16e-instruct", SCOUT, "chunked attention or layers with KV blocks"),
         ("llama-3.1-8b", {"pipeline_parallel_size": 2}, "pipeline parallelism"),
         ("qwen3-30b-a3b", {"data_parallel_size": 2}, "data parallelism"),
         ("llama-3.1-8b", {"vllm_version": "0.31.0"}, "is simulated by the rules of vLLM 0.32 and later; leave it"),
