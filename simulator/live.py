@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from files.errors import HeadcountError
 from simulator.core import layout
+from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.router import find_router, router_name
 from simulator.fleet.view import ACTIVE, MATCHES
@@ -53,6 +54,7 @@ class LiveFleet:
         self._blank = arrays.requests[:1].copy()
         self._blank_sglang = arrays.sglang.requests[:1].copy()
         self._has_sglang = len(arrays.sglang.requests) >= most
+        self._has_tier = any(isinstance(p.engine, EngineConfig) and p.engine.host_tier for p in fleet.pools)
         self._order = np.zeros(most, np.int32)
         self._num_ordered = 0
         self._spans = np.zeros(FIRST_SPANS, layout.SPAN)
@@ -116,6 +118,8 @@ class LiveFleet:
             for beside in (self.simulation.arrays.sglang.window_requests, self.simulation.arrays.sglang.state_requests):
                 beside[row % len(beside)] = 0  # one row where no pool has any
             of["max_new_tokens"][row] = output_tokens if max_tokens is None else max_tokens
+        if self._has_tier:
+            self._forget_chunks(row)
         request["replica"] = layout.NONE if last_engine is None else last_engine
         self._span_counts[row] = len(spans)
         request["span_start"] = self._place(spans)
@@ -123,6 +127,15 @@ class LiveFleet:
         self._append(row)
         self._show_core()
         return row
+
+    def _forget_chunks(self, row: int) -> None:
+        """Nothing of CPU memory is known of a new request."""
+        arrays = self.simulation.arrays
+        notes = {name: arrays.offloads[name][row] for name in ("notes", "note_bytes")}
+        arrays.used_chunks[:, notes["notes"] : notes["notes"] + notes["note_bytes"]] = 0
+        arrays.offloads[row] = 0
+        for name, value in notes.items():
+            arrays.offloads[name][row] = value
 
     def abort(self, row: int, time_s: float) -> None:
         """The client hangs up at `time_s`, before which nothing is left to happen; vLLM frees its blocks at once.
@@ -195,10 +208,18 @@ class LiveFleet:
             engine = self.simulation.arrays.replicas[self.record(row)["replica"]]
             if engine["completed_step"] < step and engine["num_plans"] > 0:
                 return
+            if self._has_tier and self._is_copied(row):
+                return
             if engine["blocked_request"] == row:
                 engine["blocked_request"] = layout.NONE
             self._free.append(row)
             self._ended.popleft()
+
+    def _is_copied(self, row: int) -> bool:
+        """Whether an ended request's engine has not yet done with what it stores of it, or loads."""
+        of, record = self.simulation.arrays.offloads[row], self.record(row)
+        has_more = self.simulation.arrays.tiers[record["replica"]]["any_ended"] or record["row"] != layout.NONE
+        return bool(has_more or of["num_stores"] > 0 or of["loading"])
 
     def _append(self, row: int) -> None:
         """Put it last in the order of arrival, whose beginning is dropped when it is full."""

@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.engines.vllm.connectors.host_tier import HostTier
 from simulator.engines.vllm.engine import EngineConfig
 from simulator.fleet.fleet import Fleet, Pool
 from simulator.live import LiveFleet
@@ -108,11 +111,16 @@ def test_whoever_hangs_up_leaves_no_block_behind(case: Case, seed: int) -> None:
     assert live.simulation.arrays.engine_views["outstanding"].tolist() == [0] * len(engines)
 
 
-def test_numbers_of_ended_requests_serve_later_ones() -> None:
+@pytest.mark.parametrize("tier", [{}, {"eviction_policy": "arc"}, {"is_shared": True}, {"is_lmcache": True}, None])
+def test_numbers_of_ended_requests_serve_later_ones(tier: dict[str, Any] | None) -> None:
     """Three hundred requests, few at once: token times are those of a fleet with a number for each."""
-    rng = np.random.default_rng(5)
-    case = busy_case(rng)
-    assert token_times(case.fleet, case.table, most=60) == token_times(case.fleet, case.table, most=300)
+    case = busy_case(np.random.default_rng(5))
+    fleet = case.fleet
+    if tier is not None:
+        host_tier = HostTier(num_chunks=20, chunk_s=2.0**-10, transfer_s=2.0**-9, **tier)
+        fleet = fleet.with_pools(lambda pool: replace(pool, engine=replace(pool.engine, host_tier=host_tier)))
+    most = 60 if tier is None else 150  # copies take their time
+    assert token_times(fleet, case.table, most=most) == token_times(fleet, case.table, most=300)
 
 
 def busy_case(rng: np.random.Generator) -> Case:
