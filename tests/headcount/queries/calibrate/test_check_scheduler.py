@@ -75,7 +75,7 @@ def test_a_difference_is_shown_and_ends_with_1(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("about", ["windows", "states", "speculative", "speculative-states"])
+@pytest.mark.parametrize("about", ["windows", "states", "speculative", "speculative-states", "speculative-windows"])
 def test_no_batch_differs_from_sglang_s_own_scheduler_with_pools_beside_or_speculation(
     sglang_python: Path, checked: Check, about: str
 ) -> None:
@@ -121,7 +121,7 @@ def test_no_step_differs_over_blocks_of_unequal_size(vllm_python: Path, checked:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("about", ["offloading", "store"])
+@pytest.mark.parametrize("about", ["offloading", "offloading-windows", "store"])
 def test_no_step_differs_from_vllm_s_own_scheduler_with_a_host_tier(
     vllm_python: Path, checked: Check, about: str
 ) -> None:
