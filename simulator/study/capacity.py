@@ -104,12 +104,13 @@ class CapacitySearch:
         """The capacity with an interval that is narrow enough, or as narrow as the most replications make it."""
         if not self.located().mean:
             return NOBODY
-        precision = enough(precision, self.located(), are_users=self.evaluator.load.unit == "users")
+        are_users = self.evaluator.load.unit == "users"
         count = self._replications or min(_first_replications(self.evaluator), max_replications)
         while (found := self._found(count)).mean:
-            if found.half_width <= precision or count in (self._replications, max_replications):
+            asked = enough(precision, found, are_users=are_users)
+            if found.half_width <= asked or count in (self._replications, max_replications):
                 return found
-            growth = min(max((found.half_width / precision) ** 2, 1.25), 2.0)
+            growth = min(max((found.half_width / asked) ** 2, 1.25), 2.0)
             count = min(math.ceil(count * growth), max_replications)
         return NOBODY
 

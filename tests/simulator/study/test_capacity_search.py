@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simulator.study.capacity import (
@@ -168,6 +168,7 @@ def test_an_interval_of_two_replications_ends_where_searches_end() -> None:
 
 @settings(max_examples=30)
 @given(scale=sizes, spread=st.floats(0.0, 0.1), noise=st.floats(0.0, 0.5), seed=st.integers(0, 999))
+@example(scale=10.0**1.375, spread=0.0, noise=0.375, seed=133)  # one user, of the answer, not of the first guess
 def test_the_interval_lies_around_the_mean_and_is_as_narrow_as_asked(
     scale: float, spread: float, noise: float, seed: int
 ) -> None:
