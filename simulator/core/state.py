@@ -92,7 +92,7 @@ class ArrayFields(NamedTuple):
     stores: NDArray[np.void]  # [R, store_mask + 1], ring
     loads: NDArray[np.void]  # [R, load_mask + 1], ring
     told: NDArray[np.int64]  # [R, plans in flight, 2], how many stores and loads a plan's output tells to be over
-    fences: NDArray[np.int32]  # of each block: stores of ended requests that read it
+    fences: NDArray[np.int32]  # of each block: stores that read it though nobody may hold it
     handed_out: NDArray[np.int32]  # of each block: the latest step that gave it to a request
     registered: NDArray[np.int32]  # of each place in `tables`: the step of its block; NONE: none. Empty without windows
     handovers: NDArray[np.void]  # [attempts * n] if disaggregated, and the next four

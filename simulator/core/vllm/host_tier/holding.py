@@ -19,7 +19,7 @@ from simulator.core.state import Arrays
 from simulator.core.types import Pool, Replica, Request
 from simulator.core.vllm import admission, blocks, plan, prefix, queue
 from simulator.core.vllm.disaggregation import reading, windows
-from simulator.core.vllm.host_tier import lmcache, offload, store
+from simulator.core.vllm.host_tier import lmcache, loads, store
 
 
 @rare_kernel
@@ -130,7 +130,7 @@ def begin_load(a: Arrays, replica: int, request: int, row: int, hits: int, token
         a.offloads[request].local_blocks = hits
         reading.ask(a, replica, request, loaded)
     else:
-        offload.load(a, replica, request, hits, tokens, loaded)
+        loads.load(a, replica, request, hits, tokens, loaded)
     hold(a, replica, request)
     return True
 
@@ -182,7 +182,7 @@ def find_elsewhere(a: Arrays, replica: int, request: int, hits: int) -> int:
         return a.requests[request].prompt if a.handovers[request].do_remote_prefill == 1 else 0
     if p.is_shared == 1:
         return (hits + store.find_hit(a, replica, request, hits)) * p.block_size
-    loaded = offload.find_hit(a, replica, request, hits)
+    loaded = loads.find_hit(a, replica, request, hits)
     return NONE if loaded == NONE else hits * p.block_size + loaded
 
 
