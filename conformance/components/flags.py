@@ -25,7 +25,7 @@ def check_flags(python: Path, engine: str) -> FlagComparison:
     """Raises HeadcountError where the interpreter has no such engine."""
     case = {"name": engine}
     (found,) = answers(python, "flags_probe", [case], failure=f"the flags of {engine} failed", folder=FOLDER)
-    own = _of_arguments(engine)
+    own = argument_flags(engine)
     names = {flag: flag.lstrip("-") for flag in found["flags"]}
     groups = {flag: read_flag(engine, name)[0] for flag, name in names.items()}
     return FlagComparison(
@@ -37,7 +37,8 @@ def check_flags(python: Path, engine: str) -> FlagComparison:
     )
 
 
-def _of_arguments(engine: str) -> set[str]:
+def argument_flags(engine: str) -> set[str]:
+    """Every spelling of an argument here that is the engine's, without dashes."""
     described = {name: each for name, each in arguments_of(ENGINES[engine]).items() if each.is_engine_s}
     flags = {flag.lstrip("-") for name, each in described.items() for flag in flags_of(name, each)}
     flags |= {name.replace("_", "-") for name in described}

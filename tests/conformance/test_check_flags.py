@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from conformance.components import flags as checker
-from conformance.components.flags import check_flags
+from conformance.components.flags import argument_flags, check_flags
+from simulator.engines.flags import read_flag
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_no_flag_of_an_argument_stands_in_the_table_too(engine: str) -> None:
+    own = argument_flags(engine)
+    assert len(own) > 30
+    assert not [flag for flag in sorted(own) if read_flag(engine, flag)[0] is not None]
 
 
 def test_every_flag_of_vllm_is_classified_once(vllm_python: Path) -> None:

@@ -124,13 +124,12 @@ def test_rates_of_copies_add_up_and_shares_do_not(figures: list[float], copies: 
 PLANS = (a_plan_buys_what_capacity_says_suffices, more_users_never_cost_less)
 ONCE_BROKEN = (21,)  # random questions that broke a law
 DEPLOYMENTS = list(itertools.product(MODELS, GPUS))
-ONE_PER_GPU = (2, 10, 18, 26, 29)
-BROKEN_DEPLOYMENT = 30  # few replications showed misses that leap where they did not
+ONE_PER_GPU = (2, 18, 26, 29, 30)  # of the H100, the one where few replications showed misses that leap
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("laws", [PLANS, [law for law in LAWS if law not in PLANS]], ids=["plans", "others"])
-@pytest.mark.parametrize(("number", "model", "gpu"), [(n, *DEPLOYMENTS[n]) for n in (*ONE_PER_GPU, BROKEN_DEPLOYMENT)])
+@pytest.mark.parametrize(("number", "model", "gpu"), [(n, *DEPLOYMENTS[n]) for n in ONE_PER_GPU])
 def test_no_law_of_answers_is_broken(number: int, model: str, gpu: str, laws: Sequence[Law]) -> None:
     """On each GPU once; each asks 13 questions in three minutes. `python -m validation.laws` asks more."""
     asked = Question(model=model, gpu=gpu, workload=WORKLOADS[number % len(WORKLOADS)], seed=number)
