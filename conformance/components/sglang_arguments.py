@@ -1,7 +1,9 @@
-"""Our defaults of SGLang's arguments beside those of SGLang's own code, on GPUs of every size."""
+"""Our defaults of SGLang's arguments beside those of its own code: any model of the catalog, GPUs of every size."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +11,34 @@ import numpy as np
 
 from conformance.components.probes import FOLDER
 from conformance.probing import Record, answers
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import GPU, find_gpu
 from kvcache.memory.static_budget import default_running_requests
-from kvcache.models.catalog import load_model
+from kvcache.models.catalog import load_model, model_files
 from kvcache.shape.architecture import Architecture
 from simulator.engines.sglang.arguments import SGLangArgs
 from simulator.engines.sglang.attention_groups import LESS_CAREFUL
-from simulator.engines.sglang.defaults import NO_CHUNKS, prefill_graph_sizes
+from simulator.engines.sglang.defaults import NO_CHUNKS, has_prefill_graphs, prefill_graph_sizes
+from simulator.engines.sglang.drafts import MOST_REQUESTS
+from simulator.engines.vllm.speculation import Speculation
 
 MIB = 2**20
-MODELS = ("llama-3.1-8b", "deepseek-v2-lite")  # with heads, with latents
-COMPARED = ("chunked_prefill_size", "cuda_graph_max_bs_decode", "mem_fraction_static")
+GPUS = {"h100-sxm": (9, 0), "b200-sxm": (10, 0), "l40s": (8, 9), "a100-80gb": (8, 0), "rtx-pro-6000": (12, 0)}
+SIZES_GIB = (24, 35, 48, 60, 80, 90, 141, 160, 180)  # a threshold of some default, or a usual size
+SGLANG_S = {"tensor_parallel_size": "tp_size"}
+ALIKE = (
+    "page_size", "cuda_graph_max_bs_decode", "mem_fraction_static", "chunk_of_rank", "disable_overlap_schedule",
+)  # fmt: skip
+TREE = Speculation(method="eagle", num_speculative_tokens=3, acceptance_rate=0.5, topk=4, num_draft_tokens=8)
+CHAIN = Speculation(method="eagle", num_speculative_tokens=3, acceptance_rate=0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArgumentsCase:
-    """A GPU's memory, a model, arguments as a user gives them, and a KV pool."""
+    """A GPU with its memory, a model, arguments as a user gives them, and a KV pool."""
 
     name: str
+    kind: str
     memory_mib: int
     model: str
     args: SGLangArgs
@@ -39,85 +51,134 @@ class ArgumentsCase:
 
     @property
     def gpu(self) -> GPU:
-        return replace(find_gpu("h100-sxm"), memory_bytes=self.memory_mib * MIB)
+        return replace(find_gpu(self.kind), memory_bytes=self.memory_mib * MIB)
 
     def to_json(self) -> Record:
         """What the probe reads."""
-        args: dict[str, Any] = {
-            "chunked_prefill_size": self.args.chunked_prefill_size,
-            "max_prefill_tokens": self.args.max_prefill_tokens,
-            "max_total_tokens": self.args.max_total_tokens,
-            "max_running_requests": self.args.max_running_requests,
-            "cuda_graph_max_bs": self.args.cuda_graph_max_bs_decode,
-            "no_graphs": self.args.disable_cuda_graph,
-        }
+        asked = {name: value for name in _NAMES if (value := getattr(self.args, name)) is not None}
+        args: dict[str, Any] = {SGLANG_S.get(name, name): value for name, value in asked.items()}
+        if (drafts := self.args.speculation) is not None:
+            args |= {
+                "speculative_algorithm": "EAGLE", "speculative_num_steps": drafts.num_speculative_tokens,
+                "speculative_eagle_topk": drafts.topk, "speculative_num_draft_tokens": drafts.width,
+            }  # fmt: skip
         return {
-            "name": self.name, "memory_mib": self.memory_mib, "tp_size": self.args.tensor_parallel_size,
-            "attn_dp_size": self.args.attn_dp_size, "schedule_conservativeness": self.args.schedule_conservativeness,
-            "is_mla": self.architecture.is_mla, "kv_tokens": self.kv_tokens, "context_length": self.context_length,
-            "args": {name: value for name, value in args.items() if value is not None},
+            "name": self.name, "config": _configs()[self.model], "capability": GPUS[self.kind],
+            "memory_mib": self.memory_mib, "args": args, "kv_tokens": self.kv_tokens,
+            "context_length": self.context_length,
         }  # fmt: skip
 
     def ours(self) -> Record:
-        """The same as the probe says it. Raises HeadcountError where nothing is left for the static share."""
+        """The same as the probe says it. Raises HeadcountError where it is not simulated."""
         found = self.args.filled(self.architecture, self.gpu)
-        asked, groups = self.args.requests_of_rank, self.args.attn_dp_size
-        by_pool = default_running_requests(self.kv_tokens, self.context_length)
+        groups, most = self.args.attn_dp_size, self.args.max_running_requests
+        most = MOST_REQUESTS if most is None and found.speculation is not None else most
+        asked = None if most is None else max(1, most // groups)
         longest = min(found.chunked_prefill_size, self.args.max_total_tokens or found.chunked_prefill_size)
         longest = min(longest, 8192) if self.architecture.is_mla else longest
-        return {
-            **{name: getattr(found, name) for name in COMPARED},
-            "prefill_graphs": prefill_graph_sizes(longest),
-            "chunk_of_rank": found.chunk_of_rank,
+        own = {
+            **{name: getattr(found, name) for name in ALIKE},
             "conservativeness_of_rank": self.args.schedule_conservativeness * (LESS_CAREFUL if groups > 1 else 1.0),
-            "max_running_requests": by_pool if asked is None else max(min(asked, self.kv_tokens // 2), 1),
+            "max_running_requests": default_running_requests(self.kv_tokens, self.context_length)
+            if asked is None
+            else max(min(asked, self.kv_tokens // 2), 1),
         }
+        # Later than its default share of memory, SGLang cuts those of groups.
+        if groups == 1 and has_prefill_graphs(self.args, self.architecture):
+            own["prefill_graphs"] = prefill_graph_sizes(longest)
+        if self.architecture.is_sparse and self.architecture.is_mla:
+            own["kv_cache_dtype"] = found.kv_cache_dtype
+        if self.architecture.state_space is not None and not self.args.disable_radix_cache:
+            own["mamba_radix_cache_strategy"] = found.mamba_radix_cache_strategy
+        return own
+
+
+_NAMES = (
+    "tensor_parallel_size", "attn_dp_size", "schedule_conservativeness", "page_size", "kv_cache_dtype",
+    "chunked_prefill_size", "cuda_graph_max_bs_decode", "max_running_requests", "max_total_tokens",
+    "disable_cuda_graph", "disable_radix_cache", "disable_overlap_schedule", "language_model_only",
+)  # fmt: skip
+
+
+@cache
+def _configs() -> dict[str, Record]:
+    entries = (json.loads(path.read_text(encoding="utf-8")) for path in model_files())
+    return {entry["name"]: entry["config"] for entry in entries}
 
 
 def random_arguments_cases(seed: int, count: int) -> Iterator[ArgumentsCase]:
-    """Cases decided by the seed alone; every threshold of memory is met on both sides."""
-    rng = np.random.default_rng(seed)
-    sizes = [gib * 1024 + side for gib in (24, 35, 48, 60, 80, 90, 141, 160, 180) for side in (-1, 0, 1)]
+    """Cases decided by the seed alone; models take turns, and every threshold of memory is met on both sides."""
+    rng, models = np.random.default_rng(seed), list(_configs())
+    rng.shuffle(models)
+    sizes = [gib * 1024 + side for gib in SIZES_GIB for side in (-1, 0, 1)]
     for number in range(count):
-        given: dict[str, Any] = {"tensor_parallel_size": int(rng.choice([1, 2, 4, 8]))}
-        if rng.random() < 0.4:
-            given["chunked_prefill_size"] = int(rng.choice([NO_CHUNKS, 1024, 2048, 4096, 6144]))
-        if rng.random() < 0.3:
-            given["cuda_graph_max_bs_decode"] = int(rng.choice([16, 128, 300, 512]))
-        if rng.random() < 0.3:
-            given["max_running_requests"] = int(rng.choice([8, 100, 400]))
-        if rng.random() < 0.2:
-            given["max_total_tokens"] = int(rng.choice([1000, 5000, 200_000]))
-        if rng.random() < 0.15:
-            given["disable_cuda_graph"] = True
-        model = MODELS[number // len(sizes) % len(MODELS)]
-        if load_model(model).is_moe and rng.random() < 0.6:
-            given["attn_dp_size"] = int(
-                rng.choice([size for size in (2, 4, 8) if size <= given["tensor_parallel_size"]] or [1])
-            )
-            given["schedule_conservativeness"] = float(rng.choice([0.5, 1.0]))
+        model = models[number % len(models)]
         yield ArgumentsCase(
             name=str(number),
+            kind=str(rng.choice([*GPUS])),
             memory_mib=sizes[number % len(sizes)],
             model=model,
-            args=SGLangArgs(**given),
+            args=SGLangArgs(**_random_args(rng, load_model(model))),
             kv_tokens=int(rng.integers(4096, 4_000_000)),
             context_length=int(rng.choice([2048, 8192, 131_072])),
         )
 
 
-def check_sglang_arguments(python: Path, *, num_cases: int, seed: int) -> dict[str, dict[str, tuple[Any, Any]]]:
-    """Cases that differ, by name: what differs, ours and SGLang's."""
+def _random_args(rng: np.random.Generator, model: Architecture) -> dict[str, Any]:
+    heads = model.num_attention_heads
+    given: dict[str, Any] = {
+        "tensor_parallel_size": int(rng.choice([size for size in (1, 2, 4, 8) if heads % size == 0])),
+        "language_model_only": bool(model.modalities and rng.random() < 0.3),
+    }
+    sometimes: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
+        (0.4, "chunked_prefill_size", (NO_CHUNKS, 1024, 2048, 4096, 6144)),
+        (0.3, "cuda_graph_max_bs_decode", (16, 128, 300, 512)),
+        (0.3, "max_running_requests", (8, 100, 400)),
+        (0.2, "max_total_tokens", (1000, 5000, 200_000)),
+        (0.15, "disable_cuda_graph", (True,)),
+        (0.2, "page_size", (1, 16, 64, 128)),
+        (0.1, "disable_radix_cache", (True,)),
+        (0.1, "disable_overlap_schedule", (True,)),
+        (0.3, "kv_cache_dtype", ("fp8_e4m3", "bf16")),
+        (0.15, "speculation", (CHAIN, TREE)),
+    )
+    for share, name, values in sometimes:
+        if rng.random() < share:
+            given[name] = values[rng.integers(len(values))]
+    if model.is_moe and rng.random() < 0.4:
+        groups = [size for size in (2, 4, 8) if size <= given["tensor_parallel_size"]] or [1]
+        given["attn_dp_size"] = int(rng.choice(groups))
+        given["schedule_conservativeness"] = float(rng.choice([0.5, 1.0]))
+    return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgumentsComparison:
+    """How many cases were compared; of what was not, why; and what differs, ours and SGLang's, by case."""
+
+    compared: int
+    left_out: dict[str, str]
+    differences: dict[str, dict[str, tuple[Any, Any]]]
+
+
+def check_sglang_arguments(python: Path, *, num_cases: int, seed: int) -> ArgumentsComparison:
+    """Raises HeadcountError where SGLang's code could not be run."""
     cases = list(random_arguments_cases(seed, num_cases))
+    left_out: dict[str, str] = {}
     found: dict[str, dict[str, tuple[Any, Any]]] = {}
     lines = [case.to_json() for case in cases]
     said = answers(python, "sglang_arguments_probe", lines, failure="SGLang's arguments failed", folder=FOLDER)
     for case, theirs in zip(cases, said, strict=True):
+        name = f"{case.name} ({case.model} on {case.kind})"
         try:
             ours = case.ours()
-        except ValueError:  # SGLang goes on with a share below 0, and fails later
-            ours = {"mem_fraction_static": min(theirs["mem_fraction_static"], 0)}
-        differences = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
+        except HeadcountError as error:
+            left_out[name] = str(error)
+            continue
+        if "unreadable" in theirs:
+            left_out[name] = theirs["unreadable"]
+            continue
+        differences = {each: (ours[each], theirs.get(each)) for each in ours if ours[each] != theirs.get(each)}
         if differences:
-            found[case.name] = differences
-    return found
+            found[name] = {"refused": (None, theirs["refused"])} if "refused" in theirs else differences
+    return ArgumentsComparison(compared=len(cases) - len(left_out), left_out=left_out, differences=found)

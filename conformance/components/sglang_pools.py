@@ -1,4 +1,4 @@
-"""The KV pools of models with sliding windows beside those that SGLang's own code sizes."""
+"""The KV pools of models with sliding windows or sparse attention beside those that SGLang's own code sizes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -40,10 +40,11 @@ class PoolsCase:
         args, arch = self.args, self.architecture
         names = ("page_size", "swa_full_tokens_ratio", "max_total_tokens", "disable_hybrid_swa_memory")
         return {
-            **{name: getattr(args, name) for name in names},
+            **{name: getattr(args.filled(arch, find_gpu("h100-sxm")), name) for name in names},
             "name": self.name, "model_type": arch.model_type, "config": _config(self.model),
             "context_length": arch.max_position_embeddings, "tp_size": args.tensor_parallel_size,
             "kv_dtype": KV_DTYPES[args.kv_cache_dtype], "available_bytes": self.available_bytes,
+            "is_mla": arch.is_mla,
             "draft_layers": 0 if args.speculation is None else 1,
         }  # fmt: skip
 
@@ -79,26 +80,40 @@ def _config(model: str) -> Record:
     return {"layer_types": kinds} | text_config(model)
 
 
-def windowed_models() -> list[str]:
-    """Of the catalog, those whose windows are simulated under SGLang."""
+def unlike_models() -> list[str]:
+    """Of the catalog, those with windows or sparse attention that are simulated under SGLang."""
     args = SGLangArgs(mem_fraction_static=0.5)
     models = {name: load_model(name) for name in model_names()}
     return [
         name
         for name, arch in models.items()
-        if arch.windows and min(arch.windows) < arch.max_position_embeddings and is_simulated(arch, "h200-sxm", args)
+        if (arch.is_sparse or (arch.windows and min(arch.windows) < arch.max_position_embeddings))
+        and is_simulated(arch, "h200-sxm", args)
     ]
+
+
+def _splits(model: str) -> list[int]:
+    arch = load_model(model)
+    asked = {tp: SGLangArgs(tensor_parallel_size=tp, mem_fraction_static=0.5) for tp in (1, 2, 4, 8)}
+    return [tp for tp, args in asked.items() if arch.num_attention_heads % tp == 0 and _starts(arch, args)]
+
+
+def _starts(arch: Architecture, args: SGLangArgs) -> bool:
+    try:
+        args.filled(arch, find_gpu("h200-sxm"))
+    except HeadcountError:
+        return False
+    return True
 
 
 def random_pools_cases(seed: int, count: int) -> Iterator[PoolsCase]:
     """Cases decided by the seed alone; models take turns."""
-    rng, models = np.random.default_rng(seed), windowed_models()
+    rng, models = np.random.default_rng(seed), unlike_models()
     for number in range(count):
         model = models[number % len(models)]
-        heads = load_model(model).num_attention_heads
         page = int(rng.choice([1, 16, 64, 128]))
         given: dict[str, Any] = {
-            "tensor_parallel_size": int(rng.choice([size for size in (1, 2, 4, 8) if heads % size == 0])),
+            "tensor_parallel_size": int(rng.choice(_splits(model))),
             "page_size": page,
             "swa_full_tokens_ratio": float(rng.choice([0.8, 0.8, 0.1, 0.5, 1.0, round(rng.random(), 3) or 0.5])),
             "kv_cache_dtype": str(rng.choice([*KV_DTYPES])),

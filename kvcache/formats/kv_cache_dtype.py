@@ -73,8 +73,8 @@ def resolve_kv_cache_dtype(
     name = sparse_kv_cache_dtype(architecture, gpu, found.name)
     if name == found.name:
         return found
-    row = ("KV cache", name, f"vLLM's kernels of sparse attention on this GPU keep {found.name} so")
-    return KVCacheDtype(name=name, assumptions=(*found.assumptions, row))
+    row = ("KV cache", name, f"kernels of sparse attention on this GPU keep {found.name} so")
+    return KVCacheDtype(name=name, assumptions=(*found.assumptions, *(() if name == "auto" else (row,))))
 
 
 def _check_float(kv_cache_dtype: str, architecture: Architecture, vllm_version: str) -> None:

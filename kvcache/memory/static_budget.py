@@ -128,11 +128,10 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
     drafter = find_drafter(arch, drafts.drafter, drafts.model, settings.quantization) if drafts else None
     parallelism = parallelism_of(settings, scheme, gpu)
     weights = weight_bytes(scheme, stage_tensors(arch, parallelism, 0), arch.dtype, whole_experts="")
-    token = kv_bytes_per_token(arch, tp, kv_cache)
+    token = _token_bytes(arch, gpu, tp, kv_cache)
     if drafter is not None:
         weights += weight_bytes(drafter.scheme, drafter.tensors(parallelism), drafter.arch.dtype)
-        of_model = sum(layer.attention is not None for layer in arch.layers)
-        token += token * drafter.arch.num_hidden_layers // of_model
+        token += _drafter_s_token_bytes(arch, token, drafter.arch.num_hidden_layers)
     windows, states = window_pool(arch, settings, tp, kv_cache, drafter), state_pool(arch, settings, tp)
     context = CONTEXT_BYTES[min(settings.tensor_parallel_size, 2)]
     return _Rank(
@@ -144,6 +143,29 @@ def _rank(arch: Architecture, gpu: GPU, settings: StaticSettings, scheme: Quanti
         windows=windows,
         states=states,
     )
+
+
+def _token_bytes(arch: Architecture, gpu: GPU, tp: int, kv_cache: str) -> int:
+    """What a token leaves in all layers. MiniMax-M3's indexers keep FP8 keys beside FP8 values, where kernels do.
+
+    Source: SGLang 0.5.23 `srt/mem_cache/memory_pool.py`, `get_minimax_sparse_index_dtype`.
+    """
+    token = kv_bytes_per_token(arch, tp, kv_cache)
+    has_fp8_keys = kv_cache in ("fp8", "fp8_e4m3") and (gpu.family == "hopper" or gpu.is_data_center_blackwell)
+    if arch.indexer is None or not (arch.indexer.chooses_blocks and has_fp8_keys):
+        return token
+    return token - _count_indexers(arch) * arch.indexer.head_dim
+
+
+def _drafter_s_token_bytes(arch: Architecture, token: int, layers: int) -> int:
+    """A drafter's layers take as much as the model's, each with an indexer where those choose among latents."""
+    keys = arch.indexer.cached_bytes if arch.indexer is not None and arch.is_mla else 0
+    kept = token - keys * _count_indexers(arch)
+    return kept * layers // sum(layer.attention is not None for layer in arch.layers) + keys * layers
+
+
+def _count_indexers(arch: Architecture) -> int:
+    return sum(layer.attention is not None and layer.attention.indexer is not None for layer in arch.layers)
 
 
 def _budget(
@@ -224,9 +246,9 @@ def _layout(arch: Architecture, page: int, rank: _Rank) -> KVLayout:
 
 def refuse_caches(arch: Architecture, settings: StaticSettings) -> None:
     """Raise HeadcountError for layers whose caches are not simulated."""
-    if arch.is_sparse:
+    if arch.is_compressed:
         raise HeadcountError(
-            f"SGLang's cache of layers with an indexer, which {arch.name} has, is not simulated; leave --engine sglang "
+            f"SGLang's caches of compressed attention, which {arch.name} has, are not simulated; leave --engine sglang "
             "out to ask about vLLM, or choose another model"
         )
     refuse_states(arch, settings.mamba_radix_cache_strategy)

@@ -74,6 +74,8 @@ class Architecture:
     undivided_items: tuple[tuple[str, int], ...] = ()  # by modality, embeddings of the largest that one step computes
     image_rule: ImageRule | None = None  # how its processor turns an image into tokens; None: not known, or none
     vision_split: bool = True  # False: whole on every tensor-parallel rank
+    vision_size: tuple[int, int] | None = None  # its layers and width as SGLang counts them; None: no `vision_config`
+    outer_type: str | None = None  # the `model_type` of the whole config, where it wraps that of text
     vision_whole: int = 0  # of its parameters, those that are whole on every rank even so
     image_encoder: ImageEncoder | None = None  # what it computes; None: not known, or none
     num_rotary_tables: int = 1
@@ -95,6 +97,11 @@ class Architecture:
     def __hash__(self) -> int:
         """Cheap, since caches are keyed by models; `==` tells apart models with equal hashes."""
         return hash((self.name, self.dtype, self.hidden_size, len(self.layers), self.layers[0]))
+
+    @property
+    def served_type(self) -> str:
+        """The `model_type` by which engines choose the model's class."""
+        return self.outer_type or self.model_type
 
     @property
     def num_hidden_layers(self) -> int:

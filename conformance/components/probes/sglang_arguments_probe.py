@@ -1,79 +1,153 @@
-"""What SGLang's own code makes of arguments on GPUs of any size. Run by an interpreter that has SGLang."""
+"""What SGLang's own code makes of a server's arguments, for any model on any GPU.
+
+Run by an interpreter that has SGLang. The whole of its resolution runs (`ServerArgs.resolve_once`), with a GPU that is
+not there.
+"""
 
 import json
+import logging
+import os
 import sys
+import tempfile
 from types import SimpleNamespace
 
-import sglang
-from sglang.srt.arg_groups import cuda_graph_hook, memory_hook, parallel_hook
-from sglang.srt.arg_groups.model_overrides import qwen3_vl
-from sglang.srt.mem_cache import kv_cache_configurator
-from sglang.srt.model_executor.cuda_graph_config import Backend, default_cuda_graph_config
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-BASE = {
-    "device": "cuda", "pp_size": 1, "max_prefill_tokens": 16384, "max_running_requests": None,
-    "max_total_tokens": None, "mem_fraction_static": None, "chunked_prefill_size": None, "model_path": "model",
-    "speculative_algorithm": None, "speculative_num_draft_tokens": None, "disable_cuda_graph_padding": False,
-    "disaggregation_mode": "null", "moe_a2a_backend": "none", "dp_size": 1, "enable_symm_mem": False,
-    "language_only": False, "language_model_only": False, "mm_enable_dp_encoder": False,
-}  # fmt: skip
+import sglang
+import torch
+from sglang.srt.arg_groups import memory_hook
+from sglang.srt.arg_groups.model_override_base import resolved_view
+from sglang.srt.mem_cache import kv_cache_configurator
+from sglang.srt.model_executor import cuda_graph_config
+from sglang.srt.runtime_context import override_platform
+from sglang.srt.server_args import ServerArgs
+from transformers import AutoConfig, PretrainedConfig
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
+
+OWN = {  # classes that checkpoints name and transformers lacks
+    "bailing_hybrid": "BailingMoeV2_5ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "kimi_k25": "KimiK25ForConditionalGeneration",
+    "kimi_k3": "KimiK3ForConditionalGeneration",
+    "kimi_linear": "KimiLinearForCausalLM",
+    "kimi_vl": "KimiVLForConditionalGeneration",
+    "mimo_v2": "MiMoV2ForCausalLM",
+    "minimax_m3": "MiniMaxM3SparseForConditionalGeneration",
+    "step3p5": "Step3p5ForCausalLM",
+}
+TEXT, SEEING = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+UNREADABLE = ("does not recognize this architecture", "has no attribute 'startswith'", "is not subscriptable",
+              "hidden_activation", "per-layer attribute")  # fmt: skip
+
+
+class ModelConfig(PretrainedConfig):
+    """Stands for config classes that checkpoints bring along."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        for name in ("text_config", "vision_config"):
+            if isinstance(getattr(self, name, None), dict):
+                setattr(self, name, PretrainedConfig(**getattr(self, name)))
+
+
+def registered(model_type):
+    """Makes a model type known that only its checkpoint's code describes."""
+    made = type("Own", (ModelConfig,), {"model_type": model_type})
+    AutoConfig.register(model_type, made, exist_ok=True)
+
+
+def class_of(config):
+    """The architecture that the published config names."""
+    known = {**TEXT, **SEEING} if "vision_config" in config else {**SEEING, **TEXT}
+    return {**known, **OWN}.get(config["model_type"])
+
+
+def written(config):
+    """A folder with the config.json, as published ones are: with the class's name, in no special format."""
+    folder = tempfile.mkdtemp()
+    fields = {name: value for name, value in config.items() if name != "quantization_config"}
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump({"architectures": [class_of(config)], **fields}, file)
+    return folder
+
+
+def platform(major, minor):
+    """The facts of an NVIDIA GPU of that compute capability."""
+    torch.cuda.get_device_capability = lambda *_, **__: (major, minor)
+    return override_platform(
+        is_cuda=True, is_hip=False, is_npu=False, is_xpu=False, is_musa=False, is_mps=False, has_flashinfer=True,
+        is_sm90=major == 9, is_sm100=major == 10, is_sm100_or_sm110=major == 10, is_sm110=False, is_sm120=major == 12,
+        is_blackwell=major in (10, 12), is_hopper_with_cuda_12_3=major == 9, device_sm=10 * major + minor,
+        device_capability=(major, minor),
+    )  # fmt: skip
 
 
 def resolved(case):
-    """The arguments after `handle_gpu_memory_settings`, on a GPU that is not there."""
-    given = {name: value for name, value in case["args"].items() if name not in ("cuda_graph_max_bs", "no_graphs")}
-    sizes = {name: case[name] for name in ("tp_size", "attn_dp_size", "schedule_conservativeness")}
-    args = SimpleNamespace(**BASE | given | sizes, _cuda_graph_config_locked=set())
-    args.cuda_graph_config = default_cuda_graph_config()
-    args.cuda_graph_config.prefill.backend = Backend.BREAKABLE  # as on CUDA, which is not there
-    args.cuda_graph_config.decode.max_bs = case["args"].get("cuda_graph_max_bs")
-    if case["args"].get("no_graphs"):
-        for phase in (args.cuda_graph_config.decode, args.cuda_graph_config.prefill):
-            phase.backend = Backend.DISABLED
-    for module in (memory_hook, cuda_graph_hook, parallel_hook):
-        module.resolving_view = module.resolved_view = lambda found: found
-    memory_hook.get_device_memory_capacity = lambda device: case["memory_mib"]
-    for module in (memory_hook, parallel_hook):
-        module.declare_resolution = lambda found, by, **values: vars(found).update(values)
-        module.attn_dp_enabled_of = lambda found: found.attn_dp_size > 1
-    parallel_hook.run_post_process_pass = lambda *_: None
-    parallel_hook._graph_may_capture_collectives = lambda found: False
-    memory_hook.model_config_of = lambda found: SimpleNamespace(is_multimodal=False)
-    memory_hook.use_mla_backend = lambda found: case["is_mla"]
-    memory_hook.post_capture_kv_sizing_planned = lambda found: False
-    memory_hook.get_platform = lambda: SimpleNamespace(is_xpu=False)
-    qwen3_vl.expand_multimodal_decode_graph_to_running_limit = lambda *given: None
-    memory_hook.handle_gpu_memory_settings(args)
-    whole, graphs = args.chunked_prefill_size, args.cuda_graph_config.prefill.bs
-    parallel_hook.handle_data_parallelism(args)
+    """The arguments that the server starts with."""
+    memory_hook.get_device_memory_capacity = lambda _: case["memory_mib"]
+    given, folder = dict(case["args"]), written(case["config"])
+    if "speculative_algorithm" in given:
+        given["speculative_draft_model_path"] = folder
+    args = ServerArgs(model_path=folder, device="cuda", skip_tokenizer_init=True, load_format="dummy", **given)
+    override = platform(*case["capability"])
+    override.install()
+    try:
+        args.resolve_once()
+    finally:
+        override.restore()
+    found = resolved_view(args)
+    graphs = found.cuda_graph_config
     return {
-        "chunked_prefill_size": whole,
-        "chunk_of_rank": args.chunked_prefill_size,
-        "conservativeness_of_rank": args.schedule_conservativeness,
-        "cuda_graph_max_bs_decode": args.cuda_graph_config.decode.max_bs,
-        "mem_fraction_static": args.mem_fraction_static,
-        "prefill_graphs": graphs,
+        "page_size": found.page_size,
+        "kv_cache_dtype": found.kv_cache_dtype,
+        "chunk_of_rank": found.chunked_prefill_size,
+        "conservativeness_of_rank": found.schedule_conservativeness,
+        "cuda_graph_max_bs_decode": graphs.decode.max_bs,
+        "mem_fraction_static": found.mem_fraction_static,
+        "prefill_graphs": graphs.prefill.bs,
+        "disable_overlap_schedule": found.disable_overlap_schedule,
+        "mamba_radix_cache_strategy": found.mamba_radix_cache_strategy,
+        "max_running_requests": running_requests(case, found),
     }
 
 
-def running_requests(case):
+def running_requests(case, found):
     """What `resolve_max_num_reqs` says of a pool."""
-    schedule = SimpleNamespace(max_running_requests=case["args"].get("max_running_requests"))
+    schedule = SimpleNamespace(max_running_requests=found.max_running_requests)
     kv_cache_configurator.get_schedule = lambda: schedule
     owner = SimpleNamespace(
         model_config=SimpleNamespace(context_len=case["context_length"]),
-        attn_dp_size=case["attn_dp_size"],
+        attn_dp_size=found.attn_dp_size,
         mambaish_config=None,
     )
     return kv_cache_configurator.KVCacheConfigurator.resolve_max_num_reqs(owner, case["kv_tokens"])
 
 
+def answer(case):
+    """One line of the output."""
+    try:
+        return resolved(case)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        return {"unreadable" if any(known in said for known in UNREADABLE) else "refused": said[:300]}
+
+
 def main():
+    logging.disable(logging.CRITICAL)
+    torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 8
+    torch.cuda.get_device_name = lambda *_: "NVIDIA"
+    cuda_graph_config.default_prefill_backend = lambda: cuda_graph_config.Backend.BREAKABLE  # as on CUDA
+    for model_type in ("mimo_v2", "minimax_m3"):
+        registered(model_type)
     with open(sys.argv[1], encoding="utf-8") as file:
         for line in file:
             case = json.loads(line)
-            found = resolved(case) | {"max_running_requests": running_requests(case)}
-            print(json.dumps({"name": case["name"], "sglang_version": sglang.__version__} | found), flush=True)
+            found = {"name": case["name"], "sglang_version": sglang.__version__, **answer(case)}
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

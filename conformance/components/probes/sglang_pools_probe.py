@@ -9,17 +9,20 @@ import sglang
 import torch
 from sglang.srt.arg_groups.model_overrides import gemma2_gemma3
 from sglang.srt.configs.model_config import ModelConfig
-from sglang.srt.mem_cache import kv_cache_configurator
+from sglang.srt.mem_cache import kv_cache_configurator, memory_pool
 from sglang.srt.mem_cache.kv_cache_configurator import KVCacheConfigurator
 from sglang.srt.model_executor import pool_configurator
 from sglang.srt.model_executor.model_runner_components.layer_setup import ModelLayerInfo
 from sglang.srt.model_executor.model_runner_components.load_model_utils import resolve_sliding_window_size
-from sglang.srt.runtime_context import get_context
+from sglang.srt.runtime_context import get_context, override_platform
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from sglang.srt.utils.hf_transformers.config import _apply_gemma4_attention_overrides
 from transformers import Gemma4Config
 
 CLASSES = {  # by model type: the architecture as checkpoints name it, and its module
+    "deepseek_v32": ("DeepseekV32ForCausalLM", "deepseek_v2"),
+    "glm_moe_dsa": ("GlmMoeDsaForCausalLM", "deepseek_v2"),
+    "minimax_m3": ("MiniMaxM3SparseForCausalLM", "minimax_m3"),
     "afmoe": ("AfmoeForCausalLM", "afmoe"),
     "gemma2": ("Gemma2ForCausalLM", "gemma2"),
     "gemma3_text": ("Gemma3ForCausalLM", "gemma3_causal"),
@@ -35,6 +38,9 @@ CLASSES = {  # by model type: the architecture as checkpoints name it, and its m
 }
 
 
+SPARSE = ("deepseek_v32", "glm_moe_dsa", "minimax_m3")
+
+
 def model_config(case):
     """SGLang's view of a model, as far as its pools depend on it."""
     architecture, _ = CLASSES[case["model_type"]]
@@ -48,6 +54,10 @@ def model_config(case):
     found.hf_config = SimpleNamespace(
         architectures=[architecture], model_type=case["model_type"], get_text_config=lambda: text
     )
+    if case["model_type"] in SPARSE:
+        vars(text).update(architectures=[architecture], rope_scaling=None, get_text_config=lambda: text)
+        found.hf_config = text
+    found.quantization = None
     found.is_draft_model, found.context_len = False, case["context_length"]
     found.attention_chunk_size = getattr(text, "attention_chunk_size", None)
     disabled = case["disable_hybrid_swa_memory"]
@@ -62,6 +72,8 @@ def model_config(case):
 
 def window_of(case, config):
     """What its model class says that it attends to at most."""
+    if case["model_type"] in SPARSE:
+        return None
     architecture, module = CLASSES[case["model_type"]]
     model_class = getattr(importlib.import_module(f"sglang.srt.models.{module}"), architecture)
     model = object.__new__(model_class)
@@ -80,10 +92,13 @@ def pools(case):
             full_attention_layer_ids=config.full_attention_layer_ids,
         ),
         sliding_window_size=window_of(case, config), page_size=case["page_size"], is_draft_worker=False,
-        is_hybrid_swa=config.is_hybrid_swa, use_mla_backend=False,
+        is_hybrid_swa=config.is_hybrid_swa, use_mla_backend=case["is_mla"], mambaish_config=None,
+        model_dtype=torch.bfloat16,
         spec_algorithm=SpeculativeAlgorithm.from_string("EAGLE" if case["draft_layers"] else None),
         spec_aux_config=SimpleNamespace(eagle_draft_num_layers=case["draft_layers"], eagle_draft_swa_num_layers=None),
-        server_args=SimpleNamespace(enable_hisparse=False), attn_dp_size=1, fused_entry_bytes=lambda name: None,
+        server_args=SimpleNamespace(
+            enable_hisparse=False, kv_cache_dtype="auto", attention_backend="fa3", enable_dsa_cache_layer_split=False,
+        ), attn_dp_size=1, fused_entry_bytes=lambda name: None,
     )  # fmt: skip
     configurator._apply_token_constraints = lambda tokens: KVCacheConfigurator._apply_token_constraints(
         configurator, tokens
@@ -103,6 +118,8 @@ def main():
     print(json.dumps({"sglang_version": sglang.__version__}), flush=True)
     for module in (pool_configurator, kv_cache_configurator):
         module.compute_page_shard_scratch_bytes = lambda *given, **named: 0
+    memory_pool._is_cuda = True
+    override_platform(is_sm90=True, is_sm100=False, is_blackwell=False).install()
     with open(sys.argv[1], encoding="utf-8") as file:
         for line in file:
             case = json.loads(line)

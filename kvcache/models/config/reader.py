@@ -27,6 +27,7 @@ from kvcache.models.config.vision import (
     knows_encoder,
     modalities,
     vision_parameters,
+    vision_size,
     whole_parameters,
 )
 from kvcache.shape.architecture import Architecture
@@ -66,6 +67,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
     return Architecture(
         name=name,
         model_type=fields.model_type or "unknown",
+        outer_type=outer.model_type,
         layers=tuple(replace(layer, formats=own) for layer, own in zip(layers, formats.layers, strict=True)),
         hidden_size=fields.hidden_size,
         vocab_size=fields.integer("vocab_size"),
@@ -82,6 +84,7 @@ def from_config(config: Mapping[str, object], *, name: str) -> Architecture:
         unquantized=formats.unquantized,
         lm_head_format=formats.lm_head,
         vision_parameters=vision_parameters(config),
+        vision_size=vision_size(config),
         vision_whole=whole_parameters(config),
         **encoder_pass(config),
         modalities=modalities(config),

@@ -17,6 +17,7 @@ from kvcache.models.config.joining_encoders import (
 )
 
 _LARGEST_IMAGE_TOKENS = 16_384
+_LAYERS_UNNAMED, _WIDTH_UNNAMED = 24, 1024  # what SGLang takes where a config names them otherwise
 
 
 def vision_parameters(config: Config) -> int:
@@ -39,6 +40,23 @@ def _widths(config: Config) -> Config | None:
     """What a config says of its encoder."""
     given_as = "embd_layer" if config.get("model_type") == "phi4mm" else "vision_config"
     return typed(config.get(given_as), Table | None, "config.json", given_as)  # type: ignore[arg-type]
+
+
+def vision_size(config: Config) -> tuple[int, int] | None:
+    """Layers and width of an encoder as SGLang counts them, by two names alone; None without a `vision_config`.
+
+    Source: SGLang 0.5.23 arg_groups/memory_hook.py (adjust_mem_fraction_for_vlm), configs/kimi_k25.py.
+    """
+    vision = typed(config.get("vision_config"), Table | None, "config.json", "vision_config")  # type: ignore[arg-type]
+    if vision is None:
+        return None
+    if config.get("model_type") == "gemma4_unified":  # pieces go into the text model as they are
+        return 0, 0
+    named = (("num_hidden_layers", _LAYERS_UNNAMED), ("hidden_size", _WIDTH_UNNAMED))
+    layers, width = (
+        typed(vision.get(name, vision.get(f"vt_{name}", usual)), Size, "vision_config", name) for name, usual in named
+    )
+    return layers, width
 
 
 def encoder_of(config: Config) -> Encoder | None:

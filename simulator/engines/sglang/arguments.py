@@ -12,7 +12,7 @@ from kvcache.memory.state_pools import NO_BUFFER, STRATEGIES
 from kvcache.memory.static_budget import refuse_caches
 from kvcache.releases import SGLANG_RELEASE
 from simulator.engines.argument import MEMORY, SCHEDULER, argument
-from simulator.engines.sglang import defaults, drafts
+from simulator.engines.sglang import defaults, drafts, kernels
 from simulator.engines.sglang.defaults import NO_CHUNKS
 from simulator.engines.sglang.derived_args import DerivedArgs
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 FLAG = Switch(has_opposite=False)
 STATE_DTYPES = ("float32", "bfloat16", "float16")
+TEXT_ALONE = ("muse_glimmer",)  # models that `LANGUAGE_MODEL_ONLY_ARCHITECTURES` lets run without their encoder
 KV_CACHE_DTYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16")
 
 
@@ -109,8 +110,8 @@ class SGLangArgs(DerivedArgs):
         TokenCount(),
         "Tokens per page of the KV cache.",
         decides=MEMORY,
-        default_of=defaults.default_page_size,
-        default_text="1; on B200 and the like 64, MiMo-V2: 128",
+        default_of=kernels.page_size,
+        default_text="1; 64 or 128 where the attention kernels ask for it",
     )
     chunked_prefill_size: int = argument(
         ChunkSize(),
@@ -282,8 +283,21 @@ class SGLangArgs(DerivedArgs):
                 f"attn_dp_size is simulated for models with experts, and {model.name} has none; leave it out, or give "
                 "--dp-size for replicas"
             )
+        kernels.check_kernels(self, model, gpu)
+        if self.language_model_only and model.served_type not in TEXT_ALONE:
+            raise HeadcountError(
+                f"SGLang {SGLANG_RELEASE} refuses --language-model-only for {model.name}; leave it out: the encoder is "
+                "loaded"
+            )
         check_environment(self.environment, self.num_gpus)
-        args = self.with_defaults(model, gpu)
+        strategy = self.mamba_radix_cache_strategy or defaults.default_state_strategy(self, model, gpu)
+        args = replace(
+            self,
+            mamba_radix_cache_strategy=strategy,  # decided before kernels set a page
+            page_size=kernels.page_size(self, model, gpu),
+            kv_cache_dtype=kernels.kv_cache_dtype(self, model, gpu),
+        ).with_defaults(model, gpu)
+        kernels.check_groups(args, model)
         is_chosen = model.state_space is not None and self.mamba_radix_cache_strategy is None
         if is_chosen and args.mamba_radix_cache_strategy == NO_BUFFER and not args.disable_radix_cache:
             args = replace(args, disable_overlap_schedule=True)

@@ -18,18 +18,15 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 NO_CHUNKS = -1  # of chunked_prefill_size: a prompt is never cut
-_ON_FLASH_ATTENTION_4 = ("mimo_v2", "mimo_v2_flash")  # on B200 and the like (`model_overrides/mimo_v2.py`)
+# Models that see images, and have prefill graphs even so (`configs/model_config.py`).
+_GRAPHS_BESIDE_IMAGES = (
+    "paddleocr_vl", "qwen3_5", "qwen3_5_moe", "muse_glimmer", "kimi_k25", "kimi_k3", "minimax_m3",
+)  # fmt: skip
+_SEES_ON_REQUEST = ("gemma3", "llama4", "step3_vl")  # with --enable-multimodal; without, as if of text alone
 
 
 def model_s_length(_: "SGLangArgs", model: "Architecture", __: "GPU") -> int:
     return model.max_position_embeddings
-
-
-def default_page_size(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
-    """1, but for the attention kernels that SGLang takes on B200 and the like (`get_default_attn_backend`)."""
-    if not gpu.is_data_center_blackwell or model.is_mla:
-        return 1
-    return 128 if model.model_type in _ON_FLASH_ATTENTION_4 else 64
 
 
 def default_chunk(_: "SGLangArgs", __: "Architecture", gpu: "GPU") -> int:
@@ -49,11 +46,6 @@ def default_graph_batch(args: "SGLangArgs", _: "Architecture", gpu: "GPU") -> in
 
 
 def default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> float:
-    if model.vision_parameters and not args.language_model_only:
-        raise HeadcountError(
-            f"SGLang's default of --mem-fraction-static for models that see images, such as {model.name}, is not "
-            "known here; give --mem-fraction-static as your server logs it, or --language-model-only for text alone"
-        )
     is_cut = args.chunked_prefill_size != NO_CHUNKS
     share = default_static_share(
         gpu,
@@ -66,7 +58,16 @@ def default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> floa
             f"activations and CUDA graphs leave nothing of {gpu.name} by SGLang's rule; lower --chunked-prefill-size "
             "or --cuda-graph-max-bs-decode, or give --mem-fraction-static"
         )
-    return share
+    return share * _beside_encoder(model) if _sees(args, model) else share
+
+
+def _beside_encoder(model: "Architecture") -> float:
+    """What of the share is left where an encoder computes, by its size (`adjust_mem_fraction_for_vlm`)."""
+    if model.vision_size is None:
+        return 1.0
+    layers, width = model.vision_size
+    larger = layers * width**2 / (24 * 1024**2) - 1.0
+    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * larger))
 
 
 def _graph_mib(args: "SGLangArgs", model: "Architecture") -> float:
@@ -75,11 +76,24 @@ def _graph_mib(args: "SGLangArgs", model: "Architecture") -> float:
     of_groups = (3.0 + 1.5 * (batch > 300)) * batch * args.attn_dp_size if args.attn_dp_size > 1 else 0.0
     if args.disable_cuda_graph:
         return of_groups
+    if not has_prefill_graphs(args, model):
+        return 2.0 * batch + of_groups
     longest = args.chunked_prefill_size
     if args.max_total_tokens is not None:
         longest = min(longest, args.max_total_tokens)
     prefill = 1.5 * 1024 if model.is_mla else 8.0 * len(prefill_graph_sizes(longest))
     return 2.0 * batch + of_groups + prefill
+
+
+def has_prefill_graphs(args: "SGLangArgs", model: "Architecture") -> bool:
+    """`disable_breakable_cudagraph_if_incompatible`."""
+    is_kimi_s = model.state_space is not None and model.served_type in ("kimi_linear", "kimi_k3")
+    return not is_kimi_s and (not _sees(args, model) or model.served_type in _GRAPHS_BESIDE_IMAGES)
+
+
+def _sees(args: "SGLangArgs", model: "Architecture") -> bool:
+    is_such = bool(model.modalities) and model.served_type not in _SEES_ON_REQUEST
+    return is_such and not args.language_model_only
 
 
 def prefill_graph_sizes(longest: int) -> list[int]:
@@ -96,4 +110,4 @@ def default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> i
 
 def default_state_strategy(args: "SGLangArgs", model: "Architecture", _: "GPU") -> str:
     has_overlap = not args.disable_overlap_schedule
-    return state_pools.default_strategy(model, has_overlap=has_overlap, page_size=args.page_size)
+    return state_pools.default_strategy(model, has_overlap=has_overlap, page_size=args.page_size or 1)

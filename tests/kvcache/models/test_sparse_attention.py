@@ -128,9 +128,29 @@ def test_gpus_without_kernels_are_refused(gpu: str, asked: str) -> None:
         memory_budget(load_model("deepseek-v3.2"), find_gpu(gpu), EngineArgs(kv_cache_dtype=asked))
 
 
-def test_sglang_refuses_it_by_name() -> None:
-    with pytest.raises(ValueError, match=r"layers with an indexer, which deepseek-ai/DeepSeek-V3\.2 has"):
-        memory_budget(load_model("deepseek-v3.2"), HOPPER, SGLangArgs(tensor_parallel_size=8))
+@pytest.mark.parametrize(
+    ("model", "gpu", "asked", "bytes_per_token"),
+    [
+        ("deepseek-v3.2", "h200-sxm", "auto", 61 * (132 + 1152)),
+        ("deepseek-v3.2", "h200-sxm", "fp8_e4m3", 61 * (132 + 656)),  # with scales and 16-bit rotary values
+        ("deepseek-v3.2", "b200-sxm", "auto", 61 * (132 + 576)),
+        ("deepseek-v3.2", "b200-sxm", "bf16", 61 * (132 + 1152)),
+        ("glm-5.2-fp8", "b200-sxm", "auto", 21 * 132 + 78 * 576),  # 57 layers share what others chose
+        ("minimax-m3", "h200-sxm", "auto", 57 * 256 + 60 * 2 * 128 * 2),
+        ("minimax-m3", "h200-sxm", "fp8_e4m3", 57 * 128 + 60 * 2 * 128),  # its indexers' keys in FP8, too
+    ],
+)
+def test_sglang_s_cells_of_sparse_attention(model: str, gpu: str, asked: str, bytes_per_token: int) -> None:
+    """SGLang 0.5.23 `pool_configurator.py`: bytes on each of 8 GPUs, by hand."""
+    args = SGLangArgs(tensor_parallel_size=8, kv_cache_dtype=asked)
+    found = memory_budget(load_model(model), find_gpu(gpu), args)
+    assert found.kv_bytes_per_token_per_gpu == bytes_per_token
+    assert found.block_size == (64 if "minimax" not in model else 128)
+
+
+def test_sglang_refuses_compressed_attention_by_name() -> None:
+    with pytest.raises(ValueError, match=r"compressed attention, which deepseek-ai/DeepSeek-V4-Flash has"):
+        memory_budget(load_model("deepseek-v4-flash"), HOPPER, SGLangArgs(tensor_parallel_size=8))
 
 
 def test_an_indexer_is_whole_on_every_rank() -> None:

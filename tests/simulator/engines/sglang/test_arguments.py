@@ -1,15 +1,16 @@
 """SGLang's arguments: defaults, memory, the line to paste, what is refused."""
 
 import shlex
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from files.errors import HeadcountError
 from kvcache.gpus.gpu import find_gpu
-from kvcache.models.catalog import load_model
+from kvcache.models.catalog import load_model, model_names
 from simulator.deployment import Deployment, resolve
 from simulator.engines.argument import arguments_of
 from simulator.engines.engines import engine_args, own_arguments
@@ -119,7 +120,7 @@ def test_windows_have_a_pool_of_their_own_where_sglang_gives_them_one() -> None:
     one_pool = resolve("gpt-oss-20b", "h100-sxm", engine="sglang", disable_hybrid_swa_memory=True)
     assert one_pool.engine.sliding_window_size is None
     assert one_pool.engine.max_total_num_tokens < own.engine.max_total_num_tokens
-    gemma = resolve("gemma-3-12b", "h100-sxm", engine="sglang", language_model_only=True)
+    gemma = resolve("gemma-3-12b", "h100-sxm", engine="sglang")
     assert gemma.engine.sliding_window_size is None
     assert gemma.budget.kv_bytes_per_token_per_gpu == 48 * 2 * 8 * 256 * 2
 
@@ -160,8 +161,7 @@ def test_states_of_tokens_that_are_verified_have_a_buffer() -> None:
     model, gpu = "qwen3.5-27b", "h200-sxm"
     drafts = {"method": "mtp", "num_speculative_tokens": 3}
     plain, drafting = (
-        resolve(model, gpu, engine="sglang", mem_fraction_static=0.8, language_model_only=True, speculation=given)
-        for given in (None, drafts)
+        resolve(model, gpu, engine="sglang", mem_fraction_static=0.8, speculation=given) for given in (None, drafts)
     )
     slot = plain.budget.state_bytes_per_request // 5  # slots of a running request: extra_buffer, overlap schedule
     budget, each = drafting.budget, slot * (1 + 4 / 5)
@@ -218,7 +218,7 @@ def test_an_argument_of_the_other_engine_at_its_default_is_no_mistake() -> None:
 @pytest.mark.parametrize(
     ("model", "arguments", "says"),
     [
-        ("deepseek-v4-flash", {}, "an indexer"),
+        ("deepseek-v4-flash", {}, "compressed attention"),
         ("ling-2.6-flash", {}, "states of lightning layers"),
         ("lfm2-1.2b", {"mamba_radix_cache_strategy": "extra_buffer"}, "SGLang tracks no states of LiquidAI/LFM2-1.2B"),
         ("lfm2-1.2b", {"max_mamba_cache_size": 2}, "has 2 slots, and a running request takes 3"),
@@ -248,3 +248,80 @@ def test_step_times_are_vllm_s_with_the_wider_interval_of_measured_runs() -> Non
 def test_every_argument_is_described() -> None:
     assert {item.name for item in fields(SGLangArgs)} == set(arguments_of(SGLangArgs))
     assert all(described.help for described in arguments_of(SGLangArgs).values())
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "b200-sxm"])
+@pytest.mark.parametrize("drafts", [None, {"method": "eagle", "num_speculative_tokens": 3, "acceptance_rate": 0.5}])
+@pytest.mark.parametrize("cache", ["auto", "bf16", "fp8_e4m3"])
+def test_what_was_filled_is_filled_with_itself(gpu: str, drafts: object, cache: str) -> None:
+    """Of every model that SGLang starts with a TP of 8: what follows from defaults is not taken for a user's wish."""
+    filled = 0
+    for name in model_names():
+        asked: dict[str, Any] = {"speculation": drafts, "mem_fraction_static": 0.8, "kv_cache_dtype": cache}
+        try:
+            once = SGLangArgs(tensor_parallel_size=8, **asked).filled(load_model(name), find_gpu(gpu))
+        except HeadcountError:
+            continue
+        assert once.filled(load_model(name), find_gpu(gpu)) == once
+        filled += 1
+    assert filled > 100
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "asked", "page"),
+    [
+        ("llama-3.1-8b", "h100-sxm", {}, 1),
+        ("llama-3.1-8b", "b200-sxm", {}, 64),
+        ("llama-3.1-8b", "b200-sxm", {"page_size": 1}, 64),
+        ("llama-3.1-8b", "b200-sxm", {"page_size": 16}, 16),
+        ("deepseek-v3", "b200-sxm", {}, 64),
+        ("deepseek-v2-lite", "b200-sxm", {}, 1),
+        ("deepseek-v3.2", "h200-sxm", {"page_size": 1}, 64),
+        ("mimo-v2-flash", "b200-sxm", {}, 128),
+        ("minimax-m3", "h200-sxm", {}, 128),
+        ("lfm2-1.2b", "b200-sxm", {}, 1),
+        ("qwen3.5-27b", "b200-sxm", {}, 1),
+        ("qwen3.5-27b", "b200-sxm", {"mamba_radix_cache_strategy": "extra_buffer"}, 64),
+        ("qwen3.5-27b", "b200-sxm", {"disable_radix_cache": True, "max_running_requests": 8}, 64),
+    ],
+)
+def test_attention_kernels_ask_for_pages(model: str, gpu: str, asked: dict[str, Any], page: int) -> None:
+    args = SGLangArgs(tensor_parallel_size=8, mem_fraction_static=0.8, **asked)
+    assert args.filled(load_model(model), find_gpu(gpu)).page_size == page
+
+
+def test_an_encoder_takes_from_the_default_share_by_its_size() -> None:
+    """As SGLang 0.5.23's own resolution says it on 81,559 MiB with TP 8; Gemma 3 sees on request alone."""
+    gpu = replace(find_gpu("h100-sxm"), memory_bytes=81559 * 2**20)
+    shares = {
+        name: SGLangArgs(tensor_parallel_size=8).filled(load_model(name), gpu).mem_fraction_static
+        for name in ("qwen3-32b", "mistral-medium-3.5-128b", "qwen3.5-35b-a3b", "gemma-3-27b-it")
+    }
+    assert shares == pytest.approx(
+        {
+            "qwen3-32b": 0.812,
+            "mistral-medium-3.5-128b": 0.818 * 0.95 * 0.8,  # at least
+            "qwen3.5-35b-a3b": 0.812 * 0.95 * (1 - 0.1 * ((1152 / 1024) ** 2 - 1)),
+            "gemma-3-27b-it": 0.812,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "asked", "says"),
+    [
+        ("qwen3.5-27b", "h100-sxm", {"language_model_only": True}, "refuses --language-model-only"),
+        ("deepseek-v3.2", "a100-80gb", {}, "sparse attention, which deepseek-ai/DeepSeek-V3.2 has"),
+        ("deepseek-v3.2", "h200-sxm", {"kv_cache_dtype": "fp8_e5m2"}, "it takes auto, fp8_e4m3, bf16, bfloat16"),
+        ("deepseek-v3", "b200-sxm", {"kv_cache_dtype": "fp8_e5m2"}, "it takes auto, fp8_e4m3, bf16"),
+        ("lfm2-1.2b", "h100-sxm", {"page_size": 16}, "pages of one token alone"),
+        ("nemotron-h-56b-base-8k", "b200-sxm", {"disable_overlap_schedule": True}, "states without copies"),
+        ("mimo-v2.5", "h200-sxm", {}, "over 4 GPUs or a divisor"),
+        ("gpt-oss-20b", "b200-sxm", {"speculation": {"method": "eagle", "num_speculative_tokens": 3, "topk": 4,
+         "num_draft_tokens": 8, "acceptance_rate": 0.5}}, "refuses a tree of draft tokens"),
+    ],
+)  # fmt: skip
+def test_what_sglang_does_not_start_with_is_refused(model: str, gpu: str, asked: dict[str, Any], says: str) -> None:
+    """Each as its own resolution of arguments does (`tests/conformance/test_check_sglang_arguments.py`)."""
+    with pytest.raises(HeadcountError, match=says):
+        SGLangArgs(tensor_parallel_size=8, **asked).filled(load_model(model), find_gpu(gpu))
