@@ -16,7 +16,8 @@ class Parallelism:
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
-    splits_dense_over_groups: bool = False  # MLPs without experts, shared experts, as SGLang does
+    splits_dense_over_groups: bool = False  # MLPs without experts, as SGLang does
+    splits_shared_over_groups: bool = False  # shared experts
     splits_head_over_groups: bool = False
     num_redundant_experts: int = 0  # of each layer, over all ranks
     pad_vocabulary_to: int = VOCABULARY_PADDING
@@ -34,14 +35,24 @@ class Parallelism:
         return self.expert_ways if self.splits_dense_over_groups else self.tensor_parallel_size
 
     @property
+    def shared_ways(self) -> int:
+        """Ranks that share a matrix of a shared expert, where their tokens are not dealt out."""
+        return self.expert_ways if self.splits_shared_over_groups else self.tensor_parallel_size
+
+    @property
     def head_ways(self) -> int:
         """Ranks that share the head."""
         return self.expert_ways if self.splits_head_over_groups else self.tensor_parallel_size
 
     @property
     def pools_dense(self) -> bool:
-        """Whether such a matrix computes the tokens of all attention replicas together."""
+        """Whether MLPs without experts compute the tokens of all attention replicas together."""
         return self.splits_dense_over_groups and self.data_parallel_size > 1
+
+    @property
+    def pools_shared(self) -> bool:
+        """Whether shared experts do."""
+        return self.splits_shared_over_groups and self.data_parallel_size > 1
 
     @property
     def sequence_parallel_moe(self) -> bool:
@@ -50,7 +61,7 @@ class Parallelism:
         vLLM 0.32 config/parallel.py, use_sequence_parallel_moe, with the all-to-all backend that it takes by default.
         """
         is_wide = self.tensor_parallel_size > 1 and self.data_parallel_size > 1
-        return self.enable_expert_parallel and is_wide and not self.splits_dense_over_groups
+        return self.enable_expert_parallel and is_wide and not self.splits_shared_over_groups
 
     def kv_heads_per_rank(self, num_key_value_heads: int) -> int:
         """KV heads on one rank: replicated where there are more ranks than heads.

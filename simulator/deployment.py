@@ -192,7 +192,7 @@ class Deployment:
         """All that it serves by, whether it was given or is a default: the same of two that serve alike."""
         found: dict[str, Any] = {"quantization": self.budget.quantization}
         if self.args.kv_cache_dtype == "auto":
-            found["kv_cache_dtype"] = self.architecture.dtype
+            found["kv_cache_dtype"] = self.args.kv_cache_spelling(self.architecture.dtype)
         if isinstance(self.args, EngineArgs):
             found["block_size"] = None  # the scheduler's settings have it
         args = replace(self.args, **found)
@@ -236,7 +236,7 @@ def resolve(model: str | Architecture, gpu: str | GPU, args: AnyArgs | None = No
             "CPU KV-cache offloading with data parallelism is not simulated; leave "
             f"{'--kv-transfer-config' if given.lmcache else own} out"
         )
-    served = served_model(architecture, gpu, given, kv_cache_dtype=budget.kv_cache_dtype)
+    served = served_model(architecture, gpu, given, kv_cache_dtype=given.kv_cache_spelling(budget.kv_cache_dtype))
     latency = latency_model(served, form=given.latency_model, **_latency_settings(given))
     return Deployment(
         given=given,

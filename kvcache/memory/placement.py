@@ -78,6 +78,7 @@ def parallelism_of(settings: MemorySettings, scheme: QuantizationScheme, gpu: GP
         data_parallel_size=settings.data_parallel_size,
         enable_expert_parallel=settings.enable_expert_parallel,
         splits_dense_over_groups=settings.splits_dense_over_groups,
+        splits_shared_over_groups=settings.splits_shared_over_groups,
         splits_head_over_groups=settings.splits_head_over_groups,
         num_redundant_experts=settings.num_redundant_experts,
         pad_expert_width_to=width,

@@ -61,6 +61,8 @@ class MemorySettings(Protocol):
     @property
     def splits_dense_over_groups(self) -> bool: ...  # of such ranks, MLPs without experts, too
     @property
+    def splits_shared_over_groups(self) -> bool: ...  # and shared experts
+    @property
     def splits_head_over_groups(self) -> bool: ...
     @property
     def pipeline_parallel_size(self) -> int: ...

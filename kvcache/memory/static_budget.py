@@ -50,6 +50,8 @@ class StaticSettings(MemorySettings, PoolSettings, StateSettings, Protocol):
     @property
     def context_length(self) -> int: ...
     @property
+    def attention_backend(self) -> str | None: ...
+    @property
     def mem_fraction_static(self) -> float: ...
     @property
     def max_total_tokens(self) -> int | None: ...  # the most, by --max-total-tokens
@@ -59,13 +61,18 @@ class StaticSettings(MemorySettings, PoolSettings, StateSettings, Protocol):
     def requests_of_rank(self) -> int | None: ...  # of --max-running-requests
 
 
-def default_static_share(gpu: GPU, *, activation_tokens: int, tensor_parallel_size: int, graph_mib: float) -> float:
-    """`--mem-fraction-static` where nobody gives one: all but what activations and CUDA graphs are expected to take."""
+def default_static_share(
+    gpu: GPU, *, activation_tokens: int, tensor_parallel_size: int, graph_mib: float, exchange_mib: float = 0.0
+) -> float:
+    """`--mem-fraction-static` where nobody gives one: all but what activations and CUDA graphs are expected to take.
+
+    `exchange_mib`: DeepEP's buffers.
+    """
     memory_mib = gpu.memory_bytes / MIB
     reserved_mib = 512 + 1.5 * max(activation_tokens, 2048) + 1024 * tensor_parallel_size / 8 + graph_mib
     if memory_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
-    return round((memory_mib - reserved_mib) / memory_mib, 3)
+    return round((memory_mib - reserved_mib - exchange_mib) / memory_mib, 3)
 
 
 def default_running_requests(kv_tokens: int, context_length: int) -> int:
@@ -229,6 +236,7 @@ def _budget(
         assumptions=(
             *rank.assumptions(gpu, scheme),
             *(() if is_given else _interval_row(low, high, page)),
+            *_asked_kernels(settings),
             *kv_cache.assumptions,
             *arch.assumptions,
         ),
@@ -281,6 +289,14 @@ def _half_width(settings: StaticSettings, gpu: GPU, weights: int) -> int:
         FRACTION_STEP * gpu.memory_bytes,
     )
     return math.ceil(residuals.half_width_sds * sd)
+
+
+def _asked_kernels(settings: StaticSettings) -> tuple[Assumption, ...]:
+    if settings.attention_backend is None:
+        return ()
+    return (
+        ("attention kernels", settings.attention_backend, "for pages alone; step times are of SGLang's own choice"),
+    )
 
 
 def _interval_row(low: int, high: int, page: int) -> tuple[Assumption, ...]:

@@ -243,7 +243,7 @@ def _experts(arch: Architecture, experts: Experts, parallelism: Parallelism) -> 
         yield Tensor("experts", width * (2 if arch.gated_mlp else 1) + arch.hidden_size, count=count)
     if experts.shared_expert_intermediate_size:
         whole = parallelism.sequence_parallel_moe and not arch.shared_experts_always_split
-        ways = 1 if whole else parallelism.dense_ways
+        ways = 1 if whole else parallelism.shared_ways
         width = experts.shared_expert_intermediate_size
         if arch.pads_shared_experts and arch.native_quantization == "fp8-block":
             width = _up_to(width, _FP8_BLOCK * ways)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, TypeAlias, get_type_hints
+from typing import Any, Literal, Self, TypeAlias, get_type_hints
 
 from files.arguments import check_argument
 from files.errors import HeadcountError
@@ -131,11 +131,23 @@ class SimulatedArgs:
         is_engine_s=False,
     )
 
-    splits_dense_over_groups: ClassVar[bool] = False  # of such ranks: MLPs without experts, shared experts, too
+    @property
+    def splits_dense_over_groups(self) -> bool:
+        """Whether all of a server's ranks share MLPs without experts."""
+        return False
+
+    @property
+    def splits_shared_over_groups(self) -> bool:
+        """And shared experts."""
+        return False
 
     @property
     def splits_head_over_groups(self) -> bool:
         return False
+
+    def kv_cache_spelling(self, kept: str) -> str:
+        """The engine's own name of a format that the KV cache is kept in."""
+        return kept
 
     @property
     def attention_groups(self) -> int:

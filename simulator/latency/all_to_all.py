@@ -12,7 +12,7 @@ from kvcache.gpus.gpu import GPU
 from kvcache.memory.kv_store import NIC_BYTES_PER_S
 from kvcache.parallelism import Parallelism
 from kvcache.shape.layer import Experts
-from simulator.engines.vllm.expert_args import DEEPEP_HIGH_THROUGHPUT, DEEPEP_LOW_LATENCY
+from simulator.engines.vllm.expert_args import DEEPEP_AUTO, DEEPEP_HIGH_THROUGHPUT, DEEPEP_LOW_LATENCY
 from simulator.latency.step_time import FloatArray
 
 FP8_BYTES = 1 + 4 / 128  # of an element: with a scale in fp32 for 128 of them
@@ -36,7 +36,7 @@ def _constants() -> Json:
 
 def is_measured_on(gpu: GPU, backend: str) -> bool:
     """Whether DeepEP's kernels were timed on such a GPU."""
-    known = backend in (DEEPEP_LOW_LATENCY, DEEPEP_HIGH_THROUGHPUT)
+    known = backend in (DEEPEP_LOW_LATENCY, DEEPEP_HIGH_THROUGHPUT, DEEPEP_AUTO)
     return known and gpu.interconnect == "nvlink" and gpu.family in _FAMILIES
 
 

@@ -8,7 +8,8 @@ from kvcache.gpus.gpu import Multiply
 from kvcache.shape.layer import Experts, Layer
 from kvcache.shape.parameters import layer_tensors
 from kvcache.shape.tensors import Tensor
-from simulator.engines.vllm.expert_args import GATHER
+from simulator.engines.vllm.environment import dispatched_at_once
+from simulator.engines.vllm.expert_args import DEEPEP_AUTO, DEEPEP_HIGH_THROUGHPUT, DEEPEP_LOW_LATENCY, GATHER
 from simulator.latency.all_to_all import deepep_s, gathered_far_s, is_measured_on, moved
 from simulator.latency.model import COMMUNICATION
 from simulator.latency.step_time import FloatArray
@@ -45,7 +46,14 @@ def exchange_s(rank: Rank, tokens: FloatArray, mixture: Experts, dtype: Multiply
     backend = rank.args.all2all_backend
     if rank.parallelism.enable_expert_parallel and is_measured_on(rank.gpu, backend):
         sent = moved(rank.arch.hidden_size, dtype)
-        return deepep_s(rank.gpu, rank.parallelism, mixture, tokens, of=sent, backend=backend)
+        if backend != DEEPEP_AUTO:
+            return deepep_s(rank.gpu, rank.parallelism, mixture, tokens, of=sent, backend=backend)
+        few, many = (
+            deepep_s(rank.gpu, rank.parallelism, mixture, tokens, of=sent, backend=each)
+            for each in (DEEPEP_LOW_LATENCY, DEEPEP_HIGH_THROUGHPUT)
+        )
+        at_once = dispatched_at_once(rank.args.environment) * rank.parallelism.expert_ways
+        return np.where(tokens <= at_once, few, many)
     return gathered_s(rank, tokens)
 
 

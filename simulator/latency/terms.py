@@ -233,7 +233,8 @@ def norm_kernels(rank: Rank, held: Layer) -> int:
 
 def is_pooled(rank: Rank, tensor: Tensor) -> bool:
     """Whether it multiplies the tokens of all attention-parallel ranks though it is no expert chosen by tokens."""
-    return rank.parallelism.pools_dense and tensor.component in ("mlp", "shared_experts")
+    pools = {"mlp": rank.parallelism.pools_dense, "shared_experts": rank.parallelism.pools_shared}
+    return pools.get(tensor.component, False)
 
 
 def is_multiply(tensor: Tensor) -> bool:

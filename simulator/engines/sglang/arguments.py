@@ -13,7 +13,7 @@ from kvcache.memory.static_budget import refuse_caches
 from kvcache.releases import SGLANG_RELEASE
 from simulator.engines.argument import MEMORY, SCHEDULER, argument
 from simulator.engines.sglang import defaults, drafts, kernels
-from simulator.engines.sglang.defaults import NO_CHUNKS
+from simulator.engines.sglang.defaults import NO_CHUNKS, NO_EXCHANGE
 from simulator.engines.sglang.derived_args import DerivedArgs
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
 from simulator.engines.sglang.eviction import EVICTION_POLICIES
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kvcache.shape.architecture import Architecture
 
 FLAG = Switch(has_opposite=False)
+DEEPEP_MODES = ("auto", "normal", "low_latency")
 STATE_DTYPES = ("float32", "bfloat16", "float16")
 TEXT_ALONE = ("muse_glimmer",)  # models that `LANGUAGE_MODEL_ONLY_ARCHITECTURES` lets run without their encoder
 KV_CACHE_DTYPES = ("auto", "fp8_e5m2", "fp8_e4m3", "bf16", "bfloat16")
@@ -92,6 +93,25 @@ class SGLangArgs(DerivedArgs):
         default=1,
         aliases=("expert-parallel-size", "ep"),
     )
+    moe_a2a_backend: str = argument(
+        Text(),
+        "How tokens reach experts on other GPUs: none (every GPU gathers all tokens), or deepep, which deals whole "
+        "experts out; with --attn-dp-size.",
+        decides=MEMORY,
+        default=NO_EXCHANGE,
+    )
+    deepep_mode: str = argument(
+        Text(),
+        f"DeepEP's kernels: {', '.join(DEEPEP_MODES)}; auto takes low_latency for decodes, normal for prompts.",
+        decides=MEMORY,
+        default=DEEPEP_MODES[0],
+    )
+    moe_dense_tp_size: int | None = argument(
+        COUNT,
+        "GPUs that share an MLP without experts, beside layers with experts: 1, or all of tp-size.",
+        decides=MEMORY,
+        default_text="all of tp-size",
+    )
     dtype: str = argument(Text(), "Data type of unquantized weights.", decides=MEMORY, default="auto")
     quantization: str | None = argument(
         Text(), "Weight format, such as fp8 or awq.", decides=MEMORY, default_text="the checkpoint's"
@@ -105,6 +125,12 @@ class SGLangArgs(DerivedArgs):
         decides=MEMORY,
         default_of=defaults.model_s_length,
         default_text="the model's",
+    )
+    attention_backend: str | None = argument(
+        Text(),
+        "Attention kernels. What they ask of pages is simulated; step times are those of SGLang's own choice.",
+        decides=MEMORY,
+        default_text="by model and GPU",
     )
     page_size: int = argument(
         TokenCount(),
@@ -167,6 +193,7 @@ class SGLangArgs(DerivedArgs):
         decides=MEMORY,
         default_of=defaults.default_state_strategy,
         default_text="extra_buffer; LFM2: no_buffer, which turns the overlap schedule off",
+        aliases=("mamba-scheduler-strategy",),
     )
     mamba_track_interval: int = argument(
         TokenCount(), "Tokens of an answer after which its state is kept for the tree.", decides=SCHEDULER, default=256
@@ -235,6 +262,8 @@ class SGLangArgs(DerivedArgs):
             drafts.check(self.speculation, has_groups=self.attn_dp_size > 1)
         check_names([self.schedule_policy], SCHEDULE_POLICIES, "schedule_policy")
         check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
+        check_names([self.moe_a2a_backend], (NO_EXCHANGE, "deepep"), "moe_a2a_backend simulated")
+        check_names([self.deepep_mode], DEEPEP_MODES, "deepep_mode")
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
         if self.mamba_radix_cache_strategy is not None:
             check_names([self.mamba_radix_cache_strategy], STRATEGIES, "mamba_radix_cache_strategy simulated")
@@ -272,6 +301,13 @@ class SGLangArgs(DerivedArgs):
             return
         if tp % groups:
             raise HeadcountError(f"attn_dp_size is {groups}; it must divide tp-size ({tp}), which counts all GPUs")
+        if self.moe_a2a_backend != NO_EXCHANGE and groups == 1:
+            raise HeadcountError(
+                f"moe_a2a_backend {self.moe_a2a_backend!r} is simulated with attention groups; give --attn-dp-size, or "
+                "leave it out"
+            )
+        if self.moe_dense_tp_size not in (None, 1, tp):
+            raise HeadcountError(f"moe_dense_tp_size is {self.moe_dense_tp_size}; SGLang takes 1 or tp-size ({tp})")
         if self.ep_size not in (1, tp):
             raise HeadcountError(f"ep_size is {self.ep_size}; 1 and all of tp-size ({tp}) are simulated")
 

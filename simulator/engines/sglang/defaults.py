@@ -3,12 +3,14 @@
 Read from SGLang 0.5.23: `srt/arg_groups/memory_hook.py`, `cuda_graph_hook.py`, `overrides.py`.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from files.errors import HeadcountError
 from kvcache.memory import state_pools
 from kvcache.memory.static_budget import default_static_share, static_budget_of
+from simulator.engines.sglang import kernels
 from simulator.engines.sglang.drafts import MOST_REQUESTS
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from simulator.engines.sglang.arguments import SGLangArgs
 
 GIB = 2**30
+NO_EXCHANGE = "none"  # of moe_a2a_backend: every GPU gathers all tokens
 NO_CHUNKS = -1  # of chunked_prefill_size: a prompt is never cut
 # Models that see images, and have prefill graphs even so (`configs/model_config.py`).
 _GRAPHS_BESIDE_IMAGES = (
@@ -52,6 +55,7 @@ def default_share(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> floa
         activation_tokens=args.chunked_prefill_size if is_cut else args.max_prefill_tokens,
         tensor_parallel_size=args.tensor_parallel_size,
         graph_mib=_graph_mib(args, model),
+        exchange_mib=0.0 if args.moe_a2a_backend == NO_EXCHANGE or args.disable_cuda_graph else 2048.0,
     )
     if share <= 0:
         raise HeadcountError(
@@ -74,15 +78,23 @@ def _graph_mib(args: "SGLangArgs", model: "Architecture") -> float:
     """What SGLang sets aside for CUDA graphs, and for what attention groups pad (`reserve_for_graph_mb`)."""
     batch = args.cuda_graph_max_bs_decode
     of_groups = (3.0 + 1.5 * (batch > 300)) * batch * args.attn_dp_size if args.attn_dp_size > 1 else 0.0
-    if args.disable_cuda_graph:
+    if args.disable_cuda_graph:  # DeepEP's mode `normal` rules graphs out later
         return of_groups
     if not has_prefill_graphs(args, model):
         return 2.0 * batch + of_groups
+    exchanged = 0.0 if args.moe_a2a_backend == NO_EXCHANGE else 1024.0
+    prefill = 1.5 * 1024 if model.is_mla else 8.0 * len(_captured(args))
+    return 2.0 * batch + of_groups + prefill + exchanged
+
+
+def _captured(args: "SGLangArgs") -> Collection[int]:
+    """Sizes of prefill batches; with DeepEP, which wants multiples of 8, they are set before the chunk is known."""
+    if args.moe_a2a_backend != NO_EXCHANGE:
+        return {-(-size // 8) * 8 for size in prefill_graph_sizes(2048)}
     longest = args.chunked_prefill_size
     if args.max_total_tokens is not None:
         longest = min(longest, args.max_total_tokens)
-    prefill = 1.5 * 1024 if model.is_mla else 8.0 * len(prefill_graph_sizes(longest))
-    return 2.0 * batch + of_groups + prefill
+    return prefill_graph_sizes(longest)
 
 
 def has_prefill_graphs(args: "SGLangArgs", model: "Architecture") -> bool:
@@ -108,6 +120,7 @@ def default_requests(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> i
     return static_budget_of(model, gpu, args).max_num_seqs * args.attn_dp_size
 
 
-def default_state_strategy(args: "SGLangArgs", model: "Architecture", _: "GPU") -> str:
+def default_state_strategy(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> str:
     has_overlap = not args.disable_overlap_schedule
-    return state_pools.default_strategy(model, has_overlap=has_overlap, page_size=args.page_size or 1)
+    page = kernels.page_before_states(args, model, gpu)
+    return state_pools.default_strategy(model, has_overlap=has_overlap, page_size=page)

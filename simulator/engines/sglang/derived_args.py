@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kvcache.releases import DEFAULT_RELEASE
 from simulator.engines.argument import SimulatedArgs
-from simulator.engines.sglang.defaults import NO_CHUNKS
+from simulator.engines.sglang.defaults import NO_CHUNKS, NO_EXCHANGE
 from simulator.engines.vllm.compilation import FULL_AND_PIECEWISE, NONE
 from simulator.engines.vllm.environment import not_modelled
+from simulator.engines.vllm.expert_args import DEEPEP_AUTO, DEEPEP_HIGH_THROUGHPUT, DEEPEP_LOW_LATENCY, GATHER
 from simulator.engines.vllm.speculation import Speculation
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class DerivedArgs(SimulatedArgs):
     attn_dp_size: int
     enable_dp_lm_head: bool
     ep_size: int
+    moe_a2a_backend: str
+    deepep_mode: str
+    moe_dense_tp_size: int | None
+    attention_backend: str | None
     context_length: int
     page_size: int
     chunked_prefill_size: int
@@ -54,7 +59,6 @@ class DerivedArgs(SimulatedArgs):
     allows_tf32: ClassVar[bool] = False  # in multiplies of 32 bits
     routes_evenly: ClassVar[bool] = False  # the model chooses each token's experts
     pipeline_parallel_size: ClassVar[int] = 1  # pipeline stages are not simulated
-    splits_dense_over_groups: ClassVar[bool] = True  # unless --moe-dense-tp-size says otherwise
     lora: ClassVar[None] = None
     kv_offloading_size: ClassVar[None] = None  # HiCache is not simulated
     kv_store_size: ClassVar[None] = None
@@ -65,12 +69,34 @@ class DerivedArgs(SimulatedArgs):
     decode_context_parallel_size: ClassVar[int] = 1
     # As vLLM's, whose step times stand in for SGLang's.
     moe_backend: ClassVar[str] = "auto"
-    all2all_backend: ClassVar[str] = "allgather_reducescatter"
     enable_eplb: ClassVar[bool] = False
     num_redundant_experts: ClassVar[int] = 0
     all_to_all_buffers: ClassVar[str] = ""
     max_cudagraph_capture_size: ClassVar[None] = None
     vllm_version: ClassVar[str] = DEFAULT_RELEASE
+
+    def kv_cache_spelling(self, kept: str) -> str:
+        """Of FP8 there is one, whatever kernels make of it; a model's own 16 bits have no name of their own."""
+        if kept.startswith("fp8") and kept != "fp8_e5m2":
+            return "fp8_e4m3"
+        return "auto" if kept == "float16" else kept
+
+    @property
+    def all2all_backend(self) -> str:
+        """As vLLM calls it; of DeepEP's two, SGLang takes one for decodes and one for prompts."""
+        if self.moe_a2a_backend == NO_EXCHANGE:
+            return GATHER
+        kernels = {"normal": DEEPEP_HIGH_THROUGHPUT, "low_latency": DEEPEP_LOW_LATENCY}
+        return kernels.get(self.deepep_mode, DEEPEP_AUTO)
+
+    @property
+    def splits_dense_over_groups(self) -> bool:
+        return self.moe_dense_tp_size != 1
+
+    @property
+    def splits_shared_over_groups(self) -> bool:
+        """DeepEP's ranks hold shared experts whole (`srt/models/deepseek_v2.py`)."""
+        return self.moe_a2a_backend == NO_EXCHANGE
 
     @property
     def attention_groups(self) -> int:
@@ -87,7 +113,7 @@ class DerivedArgs(SimulatedArgs):
 
     @property
     def enable_expert_parallel(self) -> bool:
-        return self.ep_size > 1
+        return self.ep_size > 1 or self.moe_a2a_backend != NO_EXCHANGE
 
     @property
     def chunk_of_rank(self) -> int:
@@ -147,7 +173,9 @@ class DerivedArgs(SimulatedArgs):
 
     @property
     def enforce_eager(self) -> bool:
-        return self.disable_cuda_graph
+        """DeepEP's kernels for prompts are not captured (`srt/arg_groups/moe_hook.py`)."""
+        is_normal = self.moe_a2a_backend != NO_EXCHANGE and self.deepep_mode == "normal"
+        return self.disable_cuda_graph or is_normal
 
     @property
     def enable_prefix_caching(self) -> bool:

@@ -22,7 +22,13 @@ _PLAIN_BESIDE_TREE: Final = ("qwen3_next", "qwen3_5", "qwen3_5_moe", "intern_s2_
 _CHAINS: Final = ("olmo2", "gpt_oss", "llama4", "gemma4", "gemma4_unified", "gemma4_text", "nemotron_h")
 _WITHOUT_GROUPS: Final = ("ernie4_5_vl_moe", "ernie4_5_moe_vl")
 
-_PAGES: Final = {"trtllm_mla": (64, 32), "trtllm_mha": (64, 16, 32, 128), "fa4": (128,), "dsa": (64,)}
+_PAGES: Final = {
+    "trtllm_mla": (64, 32),
+    "trtllm_mha": (64, 16, 32, 128),
+    "fa4": (128,),
+    "dsa": (64,),
+    "flashmla": (64,),
+}
 """Tokens of a page that kernels take; the first where another number, or none, is given."""
 _OF_BLOCKS: Final = 128  # a page where MiniMax-M3's sparse kernels run
 _FORMATS: Final = ("auto", "fp8_e4m3", "bf16", "bfloat16")  # of latents, where kernels take no others
@@ -32,8 +38,13 @@ def attention_kernels(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> 
     """SGLang's `--attention-backend` where pages or formats depend on it; "" for others, which take any page."""
     if model.is_sparse and model.is_mla:
         return "dsa"
-    if not gpu.is_data_center_blackwell:
-        return ""
+    if args.attention_backend is not None:
+        return args.attention_backend if _asks_for_pages(args, model, gpu) else ""
+    return _own_choice(args, model) if gpu.is_data_center_blackwell else ""
+
+
+def _own_choice(args: "SGLangArgs", model: "Architecture") -> str:
+    """On B200 and the like."""
     if model.is_mla:
         return "trtllm_mla" if model.served_type in _TRTLLM_MLA else ""
     if model.is_sparse:
@@ -43,6 +54,13 @@ def attention_kernels(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> 
     is_plain = model.served_type in _PLAIN or _keeps_no_copies(model) or _is_tree(args)
     is_plain |= model.served_type in _PLAIN_BESIDE_TREE and not _leaves_plain(args)
     return "" if is_plain else "trtllm_mha"
+
+
+def _asks_for_pages(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> bool:
+    """Whether kernels that are given do; FlashAttention 4 on B200 and the like alone, but not of latents or a tree."""
+    if args.attention_backend == "fa4":
+        return gpu.is_data_center_blackwell and not (model.is_mla or _is_tree(args))
+    return args.attention_backend in _PAGES
 
 
 def _leaves_plain(args: "SGLangArgs") -> bool:
@@ -58,13 +76,21 @@ def _is_tree(args: "SGLangArgs") -> bool:
 
 def page_size(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
     """Tokens of a page: as given, unless the kernels take other pages, which SGLang then puts in its place."""
-    if model.served_type in _PLAIN_BESIDE_TREE and gpu.is_data_center_blackwell:
+    is_family_s = model.served_type in _PLAIN_BESIDE_TREE and args.attention_backend is None
+    if is_family_s and gpu.is_data_center_blackwell:
         return 64 if attention_kernels(args, model, gpu) else 1
     is_of_blocks = model.is_sparse and not model.is_mla and _is_served_sparse(gpu)
     asked = _OF_BLOCKS if args.page_size is None and is_of_blocks else args.page_size
     if allowed := _PAGES.get(attention_kernels(args, model, gpu)):
         return asked if asked in allowed else allowed[0]
     return asked or 1
+
+
+def page_before_states(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> int:
+    """Tokens of a page as far as they are known when SGLang decides how states are kept."""
+    if model.served_type in _PLAIN_BESIDE_TREE and gpu.is_data_center_blackwell and args.attention_backend is None:
+        return 1
+    return args.page_size or 1
 
 
 def kv_cache_dtype(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> str:
@@ -91,7 +117,8 @@ def check_kernels(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> None
         raise HeadcountError(
             f"SGLang refuses kv_cache_dtype {asked!r} for {model.name} on {gpu.name}; it takes {', '.join(_FORMATS)}"
         )
-    takes_chains = is_latent or (gpu.is_data_center_blackwell and model.served_type in _CHAINS)
+    is_blackwell = gpu.is_data_center_blackwell
+    takes_chains = is_latent or (is_blackwell and (model.served_type in _CHAINS or model.is_sparse))
     if takes_chains and _is_tree(args):
         raise HeadcountError(
             f"SGLang refuses a tree of draft tokens with its attention kernels for {model.name} on {gpu.name}; "
@@ -100,16 +127,16 @@ def check_kernels(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> None
     if asked in ("bf16", "bfloat16") and _float_of(args, model) == "float32":
         raise HeadcountError(f"kv_cache_dtype {asked!r} beside weights in float32 is not simulated; leave it out")
     if model.state_space is not None and not args.disable_radix_cache:
-        _check_states(args, model, kernels)
+        _check_states(args, model, gpu, kernels)
 
 
-def _check_states(args: "SGLangArgs", model: "Architecture", kernels: str) -> None:
+def _check_states(args: "SGLangArgs", model: "Architecture", gpu: "GPU", kernels: str) -> None:
     """`validate_mamba_no_buffer`; copies are decided on before the kernels set a page."""
-    has_pages, has_overlap = (args.page_size or 1) > 1, not args.disable_overlap_schedule
-    usual = default_strategy(model, has_overlap=has_overlap, page_size=args.page_size or 1)
+    page, has_overlap = page_before_states(args, model, gpu), not args.disable_overlap_schedule
+    usual = default_strategy(model, has_overlap=has_overlap, page_size=page)
     if (args.mamba_radix_cache_strategy or usual) != NO_BUFFER:
         return
-    if has_pages:
+    if page > 1:
         raise HeadcountError(f"SGLang takes pages of one token alone for {model.name} so; leave --page-size out")
     if kernels == "trtllm_mha":
         raise HeadcountError(

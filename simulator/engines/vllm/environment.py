@@ -16,6 +16,7 @@ P2P_LEVEL, P2P_DISABLE = "NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE"
 P2P_LEVELS = {"LOC": False, "NVL": False, "PIX": True, "PXB": True, "PHB": True, "SYS": True}  # whether beyond NVLink
 FLOAT32_PRECISIONS = ("highest", "high", "medium")  # fp32; the others let TF32 in
 # Where files lie, what is logged, how processes talk: nothing of it decides an answer.
+DISPATCHED, MOST_DISPATCHED = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", 1024
 _WITHOUT_EFFECT = re.compile(
     r"^(CUDA_VISIBLE_DEVICES|(HF|HUGGING_?FACE|TRANSFORMERS|TOKENIZERS|NCCL|GLOO|UCX|OMP|PYTHON|LD|PIP|AWS|RAY)_.*|PATH|"
     r"HOME|LANG|LC_.*|DO_NOT_TRACK|PYTHONPATH|"
@@ -23,7 +24,7 @@ _WITHOUT_EFFECT = re.compile(
     r"WORKER_MULTIPROC_METHOD|ALLOW_LONG_MAX_MODEL_LEN|USE_V1|MXFP4_USE_MARLIN|FLOAT32_MATMUL_PRECISION|"
     r"USE_FLASHINFER_MOE_MXFP4_MXFP8|USE_MODELSCOPE|ENGINE_ITERATION_TIMEOUT_S|HTTP_TIMEOUT_KEEP_ALIVE|"
     r"TORCH_PROFILER_DIR|TRACE_FUNCTION|USAGE_.*)|"
-    r"SGLANG_(LOG_.*|LOGGING_.*|HOST_IP|PORT|USE_MODELSCOPE|TORCH_PROFILER_DIR|CACHE_DIR))$"
+    r"SGLANG_(DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK|LOG_.*|LOGGING_.*|HOST_IP|PORT|USE_MODELSCOPE|TORCH_PROFILER_DIR|CACHE_DIR))$"
 )
 
 
@@ -53,12 +54,21 @@ def check_environment(variables: Iterable[str], num_gpus: int) -> None:
         raise HeadcountError(f"{FLOAT32_PRECISION} is '{given}', must be one of {known}")
     if values.get(P2P_LEVEL, "SYS").upper() not in P2P_LEVELS:
         raise HeadcountError(f"{P2P_LEVEL} is '{shortened(values[P2P_LEVEL])}', must be one of {', '.join(P2P_LEVELS)}")
+    dispatched_at_once(variables)
     devices = [device for device in values.get("CUDA_VISIBLE_DEVICES", "").split(",") if device.strip()]
     if devices and len(devices) < num_gpus:
         raise SplitError(
             f"CUDA_VISIBLE_DEVICES={values['CUDA_VISIBLE_DEVICES']} shows {len(devices)} of the {num_gpus} GPUs that "
             "the parallel sizes ask for; show more, or lower --tensor-parallel-size"
         )
+
+
+def dispatched_at_once(variables: Iterable[str]) -> int:
+    """Tokens of a GPU that DeepEP's kernels for decodes take (SGLang 0.5.23 `environ.py`)."""
+    given = dict(variable.split("=", 1) for variable in variables).get(DISPATCHED, "128")
+    if not given.isdecimal() or not 0 < int(given) <= MOST_DISPATCHED:
+        raise HeadcountError(f"{DISPATCHED} is '{shortened(given)}'; give 1 to {MOST_DISPATCHED:,} tokens")
+    return int(given)
 
 
 def allows_tf32(variables: Iterable[str]) -> bool:

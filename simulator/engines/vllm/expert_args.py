@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 GATHER: Final = "allgather_reducescatter"
 DEEPEP_HIGH_THROUGHPUT, DEEPEP_LOW_LATENCY = "deepep_high_throughput", "deepep_low_latency"
+DEEPEP_AUTO: Final = "deepep_auto"  # SGLang's: the second for decodes, the first for prompts
 MEASURED: Final = (GATHER, DEEPEP_HIGH_THROUGHPUT, DEEPEP_LOW_LATENCY)
 # vLLM's All2AllBackend, config/parallel.py, of 0.9 to 0.33. It takes GATHER for the first two since 0.20.
 BACKENDS: Final = (

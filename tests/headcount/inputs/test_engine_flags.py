@@ -25,7 +25,7 @@ def test_an_engine_s_flag_that_is_no_option_is_refused_as_in_a_pasted_line(
         ("--lora-target-modules", "is not simulated; leave --lora-target-modules out"),
         ("--no-enable-tower-connector-lora", "is not simulated; leave --no-enable-tower-connector-lora out"),
         ("--swap-space", "--swap-space of vLLM has no effect on the answer (of engine V0"),
-        ("--attention-backend", "--attention-backend of vLLM is not modelled (kernels: step times"),
+        ("--linear-backend", "--linear-backend of vLLM is not modelled (kernels: step times"),
         ("--rope-scaling", "is modelled as --max-model-len, where overrides change the model's context length"),
         ("--log-patern", "Did you mean one of: '--log-pattern'"),  # of ours, though vLLM has flags that begin with log-
         ("--max-num-sequences", "No such option '--max-num-sequences'"),

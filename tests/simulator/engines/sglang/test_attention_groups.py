@@ -3,9 +3,11 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headcount as hc
+from files.errors import HeadcountError
 from kvcache.models.catalog import load_model
 from kvcache.parallelism import Parallelism
 from kvcache.shape.parameters import stage_tensors
@@ -61,7 +63,8 @@ def test_attention_is_whole_where_each_gpu_is_a_group_and_all_else_is_split() ->
         return found
 
     whole = parameters(Parallelism())
-    grouped = parameters(Parallelism(data_parallel_size=8, splits_dense_over_groups=True, splits_head_over_groups=True))
+    over_groups = {f"splits_{what}_over_groups": True for what in ("dense", "shared", "head")}
+    grouped = parameters(Parallelism(data_parallel_size=8, **over_groups))
     assert {name for name in whole if whole[name] == grouped[name]} == {"attention", "embedding", "norms", "router"}
     for name in ("experts", "shared_experts", "mlp", "lm_head"):
         assert grouped[name] == whole[name] / 8, name
@@ -134,3 +137,52 @@ def test_groups_serve_more_of_what_latents_leave_no_room_for() -> None:
     ).to_json()
     assert groups["output_tokens_per_s"] > tp["output_tokens_per_s"]
     assert math.isfinite(groups["ttft_s"]["mean"])
+
+
+def test_deepep_s_ranks_hold_whole_experts_and_whole_shared_ones() -> None:
+    """SGLang 0.5.23 `models/deepseek_v2.py`: DeepSeek-V3 has 256 experts, and one that all tokens take."""
+    asked: dict[str, Any] = {"attn_dp_size": 8, "mem_fraction_static": 0.9}
+    gathered, sent = (deployed(**asked, **more) for more in ({}, {"moe_a2a_backend": "deepep"}))
+    shared = 3 * 7168 * 2048 * 58  # in FP8, of which the first has an eighth
+    scales = sent.budget.weights_bytes - gathered.budget.weights_bytes - shared * 7 / 8
+    assert 0 <= scales < 0.01 * shared
+    assert sent.budget.enable_expert_parallel
+    dense = deployed(**asked, moe_a2a_backend="deepep", moe_dense_tp_size=1).budget.weights_bytes
+    assert dense - sent.budget.weights_bytes == pytest.approx(3 * 7168 * 18432 * 3 * 7 / 8, rel=0.01)
+
+
+def test_deepep_takes_its_kernels_for_decodes_up_to_the_tokens_that_they_take() -> None:
+    """128 of a GPU, unless a variable of the server says otherwise."""
+    asked: dict[str, Any] = {"attn_dp_size": 8, "mem_fraction_static": 0.9, "moe_a2a_backend": "deepep"}
+    auto, low, normal = (deployed(**asked, deepep_mode=mode) for mode in ("auto", "low_latency", "normal"))
+    tokens = np.array([8 * 128.0, 8 * 129.0])
+
+    def shared_s(plan: Deployment, tokens: Any) -> list[float]:
+        return list(map(float, plan.latency.step_times.shared(tokens)))
+
+    few, many = shared_s(auto, tokens)
+    assert few == shared_s(low, tokens)[0] != shared_s(normal, tokens)[0]
+    assert many == shared_s(normal, tokens)[1] != shared_s(low, tokens)[1]
+    more = deployed(**asked, environment=("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=256",))
+    assert shared_s(more, tokens)[1] == shared_s(low, tokens)[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"moe_a2a_backend": "deepep"}, "give --attn-dp-size"),
+        ({"moe_a2a_backend": "mori", "attn_dp_size": 8}, "moe_a2a_backend simulated"),
+        ({"moe_dense_tp_size": 4, "attn_dp_size": 8}, "takes 1 or tp-size"),
+        ({"deepep_mode": "fast", "attn_dp_size": 8}, "deepep_mode"),
+        (
+            {
+                "moe_a2a_backend": "deepep", "attn_dp_size": 8,
+                "environment": ("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=0",),
+            },
+            "give 1 to 1,024 tokens",
+        ),
+    ],
+)  # fmt: skip
+def test_exchanges_that_are_not_simulated_are_refused(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(HeadcountError, match=says):
+        deployed(**asked)
