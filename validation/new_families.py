@@ -50,7 +50,7 @@ def measure() -> dict[str, Any]:
 
 
 def _size(row: Mapping[str, Any]) -> dict[str, Any]:
-    answer = _answer(f"memory --model {row['model']} --gpu b300-sxm -tp {row.get('ranks', 1)}")
+    answer = asked(f"memory --model {row['model']} --gpu b300-sxm -tp {row.get('ranks', 1)}")
     gib = answer["weights_bytes"] / GIB
     error = 100 * (gib / row["gib"] - 1)
     return {**row, "ours_gib": round(gib, 2), "error_percent": round(error, 1)}
@@ -62,7 +62,7 @@ def _run(run: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:
     words += f" --concurrency {load['clients']}" if "clients" in load else f" --rate {load['rate']}"
     found = {"command": f"headcount {words}", **load}
     try:
-        tpot = _answer(words)["tpot_s"]
+        tpot = asked(words)["tpot_s"]
     except (HeadcountError, click.ClickException) as error:
         return found | {"refused": str(error)}
     low, mean, high = (1000 * tpot[name] for name in ("mean_low", "mean", "mean_high"))
@@ -72,7 +72,7 @@ def _run(run: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _answer(words: str) -> Mapping[str, Any]:
+def asked(words: str) -> Mapping[str, Any]:
     """What a command prints as JSON, also where a model does not fit."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):

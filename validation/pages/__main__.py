@@ -14,6 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from validation.cookbook import cookbook_tables
 from validation.fitted_traces import fitted_tables
 from validation.large_fleets import large_fleet_tables
 from validation.markdown import DOCS, filled
@@ -49,7 +50,7 @@ PAGES = {
     "measurements/fidelity.md": fidelity_tables,
     "measurements/fitted-traces.md": fitted_tables,
     "measurements/large-fleets.md": large_fleet_tables,
-    "measurements/new-families.md": new_family_tables,
+    "measurements/new-families.md": lambda: new_family_tables() | cookbook_tables(),
     "measurements/routers.md": ladder_tables,
     "measurements/sampling.md": sampling_tables,
     "measurements/scoreboard.md": scoreboard_tables,
