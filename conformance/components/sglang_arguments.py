@@ -154,7 +154,7 @@ def _random_args(rng: np.random.Generator, model: Architecture) -> dict[str, Any
         given["schedule_conservativeness"] = float(rng.choice([0.5, 1.0]))
         if given["attn_dp_size"] > 1 and rng.random() < 0.3:
             given |= {"moe_a2a_backend": "deepep", "deepep_mode": DEEPEP_MODES[rng.integers(len(DEEPEP_MODES))]}
-        if rng.random() < 0.2:
+        if rng.random() < 0.3 and given["attn_dp_size"] == given["tensor_parallel_size"]:
             given["moe_dense_tp_size"] = 1
     return given
 

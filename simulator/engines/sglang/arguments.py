@@ -263,6 +263,8 @@ class SGLangArgs(DerivedArgs):
         check_names([self.schedule_policy], SCHEDULE_POLICIES, "schedule_policy")
         check_names([self.radix_eviction_policy], EVICTION_POLICIES, "radix_eviction_policy")
         check_names([self.moe_a2a_backend], (NO_EXCHANGE, "deepep"), "moe_a2a_backend simulated")
+        if self.attention_backend is not None:
+            check_names([self.attention_backend], kernels.ATTENTION_BACKENDS, "attention_backend of SGLang")
         check_names([self.deepep_mode], DEEPEP_MODES, "deepep_mode")
         check_names([self.kv_cache_dtype], KV_CACHE_DTYPES, "kv_cache_dtype of SGLang")
         if self.mamba_radix_cache_strategy is not None:
@@ -308,6 +310,11 @@ class SGLangArgs(DerivedArgs):
             )
         if self.moe_dense_tp_size not in (None, 1, tp):
             raise HeadcountError(f"moe_dense_tp_size is {self.moe_dense_tp_size}; SGLang takes 1 or tp-size ({tp})")
+        if self.moe_dense_tp_size == 1 and tp not in (1, groups):
+            raise HeadcountError(
+                f"moe_dense_tp_size 1 is simulated where each GPU is an attention group; give --attn-dp-size {tp}, or "
+                "leave it out"
+            )
         if self.ep_size not in (1, tp):
             raise HeadcountError(f"ep_size is {self.ep_size}; 1 and all of tp-size ({tp}) are simulated")
 

@@ -22,13 +22,16 @@ _PLAIN_BESIDE_TREE: Final = ("qwen3_next", "qwen3_5", "qwen3_5_moe", "intern_s2_
 _CHAINS: Final = ("olmo2", "gpt_oss", "llama4", "gemma4", "gemma4_unified", "gemma4_text", "nemotron_h")
 _WITHOUT_GROUPS: Final = ("ernie4_5_vl_moe", "ernie4_5_moe_vl")
 
+ATTENTION_BACKENDS: Final = (
+    "triton", "torch_native", "flex_attention", "fa3", "fa4", "flashinfer", "flashmla", "trtllm_mla", "trtllm_mha",
+    "cutedsl_mla", "tokenspeed_mla", "hpc_ops", "dsa", "nsa", "qsa", "aiter", "wave", "minicpm_flashattn",
+    "minicpm_flashinfer", "cutlass_mla",
+)  # fmt: skip
+"""Of `arg_groups/choices.py`, for the GPUs that are known here; the last one of earlier releases."""
 _PAGES: Final = {
-    "trtllm_mla": (64, 32),
-    "trtllm_mha": (64, 16, 32, 128),
-    "fa4": (128,),
-    "dsa": (64,),
-    "flashmla": (64,),
-}
+    "trtllm_mla": (64, 32), "cutedsl_mla": (64, 32), "trtllm_mha": (64, 16, 32, 128), "fa4": (128,), "dsa": (64,),
+    "flashmla": (64,), "hpc_ops": (64,),
+}  # fmt: skip
 """Tokens of a page that kernels take; the first where another number, or none, is given."""
 _OF_BLOCKS: Final = 128  # a page where MiniMax-M3's sparse kernels run
 _FORMATS: Final = ("auto", "fp8_e4m3", "bf16", "bfloat16")  # of latents, where kernels take no others

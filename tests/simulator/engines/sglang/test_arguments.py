@@ -314,6 +314,7 @@ def test_an_encoder_takes_from_the_default_share_by_its_size() -> None:
         ("deepseek-v3.2", "a100-80gb", {}, "sparse attention, which deepseek-ai/DeepSeek-V3.2 has"),
         ("deepseek-v3.2", "h200-sxm", {"kv_cache_dtype": "fp8_e5m2"}, "it takes auto, fp8_e4m3, bf16, bfloat16"),
         ("deepseek-v3", "b200-sxm", {"kv_cache_dtype": "fp8_e5m2"}, "it takes auto, fp8_e4m3, bf16"),
+        ("llama-3.1-8b", "h100-sxm", {"attention_backend": "fa2"}, "no attention_backend of SGLang 'fa2'"),
         ("lfm2-1.2b", "h100-sxm", {"page_size": 16}, "pages of one token alone"),
         ("nemotron-h-56b-base-8k", "b200-sxm", {"disable_overlap_schedule": True}, "states without copies"),
         ("mimo-v2.5", "h200-sxm", {}, "over 4 GPUs or a divisor"),

@@ -173,6 +173,7 @@ def test_deepep_takes_its_kernels_for_decodes_up_to_the_tokens_that_they_take() 
         ({"moe_a2a_backend": "deepep"}, "give --attn-dp-size"),
         ({"moe_a2a_backend": "mori", "attn_dp_size": 8}, "moe_a2a_backend simulated"),
         ({"moe_dense_tp_size": 4, "attn_dp_size": 8}, "takes 1 or tp-size"),
+        ({"moe_dense_tp_size": 1, "tensor_parallel_size": 8, "attn_dp_size": 4}, "give --attn-dp-size 8"),
         ({"deepep_mode": "fast", "attn_dp_size": 8}, "deepep_mode"),
         (
             {
