@@ -16,6 +16,7 @@ from simulator.study.served import users_point
 MOST_SERVERS: Final = 16  # of a fleet that is simulated whole
 MOST_SPREAD: Final = 64  # the same where each server serves fewer users the more servers there are
 MOST_USERS = 10_000  # the same
+MOST_CHECKED: Final = 25_000  # users of a larger fleet that is simulated whole before one more server is bought
 COARSE_USERS: Final = 1_000  # of two pools that are compared with others
 NO_LOSS: Final = 0.85  # of a server's users in a fleet twice as large, as estimated: above it may be chance
 LOSS_GROWS: Final = 1.8  # each doubling loses more: 0.45, 0.49, 0.57 as powers up to 64 servers, by estimate 0.32
@@ -207,7 +208,15 @@ class Sizing:
             if not each or servers > MOST_BOUGHT:
                 row = replace(self.rows[most], reason=LOSES_TOO_MUCH)
                 return self._sized(0, row)
-        return self._sized(servers, self.rows[most], each)
+        return self._one_fewer(servers, most, each) or self._sized(servers, self.rows[most], each)
+
+    def _one_fewer(self, servers: int, most: int, each: float) -> Sized | None:
+        """That fleet simulated, where it may serve the users and is not much larger; None where it does not."""
+        fewer, users = servers - 1, self.question.users
+        if not most < fewer <= MOST_SERVERS or users > MOST_CHECKED or UNSURE * fewer < self._needed(most) / each:
+            return None
+        row = self._row(fewer)
+        return self._sized(fewer, row) if row.users_low >= users else None
 
     def _each(self, servers: int) -> float:
         """Users of one server among so many, by estimate."""

@@ -87,6 +87,18 @@ def test_what_few_replications_miss_is_not_bought_dearer(coarse: float, monkeypa
     assert best is not None and best.servers == 3
 
 
+@pytest.mark.parametrize(("gain", "servers"), [(0, 5), (1, 4)])
+def test_one_server_more_than_scaling_says_is_not_bought_unseen(
+    gain: int, servers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four serve one user more than twice as many as two do: five were bought, where `capacity` says that four do."""
+    simulate_as(monkeypatch, lambda _, servers: 200 * servers + (gain if servers == 4 else 0))
+    monkeypatch.setattr(sizing.Sizing, "_most_simulated", lambda _: 2)
+    best = answer(801, "h100-sxm").best
+    assert best is not None and best.servers == servers
+    assert best.is_whole == (servers == 4)
+
+
 @pytest.mark.parametrize("coarse", [0.8, 1.0, 1.2])
 def test_a_fleet_that_disappoints_puts_the_others_back(coarse: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever few replications showed of it, the cheapest is confirmed, and no other may cost less."""
