@@ -251,9 +251,11 @@ def test_every_argument_is_described() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "b200-sxm"])
-@pytest.mark.parametrize("drafts", [None, {"method": "eagle", "num_speculative_tokens": 3, "acceptance_rate": 0.5}])
-@pytest.mark.parametrize("cache", ["auto", "bf16", "fp8_e4m3"])
-def test_what_was_filled_is_filled_with_itself(gpu: str, drafts: object, cache: str) -> None:
+@pytest.mark.parametrize(
+    ("cache", "drafts"),
+    [("bf16", None), ("auto", {"method": "eagle", "num_speculative_tokens": 3, "acceptance_rate": 0.5})],
+)
+def test_what_was_filled_is_filled_with_itself(gpu: str, cache: str, drafts: object) -> None:
     """Of every model that SGLang starts with a TP of 8: what follows from defaults is not taken for a user's wish."""
     filled = 0
     for name in model_names():
