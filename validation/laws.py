@@ -149,8 +149,7 @@ def what_is_easier_serves_no_fewer(asked: Question) -> Iterator[str]:
     (base,) = asked.capacity((gpus,), replications=MORE_REPLICATIONS).capacity
     for name, change in changes.items():
         (row,) = asked.capacity((gpus,), replications=MORE_REPLICATIONS, **change).capacity
-        error = max(row.users_low_precision or row.precision, base.users_low_precision or base.precision)
-        if row.users_low < (1 - error) * base.users_low:
+        if row.users_low < (1 - max(row.precision, base.precision)) * base.users_low:
             yield f"{name}: {row.users_low} instead of {base.users_low}"
 
 

@@ -66,13 +66,11 @@ def class_of(config):
     return {**known, **OWN}.get(config["model_type"])
 
 
-def written(config):
-    """A folder with the config.json, as published ones are: with the class's name, in no special format."""
-    folder = tempfile.mkdtemp()
+def write(config, folder):
+    """The config.json, as published ones are: with the class's name, in no special format."""
     fields = {name: value for name, value in config.items() if name != "quantization_config"}
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump({"architectures": [class_of(config)], **fields}, file)
-    return folder
 
 
 def platform(major, minor):
@@ -86,10 +84,11 @@ def platform(major, minor):
     )  # fmt: skip
 
 
-def resolved(case):
-    """The arguments that the server starts with."""
+def resolved(case, folder):
+    """The arguments that the server starts with; the folder is empty."""
     memory_hook.get_device_memory_capacity = lambda _: case["memory_mib"]
-    given, folder = dict(case["args"]), written(case["config"])
+    write(case["config"], folder)
+    given = dict(case["args"])
     if "speculative_algorithm" in given:
         given["speculative_draft_model_path"] = folder
     args = ServerArgs(model_path=folder, device="cuda", skip_tokenizer_init=True, load_format="dummy", **given)
@@ -130,7 +129,8 @@ def running_requests(case, found):
 def answer(case):
     """One line of the output."""
     try:
-        return resolved(case)
+        with tempfile.TemporaryDirectory() as folder:
+            return resolved(case, folder)
     except Exception as error:
         said = " ".join(str(error).split())
         return {"unreadable" if any(known in said for known in UNREADABLE) else "refused": said[:300]}

@@ -67,7 +67,7 @@ def _asks_for_pages(args: "SGLangArgs", model: "Architecture", gpu: "GPU") -> bo
 
 
 def _leaves_plain(args: "SGLangArgs") -> bool:
-    """Whether such a model has the usual kernels even so. Pages and a way to keep states that follow are told apart."""
+    """Whether such a model has the usual kernels even so; what `filled` put in for it is not taken as asked for."""
     if args.mamba_radix_cache_strategy == EXTRA_BUFFER:
         return args.page_size != 1
     return args.disable_radix_cache or (args.speculation is not None and args.page_size in (None, 1))
