@@ -12,7 +12,7 @@ from kvcache.memory.state_pools import NO_BUFFER, STRATEGIES
 from kvcache.memory.static_budget import refuse_caches
 from kvcache.releases import SGLANG_RELEASE
 from simulator.engines.argument import MEMORY, SCHEDULER, argument
-from simulator.engines.sglang import defaults, drafts, kernels
+from simulator.engines.sglang import attention_groups, defaults, drafts, kernels
 from simulator.engines.sglang.defaults import NO_CHUNKS, NO_EXCHANGE
 from simulator.engines.sglang.derived_args import DerivedArgs
 from simulator.engines.sglang.engine import SCHEDULE_POLICIES
@@ -281,7 +281,7 @@ class SGLangArgs(DerivedArgs):
         size = self.chunked_prefill_size
         if size is not None and size < 1 and size != NO_CHUNKS:
             raise HeadcountError(f"chunked_prefill_size is {size}; give a number of tokens, or -1 for no chunks")
-        self._check_ranks()
+        attention_groups.check_ranks(self)
         if not 0 <= self.schedule_conservativeness <= LARGEST:
             raise HeadcountError(
                 f"schedule_conservativeness is {self.schedule_conservativeness:g}; give 0 or a little more"
@@ -291,32 +291,6 @@ class SGLangArgs(DerivedArgs):
                 f"sglang_version is {self.sglang_version!r}; the rules of {SGLANG_RELEASE} alone are known: leave it "
                 "out to take them"
             )
-
-    def _check_ranks(self) -> None:
-        """How GPUs of a replica are grouped (`arg_groups/parallel_hook.py`)."""
-        groups, tp = self.attn_dp_size, self.tensor_parallel_size
-        if groups > 1 and self.dp_size > 1:
-            raise HeadcountError(
-                f"attn_dp_size {groups} and dp_size {self.dp_size} are not combined by SGLang; start several servers"
-            )
-        if tp is None:
-            return
-        if tp % groups:
-            raise HeadcountError(f"attn_dp_size is {groups}; it must divide tp-size ({tp}), which counts all GPUs")
-        if self.moe_a2a_backend != NO_EXCHANGE and groups == 1:
-            raise HeadcountError(
-                f"moe_a2a_backend {self.moe_a2a_backend!r} is simulated with attention groups; give --attn-dp-size, or "
-                "leave it out"
-            )
-        if self.moe_dense_tp_size not in (None, 1, tp):
-            raise HeadcountError(f"moe_dense_tp_size is {self.moe_dense_tp_size}; SGLang takes 1 or tp-size ({tp})")
-        if self.moe_dense_tp_size == 1 and tp not in (1, groups):
-            raise HeadcountError(
-                f"moe_dense_tp_size 1 is simulated where each GPU is an attention group; give --attn-dp-size {tp}, or "
-                "leave it out"
-            )
-        if self.ep_size not in (1, tp):
-            raise HeadcountError(f"ep_size is {self.ep_size}; 1 and all of tp-size ({tp}) are simulated")
 
     def filled(self, model: "Architecture", gpu: "GPU") -> "SGLangArgs":
         """The same arguments with SGLang's default for every one that is None. Raises HeadcountError as SGLang does."""
